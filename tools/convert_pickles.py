@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         family = family_of(given.checkpoint, [REPOSITORY, *given.repository])
         if family not in families_with("pickle_converter"):
             raise FamilyError(f"checkpoints of {family} have no pickles to convert")
-        print(pickle_converter(family).convert(given.checkpoint))
+        for made in pickle_converter(family).convert(given.checkpoint):
+            print(made)
     except (CheckpointError, FamilyError) as error:
         print(f"tools/convert_pickles: {error}", file=sys.stderr)
         return 1

@@ -1,12 +1,13 @@
-"""What is read of a checkpoint folder without torch: JSON files, where the weights are, the tokenizer."""
+"""What is read of a checkpoint folder without torch: JSON files, where the weights are, ONNX files, the tokenizer."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, BinaryIO, TypeVar, get_type_hints
 
 import tokenizers
 
@@ -15,6 +16,7 @@ from voice_clone.errors import CheckpointError
 T = TypeVar("T")
 
 MAX_HEADER = 100_000_000  # bytes, by the format of safetensors
+_NUMBER, _BYTES, _GRAPH = 0, 2, 7  # kinds of values in a protobuf message, and the field of an ONNX file's graph
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -130,6 +132,51 @@ def _check_file(folder: Path, name: str) -> None:
         whole = False
     if not whole:
         raise CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
+
+
+def check_graph(folder: Path, name: str) -> None:
+    """Check from its outermost fields that an ONNX file is there and whole.
+
+    It is a protobuf message: fields one behind the other, each with its number and the kind of its value in a varint,
+    and either a varint or a length and so many bytes; its graph is field 7.
+    https://protobuf.dev/programming-guides/encoding, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+
+    Args:
+        name: of the file, with its ending.
+
+    Raises:
+        CheckpointError: the file is missing, cut short, or something else.
+    """
+    numbers = set()
+    try:
+        size = (folder / name).stat().st_size
+        with (folder / name).open("rb") as file:
+            while file.tell() < size:
+                key = _varint(file)
+                value = _varint(file)
+                if key & 7 == _BYTES:
+                    file.seek(value, os.SEEK_CUR)
+                elif key & 7 != _NUMBER:
+                    raise ValueError("a kind of value that the message has not")
+                numbers.add(key >> 3)
+            whole = file.tell() == size and _GRAPH in numbers
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+    except (OSError, ValueError, OverflowError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"{name}: not a whole ONNX file; it may have been cut short")
+
+
+def _varint(file: BinaryIO) -> int:
+    """The next number: seven bits a byte, the lowest first; the last byte is below 128."""
+    number = 0
+    for place in range(0, 70, 7):
+        [byte] = file.read(1)
+        number |= (byte & 127) << place
+        if byte < 128:
+            return number
+    raise ValueError("a number of more than ten bytes")
 
 
 def read_tokenizer(file: Path) -> tokenizers.Tokenizer:

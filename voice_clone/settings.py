@@ -218,7 +218,7 @@ class ChunkSettings(StageSettings):
     """Settings of stages that make or decode chunks."""
 
     chunk_frames: tuple[int, ...] | None = setting(None, "frames of a stream's chunks; the last repeats")
-    max_chunk_frames: int = setting(512, _MAX_CHUNK_FRAMES)
+    max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +279,7 @@ class PromptSettings(CheckpointSettings):
     """Settings of `<family>_prompt`."""
 
     max_text_tokens: int = setting(1024, "longer texts are refused")
-    max_chunk_frames: int = setting(512, _MAX_CHUNK_FRAMES)
+    max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +336,7 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
     )
     max_decode_batch: int | None = setting(None, "chunks decoded together; default: 4 on a CPU, 32 on a GPU")
     max_waiting_chunks: int = setting(4096, "chunks that may wait; one more ends its stream")
-    max_chunk_frames: int = setting(512, "frames of a chunk")
+    max_chunk_frames: int = setting(768, "frames of a chunk")
     max_state_bytes: int = setting(1 << 30, "for open streams")
     page_bytes: int | None = setting(
         None,
@@ -368,7 +368,7 @@ class EncoderSettings(ComputeSettings, OnnxSettings):
     network_fingerprint: str = setting(
         "", "engine triton: what that network was made from; tools/build_repository writes it"
     )
-    max_chunk_frames: int = setting(512, _MAX_CHUNK_FRAMES)
+    max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,7 +407,7 @@ def settings_of(stage: str) -> type[StageSettings]:
     """The settings of a stage's models.
 
     Args:
-        stage: a model's name without its family's.
+        stage: a model's name without its family's; one that no stage of all families has is of the voice encoder.
     """
     stages: dict[str, type[StageSettings]] = {
         "prompt": PromptSettings,
@@ -415,4 +415,4 @@ def settings_of(stage: str) -> type[StageSettings]:
         "code2wav": DecoderSettings,
         "speaker_cache": SpeakerCacheSettings,
     }
-    return stages.get(stage, EncoderSettings if stage.endswith("encoder") else StageSettings)
+    return stages.get(stage, EncoderSettings)

@@ -74,10 +74,10 @@ class CheckpointMaker(Protocol):
 
 
 class PickleConverter(Protocol):
-    """Makes a safetensors file of what a checkpoint has as pickles."""
+    """Makes safetensors files of what a checkpoint has as pickles; `tools.families.pickles` has what all do alike."""
 
-    def convert(self, checkpoint: Path) -> Path:
-        """Write the file into the checkpoint's folder and return it; an earlier one is replaced.
+    def convert(self, checkpoint: Path) -> list[Path]:
+        """Write the files into the checkpoint's folder and return them; earlier ones are replaced.
 
         Raises:
             CheckpointError: a pickle is missing, or holds anything but the expected tensors; nothing of it was run.

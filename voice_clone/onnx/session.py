@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import voice_clone
-from voice_clone.errors import CheckpointError, Unsupported
+from voice_clone.errors import CheckpointError, Internal, Unsupported
 from voice_clone.settings import OnnxSettings
 
 FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
@@ -105,38 +106,11 @@ class Session:
     """
 
     def __init__(self, runtime: Runtime, name: str, fingerprint: str) -> None:
-        ort = _onnx_runtime()
-        _check_provider(runtime.provider, ort.get_available_providers(), "which this ONNX Runtime does not have")
-        file = graph_file(runtime.folder, name)
-        if not file.is_file():
-            raise CheckpointError(f"{file.name}: the graph is missing; {_EXPORT}")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = runtime.threads
-        # Each model is a process, and all share the cores: a spinning thread would take a core from another process.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 3
-        providers = [(name, _options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
-        if runtime.provider == "tensorrt":  # it has no option that forbids TF32, whose mantissa has ten bits
-            os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
-        try:
-            self._session = ort.InferenceSession(str(file), options, providers=providers)
-        except Exception as error:  # ONNX Runtime has an exception class for each error code, without a common base
-            log.error("%s could not be opened", file.name, exc_info=error)
-            raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {_EXPORT}") from None
-        self._session.disable_fallback()
-        self._check(file.name, fingerprint)
-        # If a provider is built in but cannot start, ONNX Runtime only warns and continues without it.
-        _check_provider(runtime.provider, self._session.get_providers(), "which wants a GPU and its libraries")
+        self._session = _open(runtime, name, _EXPORT)
+        self._check(graph_file(runtime.folder, name).name, fingerprint)
         self.device = torch.device("cpu" if runtime.provider == "cpu" else "cuda")
         self.inputs = {each.name: (_DTYPES[each.type], each.shape) for each in self._session.get_inputs()}
         self._outputs = {each.name: _DTYPES[each.type] for each in self._session.get_outputs()}
-        log.info(
-            "%s on ONNX Runtime %s: %s, threads: %d",
-            file.name,
-            ort.__version__,
-            " before ".join(self._session.get_providers()),
-            runtime.threads,
-        )
 
     def run(self, inputs: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         """Run the graph.
@@ -171,6 +145,94 @@ class Session:
             raise CheckpointError(f"{file}: made by {version}, this is {voice_clone.__version__}; {_EXPORT}")
         if metadata.get(FINGERPRINT) != fingerprint:
             raise CheckpointError(f"{file}: made from another checkpoint than the one to be served; {_EXPORT}")
+
+
+class ReleasedGraph:
+    """A graph as others released it: inputs of any names, in a known order, and one output that counts, the first.
+
+    Only one thread at a time may run it. Arrays are those of the host, whatever the provider.
+
+    Args:
+        runtime: where the graph is and how it runs.
+        name: the name of the graph.
+        inputs: of each its ONNX type and its number of dimensions.
+
+    Raises:
+        CheckpointError: the graph is missing or broken, or takes other inputs.
+        Unsupported: as of `Session`.
+    """
+
+    def __init__(self, runtime: Runtime, name: str, inputs: Sequence[tuple[str, int]]) -> None:
+        self.file = graph_file(runtime.folder, name).name
+        self._session = _open(runtime, name, "download the checkpoint again")
+        found = [(each.type, len(each.shape)) for each in self._session.get_inputs()]
+        if found != list(inputs):
+            raise CheckpointError(f"{self.file}: takes {_described(found)}, expected {_described(inputs)}")
+        self._names = [each.name for each in self._session.get_inputs()]
+        self._output = self._session.get_outputs()[0].name
+
+    def run(self, *arrays: NDArray[Any]) -> NDArray[Any]:
+        """The first output for all inputs, in their order.
+
+        Raises:
+            Internal: the graph cannot compute it.
+        """
+        try:
+            [result] = self._session.run([self._output], dict(zip(self._names, arrays, strict=True)))
+        except Exception as error:  # ONNX Runtime has an exception class for each error code, without a common base
+            log.error("%s could not be run", self.file, exc_info=error)
+            raise Internal(f"{self.file}: the graph could not be computed") from None
+        return np.asarray(result)
+
+
+def has_provider(name: str) -> bool:
+    """Whether this ONNX Runtime was built with a provider, a key of `PROVIDERS`."""
+    return PROVIDERS[name][0] in _onnx_runtime().get_available_providers()
+
+
+def _open(runtime: Runtime, name: str, remedy: str) -> Any:
+    """An `onnxruntime.InferenceSession`.
+
+    Args:
+        remedy: what to do if the graph is missing or broken.
+
+    Raises:
+        CheckpointError: it is.
+        Unsupported: as of `Session`.
+    """
+    ort = _onnx_runtime()
+    _check_provider(runtime.provider, ort.get_available_providers(), "which this ONNX Runtime does not have")
+    file = graph_file(runtime.folder, name)
+    if not file.is_file():
+        raise CheckpointError(f"{file.name}: the graph is missing; {remedy}")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = runtime.threads
+    # Each model is a process, and all share the cores: a spinning thread would take a core from another process.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    providers = [(name, _options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
+    if runtime.provider == "tensorrt":  # it has no option that forbids TF32, whose mantissa has ten bits
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+    try:
+        session = ort.InferenceSession(str(file), options, providers=providers)
+    except Exception as error:  # ONNX Runtime has an exception class for each error code, without a common base
+        log.error("%s could not be opened", file.name, exc_info=error)
+        raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {remedy}") from None
+    session.disable_fallback()
+    # If a provider is built in but cannot start, ONNX Runtime only warns and continues without it.
+    _check_provider(runtime.provider, session.get_providers(), "which wants a GPU and its libraries")
+    log.info(
+        "%s on ONNX Runtime %s: %s, threads: %d",
+        file.name,
+        ort.__version__,
+        " before ".join(session.get_providers()),
+        runtime.threads,
+    )
+    return session
+
+
+def _described(inputs: Sequence[tuple[str, int]]) -> str:
+    return " and ".join(f"{kind} of {rank} dimensions" for kind, rank in inputs) or "nothing"
 
 
 def _onnx_runtime() -> Any:

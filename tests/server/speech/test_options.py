@@ -163,7 +163,9 @@ def probe(
 ) -> Iterator[Probe]:
     """A server with the repository as it is; its ensemble with each wrong wire stands beside it, by other names."""
     folder = tmp_path_factory.mktemp("options-server")
-    models = shutil.copytree(MODELS, folder / "models", ignore=shutil.ignore_patterns("fish_speech*", "voxtral*"))
+    models = shutil.copytree(
+        MODELS, folder / "models", ignore=shutil.ignore_patterns("fish_speech*", "voxtral*", "cosyvoice3*")
+    )
     for number, fault in enumerate(WIRES):
         write_wrong_ensemble(models, f"{FAMILY}_wrong{number}", fault)
     with running(checkpoint, folder, models=models, VOICE_CLONE_PRECISION="fp32") as server:
@@ -220,7 +222,9 @@ def test_a_wrong_wire_is_found(probe: Probe, fault: Miswired) -> None:
 def test_wrong_code_is_found(
     checkpoint: Path, bare: BareQwen3, voices: dict[str, Voice], tmp_path: Path, fault: Miswired
 ) -> None:
-    models = shutil.copytree(MODELS, tmp_path / "models", ignore=shutil.ignore_patterns("fish_speech*", "voxtral*"))
+    models = shutil.copytree(
+        MODELS, tmp_path / "models", ignore=shutil.ignore_patterns("fish_speech*", "voxtral*", "cosyvoice3*")
+    )
     with (models / f"{FAMILY}_{fault.stage}" / "1" / "model.py").open("a", encoding="utf-8") as file:
         file.write(fault.code)
     with running(checkpoint, tmp_path, models=models, VOICE_CLONE_PRECISION="fp32") as server:

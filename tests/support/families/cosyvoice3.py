@@ -1,4 +1,4 @@
-"""A small talker of CosyVoice3 in a folder of its own, converted, and voices for it."""
+"""Small checkpoints of CosyVoice3, whole, or their talker or voice encoder alone, and voices for them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
+from tools.families.cosyvoice3.checkpoint_maker import write_checkpoint
+from tools.families.cosyvoice3.encoders import make_encoders
 from tools.families.cosyvoice3.talker import HEAD, LM_HEAD, make_talker
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.cosyvoice3.config import (
@@ -26,6 +28,21 @@ from voice_clone.families.cosyvoice3.config import (
 from voice_clone.families.cosyvoice3.networks.talker import Talker, use_native_code
 from voice_clone.families.cosyvoice3.talker_stage import PARTS
 from voice_clone.speech import ResolvedVoice
+
+
+def make_cosyvoice3(folder: Path, shape: str = "tiny", seed: int = 0, dtype: str = "fp32") -> Path:
+    """A checkpoint in a new folder."""
+    folder.mkdir(parents=True)
+    write_checkpoint(shape, seed, folder, dtype)
+    return folder
+
+
+def make_voice_encoder(folder: Path, shape: str = "tiny", seed: int = 0) -> Path:
+    """What the voice encoder reads of a checkpoint, in a new folder."""
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    make_encoders(shape, seed, folder)
+    return folder
 
 
 def make_cosyvoice3_talker(folder: Path, shape: str = "tiny", seed: int = 0, ends: bool = False) -> Path:

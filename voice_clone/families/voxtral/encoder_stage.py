@@ -28,8 +28,6 @@ class VoxtralEncoder:
         encoder: None: the checkpoint has none.
     """
 
-    least_rate = 0
-
     def __init__(self, encoder: CodecEncoder | None, config: VoxtralConfig, fingerprint: str) -> None:
         self._encoder = encoder
         self._id_limits = config.id_limits

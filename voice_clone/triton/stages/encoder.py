@@ -39,7 +39,13 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
 class EncoderModel(Model):
-    """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call` for engine triton."""
+    """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call` for engine triton.
+
+    Attributes:
+        in_torch: whether torch computes the network, on a GPU where there is one; it then takes memory there.
+    """
+
+    in_torch = True
 
     @staticmethod
     @abstractmethod
@@ -49,7 +55,7 @@ class EncoderModel(Model):
     def load(self, given: Settings) -> None:
         """Load the network; on a GPU, warm it up."""
         settings = EncoderSettings.of(given)
-        compute.prepare(settings, remote=settings.engine == "triton")
+        compute.prepare(settings, remote=settings.engine == "triton" or not self.in_torch)
         self._stage = self.load_stage(given, call)
         self.threads = compute.encoder_threads(settings)
         if compute.device(settings) == "cuda" and not self.threads:  # threads: the network is another model's

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_all_tables_become_one_file(folder: Path) -> None:
-    voices = load_file(convert(folder))
+    voices = load_file(*convert(folder))
     assert set(voices) == set(VOICES)
     for name, table in voices.items():
         expected = torch.load(folder / "voice_embedding" / f"{name}.pt", weights_only=True)

@@ -1,0 +1,12 @@
+"""Waveform to speaker embedding."""
+
+from voice_clone.families.cosyvoice3.encoder_stages import load_speaker
+from voice_clone.triton.stages.encoder import EncoderModel
+
+
+class TritonPythonModel(EncoderModel):
+    """Of CosyVoice3."""
+
+    stage = "speaker_encoder"
+    in_torch = False
+    load_stage = staticmethod(load_speaker)

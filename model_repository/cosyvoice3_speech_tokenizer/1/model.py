@@ -1,0 +1,12 @@
+"""Waveform to speech tokens."""
+
+from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
+from voice_clone.triton.stages.encoder import EncoderModel
+
+
+class TritonPythonModel(EncoderModel):
+    """Of CosyVoice3."""
+
+    stage = "speech_tokenizer"
+    in_torch = False
+    load_stage = staticmethod(load_tokens)

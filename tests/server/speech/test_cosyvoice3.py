@@ -1,0 +1,208 @@
+"""CosyVoice3 on a real server beside Qwen3-TTS: what it says equals the bare stages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
+
+from perf.bench.gateway_process import Gateway
+from tests.support.doubles.fakes import clip
+from tests.support.families.cosyvoice3 import make_cosyvoice3
+from tests.support.families.cosyvoice3_bare import BareCosyVoice3
+from tests.support.families.factories import CheckpointFactory
+from tests.support.same_audio import is_same_audio
+from tools.triton_server import TritonServer
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
+
+TEXT, RATE, FRAME, FRAMES = "Good morning.", 24000, 960, 70
+INSTRUCTION = "Please speak as quickly as you can."
+SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_cosyvoice3(tmp_path_factory.mktemp("cosyvoice3") / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def bare(checkpoint: Path) -> BareCosyVoice3:
+    return BareCosyVoice3(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def server(
+    checkpoint: Path, checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    """Of CosyVoice3 and Qwen3-TTS."""
+    folder = tmp_path_factory.mktemp("server")
+    checkpoints = [checkpoint_folder("tiny", 0), checkpoint]
+    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+        yield server
+        assert server.ready(), "a test made the server unready"
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def client(server: TritonServer, reference_clip: bytes, reference_text: str) -> Iterator[Client]:
+    """Of a server with the voices Ada, whose transcript is known, and Mute, of the same clip without it."""
+    with Client(server.url, model="cosyvoice3") as client, Client(server.url) as of_all:
+        of_all.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
+        of_all.upload("Mute", reference_clip, wait=True)
+        yield client
+
+
+def heard(client: Client, text: str = TEXT, **given: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """Samples and the last info of a speech."""
+    speech = client.speak(text, **{"seed": 2, "max_frames": FRAMES, **given})
+    samples, rate = speech.read()
+    assert rate == RATE
+    return samples, dict(speech.info or {})
+
+
+@pytest.mark.parametrize(
+    ("voice", "mode", "options"),
+    [
+        ("Ada", "zero_shot", {}),
+        ("Mute", "cross_lingual", {}),
+        ("Ada", "instruct", {"instruct": INSTRUCTION}),
+        ("Mute", "instruct", {"instruct": INSTRUCTION}),
+    ],
+)
+def test_each_mode_speaks_as_the_bare_stages(
+    client: Client,
+    bare: BareCosyVoice3,
+    reference_clip: bytes,
+    reference_text: str,
+    voice: str,
+    mode: str,
+    options: dict[str, Any],
+) -> None:
+    samples, info = heard(client, voice=voice, options=options)
+    expected = bare.speak(
+        TEXT, reference_clip, reference_text if voice == "Ada" else None, options, seed=2, max_frames=FRAMES
+    )
+    assert (info["mode"], info["cache"], info["finish_reason"]) == (mode, "hit", expected.finish)
+    assert len(samples) == FRAME * len(expected.codes) and is_same_audio(samples, expected.samples)
+    assert float(samples.std()) > 0.003
+
+
+def test_the_modes_differ_and_the_timbre_alone_can_be_asked_for(client: Client) -> None:
+    found = {
+        "clip": heard(client, voice="Ada")[0],
+        "timbre": heard(client, voice="Mute")[0],
+        "instruct": heard(client, voice="Mute", options={"instruct": INSTRUCTION})[0],
+        "other": heard(client, voice="Mute", options={"instruct": "Whisper."})[0],
+    }
+    assert len({samples.tobytes() for samples in found.values()}) == 4
+    samples, info = heard(client, voice="Ada", x_vector_only=True)
+    assert info["mode"] == "cross_lingual" and is_same_audio(samples, found["timbre"])
+    same, _ = heard(client, voice="Ada", options={"instruct": INSTRUCTION})
+    assert is_same_audio(same, found["instruct"]), "the transcript is not heard"
+
+
+def test_a_clip_in_the_request_is_the_same_voice(client: Client, reference_clip: bytes, reference_text: str) -> None:
+    samples, info = heard(client, reference_audio=reference_clip, reference_text=reference_text)
+    assert info["mode"] == "zero_shot" and is_same_audio(samples, heard(client, voice="Ada")[0])
+    samples, info = heard(client, reference_audio=reference_clip)
+    assert info["mode"] == "cross_lingual" and is_same_audio(samples, heard(client, voice="Mute")[0])
+
+
+def test_chunks_are_whole_blocks_of_the_flow(client: Client, bare: BareCosyVoice3, reference_clip: bytes) -> None:
+    """The first one ends where a block of the reference's and the stream's tokens does, less what the vocoder sees."""
+    speech = client.speak(TEXT, voice="Ada", seed=2, max_frames=FRAMES)
+    chunks = [len(chunk.samples) for chunk in speech]
+    made = bare.artifacts(reference_clip)
+    reference = min(len(made["speech_tokens"]), len(made["mel"]) // 2)
+    rest = 25 - reference % 25
+    first = rest if rest >= 7 else rest + 25
+    assert len(chunks) > 2 and 0 < chunks[0] <= FRAME * first
+    assert sum(chunks) % FRAME == 0
+
+
+def test_company_changes_no_speech(client: Client) -> None:
+    orders = [
+        {"voice": voice, "seed": seed, "text": text}
+        for seed, (voice, text) in enumerate((each, text) for each in ("Ada", "Mute") for text in (TEXT, "Yes, two."))
+    ]
+    alone = [heard(client, **order)[0] for order in orders]
+    with ThreadPoolExecutor(len(orders)) as pool:
+        beside = list(pool.map(lambda order: heard(client, **order)[0], orders))
+    for one, other in zip(alone, beside, strict=True):
+        assert is_same_audio(one, other)
+
+
+def test_the_same_voice_serves_the_other_family(client: Client) -> None:
+    states = {each.model_type: (each.mode, each.state) for each in client.get("Ada").artifacts}
+    assert states == {"cosyvoice3": ("zero_shot", "ready"), "qwen3_tts": ("icl", "ready")}
+    states = {each.model_type: (each.mode, each.state) for each in client.get("Mute").artifacts}
+    assert states == {"cosyvoice3": ("cross_lingual", "ready"), "qwen3_tts": ("x_vector", "ready")}
+    samples, rate = client.speak(TEXT, voice="Ada", model="qwen3_tts", seed=1, max_frames=3).read()
+    assert len(samples) == 3 * 1920 and rate == 24000
+
+
+def test_the_longest_clip_speaks(client: Client) -> None:
+    client.upload("Long", clip(5, 30.0, RATE), reference_text="Many words.", wait=True)
+    samples, info = heard(client, voice="Long", max_frames=30)
+    assert info["reference_frames"] == 750 and len(samples) % FRAME == 0 and len(samples)
+    client.delete("Long")
+
+
+def test_it_speaks_through_the_openai_api(server: TritonServer, client: Client, tmp_path: Path) -> None:
+    with (
+        Gateway(server.url, tmp_path / "log") as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
+    ):
+        body = {"model": "cosyvoice3", "input": TEXT, "voice": "Ada", "seed": 2, "max_new_tokens": FRAMES}
+        more = {"response_format": "pcm", "allow_partial": True, "options": {"instruct": INSTRUCTION}}
+        answer = http.post("/v1/audio/speech", json={**body, **more})
+        assert answer.status_code == 200, answer.text
+    samples = np.frombuffer(answer.content, "<i2").astype(np.float32) / 32767
+    expected, _ = heard(client, voice="Ada", options={"instruct": INSTRUCTION})
+    assert len(samples) == len(expected) and np.abs(samples - expected).max() <= 2 / 32768
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"text": "Hello<|endofprompt|>there."}, InvalidArgument, r"text .*<\|endofprompt\|>"),
+        ({"options": {"instruct": "Be quick<|endofprompt|>"}}, InvalidArgument, r"instruct .*<\|endofprompt\|>"),
+        ({"options": {"instruct": " "}}, InvalidArgument, "instruct is blank"),
+        ({"options": {"instruct": 3}}, InvalidArgument, "instruct is 3; it must be of type str"),
+        ({"options": {"speed": 1}}, InvalidArgument, "'speed' is unknown; this model has instruct"),
+        ({"repetition_penalty": 1.1}, Unsupported, "this model has no repetition_penalty"),
+        ({"language": "English"}, Unsupported, "language"),
+        ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),
+        ({"voice": None, "speaker_embedding": np.ones(192)}, Unsupported, "needs more of a voice than an embedding"),
+        ({"voice": "Nobody"}, VoiceNotFound, "Nobody"),
+        ({"max_frames": 0}, InvalidArgument, "max_frames"),
+    ],
+)
+def test_what_it_refuses(client: Client, given: dict[str, Any], error: type[VoiceCloneError], message: str) -> None:
+    asked = {name: value for name, value in {"voice": "Ada", **given}.items() if value is not None}
+    with pytest.raises(error, match=message):
+        heard(client, **asked)
+
+
+def test_voices_are_restored_and_erased(checkpoint: Path, server: TritonServer, client: Client, tmp_path: Path) -> None:
+    expected, _ = heard(client, voice="Ada")
+    assert server.voices is not None
+    shutil.copytree(server.voices, tmp_path / "voices")
+    with TritonServer(checkpoint, tmp_path / "voices", log=tmp_path / "log", environment=SETTINGS) as again:
+        with Client(again.url) as of_one:
+            samples, info = heard(of_one, voice="Ada")
+            assert info["cache"] == "restored" and is_same_audio(samples, expected)
+            assert of_one.stats()["extractions"] == 0
+            of_one.delete("Ada")
+            with pytest.raises(VoiceNotFound):
+                heard(of_one, voice="Ada")
+        again.kill()

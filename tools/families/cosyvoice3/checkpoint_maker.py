@@ -1,0 +1,77 @@
+"""Makes checkpoints with random weights in the official format of `FunAudioLLM/Fun-CosyVoice3-0.5B-2512`: noise.
+
+Sizes: `tiny` for tests and the demo, `0.5b` with the released shapes (2 GB, 1.3 GB and 1 GB), `0.5b-2` with the
+released widths and two layers. Same arguments, same bytes. llm.pt, flow.pt and hift.pt are written as released, and
+converted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tools.families.cosyvoice3.decoder import make_decoder
+from tools.families.cosyvoice3.encoders import ENCODERS, make_encoders
+from tools.families.cosyvoice3.pickle_converter import convert
+from tools.families.cosyvoice3.talker import HEAD, make_talker
+from tools.families.weight_files import DTYPES
+from tools.new_folder import new_folder
+from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
+
+SHAPES = ENCODERS
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+
+
+def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
+    """Write a checkpoint; `folder` appears when it is whole.
+
+    Args:
+        shape: a key of `SHAPES`.
+        seed: of all weights.
+        folder: new; its parents are made.
+        dtype: a key of `DTYPES`, for what is converted; the voice encoder's networks are fp32.
+        shards: of no use: each network is one file, as released.
+
+    Raises:
+        FileExistsError: there is something at `folder`.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as made:
+        write_checkpoint(shape, seed, made, dtype)
+
+
+def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str) -> None:
+    """Fill an empty folder; arguments as of `make_checkpoint`."""
+    (folder / MARK).touch()
+    make_talker(shape, seed, folder)
+    make_decoder(shape, seed, folder)
+    make_encoders(shape, seed, folder)
+    kind = DTYPES[dtype][0]
+    for name in (LLM, FLOW, HIFT):
+        if kind != torch.float32:
+            file = folder / f"{name}.pt"
+            tensors = torch.load(file, weights_only=True)
+            torch.save({each: tensor.to(kind) for each, tensor in tensors.items()}, file)
+    convert(folder)
+
+
+def make_endless(checkpoint: Path, folder: Path) -> Path:
+    """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
+
+    It links to the files of `checkpoint`, and needs them. The ids that end a speech get a logit of zero, and all others
+    logits so far apart that one above zero always wins.
+    """
+    folder.mkdir()
+    changed = f"{LLM}.safetensors"
+    for file in checkpoint.iterdir():
+        if file.name != changed:
+            (folder / file.name).symlink_to(file.resolve())
+    tensors = load_file(checkpoint / changed)
+    tensors[HEAD][CODES:] = 0
+    tensors[HEAD][:CODES] *= 10
+    save_file(tensors, folder / changed, metadata={"format": "pt"})
+    return folder

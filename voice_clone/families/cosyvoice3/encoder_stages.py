@@ -1,0 +1,206 @@
+"""A clip to the artifacts of its voice: the three `voice_clone.stages.protocols.EncoderStage`s.
+
+Both networks are ONNX files of the checkpoint, and run as they are. Frames are computed in torch on the CPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone import compute
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported, VoiceCloneError
+from voice_clone.families.cosyvoice3.config import (
+    CODES,
+    CROSS_LINGUAL,
+    MEL,
+    MEL_BANDS,
+    MEL_STEPS,
+    SPEAKER,
+    SPEAKER_SIZE,
+    TOKENS,
+    ZERO_SHOT,
+    check_mark,
+)
+from voice_clone.families.cosyvoice3.encoder_config import (
+    FRAMES_PER_TOKEN,
+    LEAST_SECONDS,
+    MOST_MEL_FRAMES,
+    MOST_SECONDS,
+    MOST_TOKENS,
+    SPEAKER_ENCODER,
+    SPEAKER_INPUTS,
+    TOKENIZER,
+    TOKENIZER_INPUTS,
+)
+from voice_clone.families.cosyvoice3.networks import features
+from voice_clone.onnx.session import ReleasedGraph, Runtime, graph_file, has_provider
+from voice_clone.settings import EncoderSettings, Settings
+from voice_clone.stages.protocols import Arrays, Call, Limit
+
+MODES = {ZERO_SHOT: ("reference_text",), CROSS_LINGUAL: ()}
+"""Behind the clip and its transcript, else by its timbre alone. The artifacts of both are the same."""
+
+_INT16 = np.iinfo(np.int16)
+
+
+class TokenStage:
+    """Waveform to speech tokens, uint16 [n], 25 a second.
+
+    Raises:
+        CheckpointError: the network does not make speech tokens.
+    """
+
+    modes = MODES
+    presets = ()
+    sample_rate = features.RATE
+
+    def __init__(self, graph: ReleasedGraph, fingerprint: str) -> None:
+        self._graph = graph
+        self.fingerprint = fingerprint
+        _try(self, graph.file)
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """Of the tokens, and of the mel frames, whose model answers no limits."""
+        return {TOKENS: Limit(CODES, (1, MOST_TOKENS)), MEL: Limit(None, (2, MOST_MEL_FRAMES))}
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The tokens of a clip, the same in every mode."""
+        if waveform.size == 0:
+            return {TOKENS: np.zeros(0, np.uint16)}
+        _check(waveform, self.sample_rate)
+        frames = features.tokenizer_frames(torch.from_numpy(waveform)).numpy()
+        tokens = self._graph.run(frames[None], np.array([frames.shape[1]], np.int32)).ravel()
+        expected = -(-frames.shape[1] // FRAMES_PER_TOKEN)
+        if tokens.dtype.kind not in "iu" or tokens.size != expected or tokens.min() < 0 or tokens.max() >= CODES:
+            raise CheckpointError(
+                f"{self._graph.file}: makes no {expected} speech tokens below {CODES} of {frames.shape[1]} frames"
+            )
+        return {TOKENS: tokens.astype(np.uint16)}
+
+
+class SpeakerStage:
+    """Waveform to speaker embedding, float32 [192].
+
+    Raises:
+        CheckpointError: the network does not make one.
+    """
+
+    modes = None
+    presets = ()
+    sample_rate = features.RATE
+
+    def __init__(self, graph: ReleasedGraph, fingerprint: str) -> None:
+        self._graph = graph
+        self.fingerprint = fingerprint
+        _try(self, graph.file)
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """No limits: the size of an embedding is fixed."""
+        return {}
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The embedding of a clip, the same in every mode."""
+        if waveform.size == 0:
+            return {SPEAKER: np.zeros(SPEAKER_SIZE, np.float32)}
+        _check(waveform, self.sample_rate)
+        speaker = self._graph.run(features.speaker_frames(torch.from_numpy(waveform)).numpy()[None]).ravel()
+        if speaker.dtype != np.float32 or speaker.size != SPEAKER_SIZE:
+            raise CheckpointError(f"{self._graph.file}: makes no speaker embedding of {SPEAKER_SIZE} numbers")
+        return {SPEAKER: speaker}
+
+
+class MelStage:
+    """Waveform to log-mel frames, int16 [frames, 80], 50 a second, in steps of 1 / 2048.
+
+    So they take half the room of float32, and 2048 times all that a waveform in -1..1 can have, -11.6 to 6, fits.
+    """
+
+    modes = None
+    presets = ()
+    sample_rate = features.REFERENCE_RATE
+
+    def __init__(self) -> None:
+        form = (features.REFERENCE_BANDS, features.REFERENCE_FFT, features.REFERENCE_HOP, self.sample_rate, MEL_STEPS)
+        self.fingerprint = hashlib.sha256(repr(form).encode()).hexdigest()
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """The tokens' stage answers them."""
+        return {}
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The frames of a clip, the same in every mode."""
+        if waveform.size == 0:
+            return {MEL: np.zeros((0, MEL_BANDS), np.int16)}
+        _check(waveform, self.sample_rate)
+        frames = features.reference_frames(torch.from_numpy(waveform)).numpy()
+        return {MEL: np.clip(np.rint(frames * MEL_STEPS), _INT16.min, _INT16.max).astype(np.int16)}
+
+
+def load_tokens(given: Settings, call: Call | None = None) -> TokenStage:
+    """As the settings ask for it: on ONNX Runtime's CUDA provider where the device is a GPU and it has that."""
+    settings = EncoderSettings.of(given)
+    provider = settings.onnx_provider
+    if provider == "auto":
+        provider = "cuda" if compute.device(settings) == "cuda" and has_provider("cuda") else "cpu"
+    graph, fingerprint = _graph(settings, provider, TOKENIZER, TOKENIZER_INPUTS)
+    return TokenStage(graph, fingerprint)
+
+
+def load_speaker(given: Settings, call: Call | None = None) -> SpeakerStage:
+    """As the settings ask for it; on the CPU, which needs a hundredth of a second for it."""
+    graph, fingerprint = _graph(EncoderSettings.of(given), "cpu", SPEAKER_ENCODER, SPEAKER_INPUTS)
+    return SpeakerStage(graph, fingerprint)
+
+
+def load_mel(given: Settings, call: Call | None = None) -> MelStage:
+    """It has no weights, and no settings but those of its process."""
+    check_mark(EncoderSettings.of(given).checkpoint_dir)
+    return MelStage()
+
+
+def _graph(
+    settings: EncoderSettings, provider: str, name: str, inputs: tuple[tuple[str, int], ...]
+) -> tuple[ReleasedGraph, str]:
+    """A graph of the checkpoint, and its fingerprint: the digest of its file, whatever the provider."""
+    check_mark(settings.checkpoint_dir)
+    runtime = Runtime(settings.checkpoint_dir, provider, torch.get_num_threads())
+    graph = ReleasedGraph(runtime, name, inputs)
+    return graph, _digest(graph_file(settings.checkpoint_dir, name))
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _try(stage: TokenStage | SpeakerStage, file: str) -> None:
+    """Encode a second of noise, so that a wrong network is found when it is loaded."""
+    noise = 0.1 * np.random.default_rng(0).standard_normal(stage.sample_rate)
+    try:
+        stage.encode(noise.astype(np.float32), None)
+    except CheckpointError:
+        raise
+    except VoiceCloneError as error:
+        raise CheckpointError(f"{file}: not such a network as it should be ({error})") from None
+
+
+def _check(waveform: NDArray[np.float32], rate: int) -> None:
+    """Check the length of a clip.
+
+    Raises:
+        InvalidArgument: it is too short for any family.
+        Unsupported: it is too long for this one.
+    """
+    seconds = waveform.size / rate
+    if seconds < LEAST_SECONDS:
+        raise InvalidArgument(f"the audio is {seconds:.3f} s long; it must be at least {LEAST_SECONDS} s")
+    if round(seconds, 3) > MOST_SECONDS:  # resampling may add a sample
+        raise Unsupported(f"the audio is {seconds:.2f} s long; CosyVoice3 takes at most {MOST_SECONDS} s of a voice")

@@ -1,0 +1,27 @@
+"""A quick look at a checkpoint folder, before a server starts that would take long to fail. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voice_clone.checkpoint_folder import check_graph, check_weights
+from voice_clone.errors import CheckpointError
+from voice_clone.families.cosyvoice3.config import BLANK, FLOW, HIFT, LLM, check_converted, load_config
+from voice_clone.families.cosyvoice3.encoder_config import SPEAKER_ENCODER, TOKENIZER
+
+
+def check(checkpoint: Path) -> None:
+    """Check that the configuration is one that can be served, and that all files are there and whole.
+
+    Raises:
+        CheckpointError: something is wrong; the text says what.
+    """
+    load_config(checkpoint)
+    for name in (f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"):
+        if not (checkpoint / name).is_file():
+            raise CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+    for name in (LLM, FLOW, HIFT):
+        check_converted(checkpoint, name)
+        check_weights(checkpoint, name)
+    for name in (TOKENIZER, SPEAKER_ENCODER):
+        check_graph(checkpoint, f"{name}.onnx")
