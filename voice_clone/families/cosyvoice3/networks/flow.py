@@ -164,12 +164,14 @@ class FlowNetwork(nn.Module):
         return numbers * self.dtype.itemsize
 
     @torch.inference_mode()
-    def tabulate(self) -> None:
-        """Make the tables of the norms' scales and shifts, which depend on the step alone, and drop their weights."""
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Make the loaded network ready: the norms' scales and shifts, which depend on the step alone, become tables in
+        place of the weights that make them, and all but the noise gets the type.
+        """
         half = TIME_SIZE // 2
         rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
         angles = TIME_SCALE * torch.tensor(_points()[:-1])[:, None] * rates
-        encoded = torch.cat([angles.sin(), angles.cos()], dim=-1).to(self.device, self.dtype)
+        encoded = torch.cat([angles.sin(), angles.cos()], dim=-1).to(self.device)
         first, second = self.time_mlp
         time = F.silu(second(F.silu(first(encoded))))  # [steps, D]
         tables = []
@@ -179,10 +181,13 @@ class FlowNetwork(nn.Module):
             tables.append(layer.modulation(time).view(STEPS, 6, -1))
             layer.modulation = None
         assert self.final_modulation is not None
-        self.tables = torch.stack(tables, dim=1)
-        self.final_table = self.final_modulation(time).view(STEPS, 2, -1)
+        self.tables = torch.stack(tables, dim=1).to(dtype)
+        self.final_table = self.final_modulation(time).view(STEPS, 2, -1).to(dtype)
         self.final_modulation = None
         del self.time_mlp
+        for name, parameter in self.named_parameters():
+            if name != "noise":
+                parameter.data = parameter.data.to(dtype)
 
     @torch.inference_mode()
     def embed_speaker(self, embedding: Tensor) -> Tensor:
@@ -273,7 +278,7 @@ class _Rows:
         self._first = BLOCK_FRAMES * len(span.pages)  # frame
         sizes = [len(block.tokens) for block in span.blocks]
         frames = torch.arange(self._first, self._first + sum(sizes), device=network.device)
-        self.x = [noise.float() for noise in torch.split(network.noise[frames % NOISE_FRAMES], sizes)]
+        self.x = list(torch.split(network.noise[frames % NOISE_FRAMES], sizes))
         self.hidden: list[Tensor] = []
         self._keys: list[Tensor] = []  # of the layer, [2 (keys, values), 2, heads, n, 64] a block
         self._fixed = [torch.cat(list(self._columns(block)), dim=-1).to(network.dtype) for block in span.blocks]
