@@ -1,4 +1,7 @@
-"""CosyVoice3's flow and vocoder against the official networks as vllm-omni 0.30.0 has them: random weights, fp32."""
+"""CosyVoice3's flow and vocoder against vllm-omni 0.30.0 and, where it is there, the official code.
+
+The weights are random, all is in fp32.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from perf.bench.official.cosyvoice3 import source
 from perf.bench.official.cosyvoice3_decoder import official_flow, official_mel, official_vocoder
 from tests.support.families.cosyvoice_decoder import make_cosyvoice_decoder, some_reference, some_tokens
 from voice_clone.families.cosyvoice3.config import BLOCK, MEL, MEL_FRAMES, MEL_STEPS, SPEAKER
@@ -20,6 +24,7 @@ from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 CPU = torch.device("cpu")
+WITH_CHECKOUT = pytest.mark.skipif(source() is None, reason="no checkout of the official code")
 TOLERANCE = 1e-5  # of the mel's and the waveform's RMS
 TOKENS = 90
 
@@ -36,6 +41,11 @@ TOKENS = 90
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DecoderCheckpoint:
     shape, seed = request.param
     return DecoderCheckpoint(make_cosyvoice_decoder(tmp_path_factory.mktemp("cosyvoice") / "checkpoint", shape, seed))
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=WITH_CHECKOUT)], ids=["vllm-omni", "checkout"])
+def checkout(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 def inputs(reference: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -62,19 +72,19 @@ def our_mel(flow: FlowNetwork, reference: Tensor, tokens: Tensor, mel: Tensor, s
 
 
 @pytest.mark.parametrize("reference", [0, 37, 50])
-def test_flow_makes_the_same_mel(checkpoint: DecoderCheckpoint, reference: int) -> None:
+def test_flow_makes_the_same_mel(checkpoint: DecoderCheckpoint, checkout: bool, reference: int) -> None:
     flow, given = checkpoint.load_flow(torch.float32, CPU), inputs(reference)
-    expected = official_mel(official_flow(checkpoint), flow.noise, *given)
+    expected = official_mel(official_flow(checkpoint, checkout), flow.noise, *given)
     assert expected.shape == (MEL_FRAMES * TOKENS, 80)
     scale = float(expected.square().mean().sqrt())
     assert scale > 0.1
     assert float((our_mel(flow, *given) - expected).abs().max()) < TOLERANCE * scale
 
 
-def test_frames_that_the_official_code_makes_early_are_the_same(checkpoint: DecoderCheckpoint) -> None:
+def test_frames_that_the_official_code_makes_early_are_the_same(checkpoint: DecoderCheckpoint, checkout: bool) -> None:
     """With whole blocks and three more tokens; of a cut elsewhere the official code makes others."""
     flow, (reference, tokens, mel, speaker) = checkpoint.load_flow(torch.float32, CPU), inputs(37)
-    official = official_flow(checkpoint)
+    official = official_flow(checkpoint, checkout)
     ours = our_mel(flow, reference, tokens, mel, speaker)
     for blocks, same in ((2, True), (3, True), (2.6, False)):
         frames = int(50 * blocks) - len(mel)
@@ -90,13 +100,14 @@ def official_waveform(official: Any, mel: Tensor) -> Tensor:
     return waveform
 
 
-def test_vocoder_makes_the_same_waveform(checkpoint: DecoderCheckpoint) -> None:
+def test_vocoder_makes_the_same_waveform(checkpoint: DecoderCheckpoint, checkout: bool) -> None:
     """Ten seconds, in pieces as streams have them; partly voiced."""
-    ours, official = checkpoint.load_vocoder(CPU), official_vocoder(checkpoint)
+    ours, official = checkpoint.load_vocoder(CPU), official_vocoder(checkpoint, checkout)
     mel = torch.randn(80, 500, generator=torch.Generator().manual_seed(3))
     expected = official_waveform(official, mel)
     with torch.inference_mode():
-        voiced = float((official.f0_predictor(mel[None], finalize=True) > 10).float().mean())
+        pitch = official.f0_predictor.double()(mel[None].double(), finalize=True)
+        voiced = float((pitch > 10).float().mean())
     assert 0.5 < voiced < 1 and 0.02 < float(expected.std()) < 0.7
     for sizes in ([500], [26, *[50] * 9, 24]):
         made = heard(ours, mel, sizes)

@@ -1,9 +1,10 @@
-"""The flow and vocoder of CosyVoice3 as vllm-omni 0.30.0 has them, with the weights of a checkpoint, for comparison.
+"""The flow and vocoder of CosyVoice3 in the official code and in vllm-omni 0.30.0, with the weights of a checkpoint.
 
-tools/env.sh puts the package into `.venv/official` without what it depends on. Of vllm and diffusers the modules import
-names; stubs stand in. The package has the official networks, but for the mask of the flow's attention and the precision
-of the pitch: the official code lets each frame see its block of 50 frames and those before it, and computes the pitch
-in fp64. Both are put right here, in the stub of the attention and around the pitch network.
+The official code is a checkout, which may be missing: see `perf.bench.official.cosyvoice3`. vllm-omni is put into
+`.venv/official` by tools/env.sh, without what it depends on. Of vllm, diffusers and others the modules import names;
+stubs stand in. vllm-omni has the official networks, but for the mask of the flow's attention and the precision of the
+pitch: the official code lets each frame see its block of 50 frames and those before it, and computes the pitch in fp64.
+Both are put right here, in the stub of the attention and around the pitch network.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -21,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from perf.bench.official.cosyvoice3 import official_package
 from perf.bench.official.fish_speech import PACKAGES
 from perf.bench.official.qwen_tts import quiet
 from voice_clone.families.cosyvoice3.config import FLOW, HIFT
@@ -104,27 +107,60 @@ def _stubs() -> dict[str, types.ModuleType]:
     return made
 
 
-@cache
-def _modules() -> tuple[Any, Any, Any, Any]:
-    """Of the flow, its transformer, its first layer, and the vocoder."""
+class _Modules(NamedTuple):
+    """Where the networks' classes are."""
+
+    flow: Any
+    matching: Any
+    transformer: Any
+    layers: Any
+    vocoder: Any
+    pitch: Any
+
+
+@contextmanager
+def _packages(stubs: Mapping[str, types.ModuleType]) -> Iterator[None]:
+    """What is in `.venv/official`, for the time of an import, and modules in place of those that are not."""
     if not (PACKAGES / "x_transformers").is_dir():
         raise ImportError(f"{PACKAGES / 'x_transformers'} is missing; tools/test makes it")
+    for name in ("transformers", "einops", "torch._dynamo"):  # what must not be imported twice, while all is as it is
+        importlib.import_module(name)
+    with mock.patch.dict(sys.modules, stubs), mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]):
+        yield
+
+
+@cache
+def _modules() -> _Modules:
+    """Of vllm-omni."""
     core = f"{MODELS}.cosyvoice3.code2wav_core"
-    with quiet():
-        importlib.import_module("transformers")
-        importlib.import_module("einops")
-        importlib.import_module("torch._dynamo")  # which registers names, and so must not be imported twice
-        with mock.patch.dict(sys.modules, _stubs()), mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]):
-            names = (f"{core}.cfm", DIT, f"{core}.layers", f"{core}.hifigan")
-            flow, transformer, layers, vocoder = map(importlib.import_module, names)
-            return flow, transformer, layers, vocoder
+    with quiet(), _packages(_stubs()):
+        names = (f"{core}.cfm", DIT, f"{core}.layers", f"{core}.hifigan")
+        matching, transformer, layers, vocoder = map(importlib.import_module, names)
+    return _Modules(matching, matching, transformer, layers, vocoder, vocoder)
 
 
-def official_flow(checkpoint: DecoderCheckpoint) -> nn.Module:
-    """`CausalMaskedDiffWithDiT` with the checkpoint's weights, in fp32."""
-    cfm, dit, layers, _ = _modules()
+@cache
+def _checkout() -> _Modules:
+    """Of the official code. Matcha-TTS, of which the flow inherits a constructor, is replaced."""
+    stubs = {name: module for name, module in _stubs().items() if name in ("omegaconf", "loguru")}
+    stubs |= {name: types.ModuleType(name) for name in ("matcha", "matcha.models", "matcha.models.components")}
+    stubs["matcha.models.components.flow_matching"] = types.ModuleType("flow_matching")
+    base = type("BASECFM", (nn.Module,), {"__init__": lambda self, **options: nn.Module.__init__(self)})
+    stubs["matcha.models.components.flow_matching"].BASECFM = base  # type: ignore[attr-defined]
+    names = ("flow.flow", "flow.flow_matching", "flow.DiT.dit", "transformer.upsample_encoder", "hifigan.generator")
+    with quiet(), _packages(stubs), official_package():
+        return _Modules(*(importlib.import_module(f"cosyvoice.{name}") for name in (*names, "hifigan.f0_predictor")))
+
+
+def official_flow(checkpoint: DecoderCheckpoint, checkout: bool = False) -> nn.Module:
+    """`CausalMaskedDiffWithDiT` with the checkpoint's weights, in fp32.
+
+    Args:
+        checkout: the official code's own, with the checkpoint's noise; else vllm-omni's, which draws it.
+    """
+    modules = _checkout() if checkout else _modules()
     config = checkpoint.flow_config
-    estimator = dit.DiT(
+    estimator = modules.transformer.DiT(
         dim=config.dim,
         depth=config.layers,
         heads=config.heads,
@@ -134,21 +170,26 @@ def official_flow(checkpoint: DecoderCheckpoint) -> nn.Module:
         mu_dim=80,
         spk_dim=80,
         out_channels=80,
+        static_chunk_size=BLOCK_FRAMES,
+        num_decoding_left_chunks=-1,
     )
     parameters = types.SimpleNamespace(
         sigma_min=1e-6, solver="euler", t_scheduler="cosine", training_cfg_rate=0.2, inference_cfg_rate=0.7
     )
-    flow: nn.Module = cfm.CausalMaskedDiffWithDiT(
+    flow: nn.Module = modules.flow.CausalMaskedDiffWithDiT(
         input_size=80,
         vocab_size=6561,
+        spk_embed_dim=192,
         input_frame_rate=25,
-        pre_lookahead_layer=layers.PreLookaheadLayer(80, config.look_ahead_channels, 3),
-        decoder=cfm.CausalConditionalCFM(240, parameters, 1, 80, estimator),
+        pre_lookahead_len=3,
+        pre_lookahead_layer=modules.layers.PreLookaheadLayer(80, config.look_ahead_channels, 3),
+        decoder=modules.matching.CausalConditionalCFM(240, parameters, 1, 80, estimator),
     )
     weights = load_file(checkpoint.folder / f"{FLOW}.safetensors")
-    del weights["decoder.rand_noise"]
+    noise = weights.pop("decoder.rand_noise")
     missing, unknown = flow.load_state_dict(weights, strict=False)
     assert not unknown and {*missing} <= {"decoder.estimator.rotary_embed.inv_freq"}, (missing, unknown)
+    flow.decoder.rand_noise = noise  # type: ignore[union-attr]
     return flow.eval().requires_grad_(False)
 
 
@@ -178,12 +219,16 @@ def official_mel(
     return found
 
 
-def official_vocoder(checkpoint: DecoderCheckpoint) -> Any:
-    """`CausalHiFTGenerator` with the checkpoint's weights and noise, in fp32, its pitch in fp64."""
-    hifigan = _modules()[3]
+def official_vocoder(checkpoint: DecoderCheckpoint, checkout: bool = False) -> Any:
+    """`CausalHiFTGenerator` with the checkpoint's weights and noise, in fp32, its pitch in fp64.
+
+    Args:
+        checkout: the official code's own; else vllm-omni's.
+    """
+    modules = _checkout() if checkout else _modules()
     config = checkpoint.vocoder_config
     dilations = [[1, 3, 5]] * 3
-    vocoder = hifigan.CausalHiFTGenerator(
+    vocoder = modules.vocoder.CausalHiFTGenerator(
         base_channels=config.channels,
         sampling_rate=24000,
         upsample_rates=[8, 5, 3],
@@ -191,7 +236,7 @@ def official_vocoder(checkpoint: DecoderCheckpoint) -> Any:
         resblock_dilation_sizes=dilations,
         source_resblock_kernel_sizes=[7, 7, 11],
         source_resblock_dilation_sizes=dilations,
-        f0_predictor=hifigan.CausalConvRNNF0Predictor(cond_channels=config.f0_channels),
+        f0_predictor=modules.pitch.CausalConvRNNF0Predictor(cond_channels=config.f0_channels),
         nsf_voiced_threshold=10,
     )
     weights = load_file(checkpoint.folder / f"{HIFT}.safetensors")
@@ -199,5 +244,6 @@ def official_vocoder(checkpoint: DecoderCheckpoint) -> Any:
     missing, unknown = vocoder.load_state_dict(weights, strict=False)
     assert not unknown and not [name for name in missing if not name.startswith("m_source.l_sin_gen.")], missing
     vocoder.m_source.l_sin_gen.sine_waves = noise
-    vocoder.f0_predictor = _WidePitch(vocoder.f0_predictor)
+    if not checkout:
+        vocoder.f0_predictor = _WidePitch(vocoder.f0_predictor)
     return vocoder.eval().requires_grad_(False)

@@ -83,8 +83,8 @@ class DecoderCheckpoint:
     def load_flow(self, dtype: torch.dtype, device: torch.device) -> FlowNetwork:
         """In which its products are computed, and where."""
         network = empty(lambda: FlowNetwork(self.flow_config)).eval()
-        self._flow.load(network, FLOW, "", dtype, device)
-        network.requires_grad_(False).tabulate()
+        self._flow.load(network, FLOW, "", torch.float32, device)
+        network.requires_grad_(False).compute_in(dtype)
         return network
 
     def load_vocoder(self, device: torch.device) -> Vocoder:

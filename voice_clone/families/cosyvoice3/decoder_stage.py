@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -29,10 +30,13 @@ from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import ArtifactId
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.known_voices import known_artifacts
+
+log = logging.getLogger(__name__)
 
 CPU_PAGE_BYTES = 4_000_000_000
 GPU_SHARE = 4  # the pages take one in so many bytes that are free
@@ -73,11 +77,21 @@ class FlowDecoderStage:
                 yield Reference(found[TOKENS][:tokens, None], voice, record.origin)
 
 
+def flow_dtype(settings: DecoderSettings) -> torch.dtype:
+    """In which the flow computes: as other decoders, but in bf16 also on a CPU that has it, if the settings ask for it.
+
+    Two thirds of its time and half of its pages are saved so, and it is nearly all of the work.
+    """
+    if settings.precision == "bf16" and compute.device(settings) == "cpu" and INSTRUCTIONS.bf16_dots:
+        log.info("the flow computes in bf16")
+        return torch.bfloat16
+    return compute.decoder_dtype(settings)
+
+
 def load_decoder(given: Settings) -> FlowDecoderStage:
     """The decoder stage as the settings ask for it, in torch. The vocoder computes in fp32 at any precision."""
     settings = DecoderSettings.of(given)
     checkpoint = DecoderCheckpoint(settings.checkpoint_dir)
     device = torch.device(compute.device(settings))
-    return FlowDecoderStage(
-        checkpoint.load_flow(compute.decoder_dtype(settings), device), checkpoint.load_vocoder(device)
-    )
+    flow = checkpoint.load_flow(flow_dtype(settings), device)
+    return FlowDecoderStage(flow, checkpoint.load_vocoder(device))

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
-from tests.support.families.cosyvoice_decoder import in_chunks, make_cosyvoice_decoder, some_reference, some_tokens
+from tests.support.families.cosyvoice_decoder import (
+    flow_streams,
+    in_chunks,
+    make_cosyvoice_decoder,
+    some_reference,
+    some_tokens,
+)
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.errors import InvalidArgument
+from voice_clone.families.cosyvoice3 import decoder_stage
 from voice_clone.families.cosyvoice3.config import (
     CROSS_LINGUAL,
     FRAME_SAMPLES,
@@ -24,8 +33,11 @@ from voice_clone.families.cosyvoice3.config import (
     ZERO_SHOT,
     stream_chunks,
 )
-from voice_clone.families.cosyvoice3.decoder_stage import FORM, FlowDecoderStage, load_decoder
+from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
+from voice_clone.families.cosyvoice3.decoder_stage import FORM, FlowDecoderStage, flow_dtype, load_decoder
+from voice_clone.families.cosyvoice3.networks.flow import Block, Span
 from voice_clone.lru_cache import Origin
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import ArtifactId
 from voice_clone.speakers.store import KnownVoices
@@ -88,6 +100,27 @@ def test_page_bytes_bound_the_pages(stage: FlowDecoderStage, given: Settings) ->
     assert FORM.needs_voice and stage.flow.page_bytes < 3_000_000
     in_chunks(streams, some_reference(200), some_tokens(200), [200])
     assert 0 < streams.primed_bytes <= streams.pages.nbytes <= 30_000_000
+
+
+@pytest.mark.parametrize(("bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_a_cpu_with_bf16_computes_the_flow_in_it(
+    given: Settings, monkeypatch: pytest.MonkeyPatch, bf16: bool, dtype: torch.dtype
+) -> None:
+    """If it is asked to; the pages are half as large then, and any chunks make the same bits."""
+    monkeypatch.setattr(decoder_stage, "INSTRUCTIONS", replace(INSTRUCTIONS, bf16_dots=bf16))
+    settings = replace(DecoderSettings.of(given), precision="bf16")
+    assert flow_dtype(settings) == dtype and flow_dtype(DecoderSettings.of(given)) == torch.float32
+    checkpoint = DecoderCheckpoint(settings.checkpoint_dir)
+    flow, wide = (checkpoint.load_flow(each, torch.device("cpu")) for each in (dtype, torch.float32))
+    assert flow.page_bytes == wide.page_bytes * dtype.itemsize // 4 == flow.new_page().nbytes
+    vocoder = checkpoint.load_vocoder(torch.device("cpu"))
+    voice, tokens = some_reference(60), some_tokens(40, 1)
+    streams = flow_streams(flow, vocoder)
+    whole, single = (np.concatenate(in_chunks(streams, voice, tokens, sizes)) for sizes in ([40], [1] * 40))
+    np.testing.assert_array_equal(whole, single)
+    block = Block(torch.randn(50, 80), torch.randn(50, 80))
+    [[mel]], [[right]] = (each.solve([Span(torch.zeros(80), [], [block], [None])], False) for each in (flow, wide))
+    assert float((mel - right).abs().max()) <= (0.1 if dtype == torch.bfloat16 else 0)
 
 
 def test_references_of_stored_voices_are_as_long_as_both_artifacts(stage: FlowDecoderStage) -> None:

@@ -164,25 +164,32 @@ class FlowNetwork(nn.Module):
         return numbers * self.dtype.itemsize
 
     @torch.inference_mode()
-    def tabulate(self) -> None:
-        """Make the tables of the norms' scales and shifts, which depend on the step alone, and drop their weights."""
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Make the loaded network ready: the norms' scales and shifts, which depend on the step alone, become tables in
+        place of the weights that make them, and all but the noise gets the type.
+        """
         half = TIME_SIZE // 2
         rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
         angles = TIME_SCALE * torch.tensor(_points()[:-1])[:, None] * rates
-        encoded = torch.cat([angles.sin(), angles.cos()], dim=-1).to(self.device, self.dtype)
+        encoded = torch.cat([angles.sin(), angles.cos()], dim=-1).to(self.device)
         first, second = self.time_mlp
         time = F.silu(second(F.silu(first(encoded))))  # [steps, D]
         tables = []
         for number in range(len(self.layers)):
-            layer = self._at(number)
+            layer = self.layer(number)
             assert layer.modulation is not None
             tables.append(layer.modulation(time).view(STEPS, 6, -1))
             layer.modulation = None
         assert self.final_modulation is not None
-        self.tables = torch.stack(tables, dim=1)
-        self.final_table = self.final_modulation(time).view(STEPS, 2, -1)
+        table, final = torch.stack(tables, dim=1), self.final_modulation(time).view(STEPS, 2, -1)
+        table[:, :, 1::3] += 1  # the scales are differences from 1
+        final[:, 0] += 1
+        self.tables, self.final_table = table.to(dtype), final.to(dtype)
         self.final_modulation = None
         del self.time_mlp
+        for name, parameter in self.named_parameters():
+            if name != "noise":
+                parameter.data = parameter.data.to(dtype)
 
     @torch.inference_mode()
     def embed_speaker(self, embedding: Tensor) -> Tensor:
@@ -214,49 +221,26 @@ class FlowNetwork(nn.Module):
                 its own, and its numbers do not depend on what else is solved.
         """
         rows = [_Rows(self, span) for span in spans]
+        blocks = [(each, place) for each in rows for place in range(len(each.span.blocks))]
+        groups = [_Group(self, members) for members in ([blocks] if together else [[block] for block in blocks])]
         points = _points()
         for step in range(STEPS):
             for each in rows:
                 each.begin(step)
-            blocks = [(each, place) for each in rows for place in range(len(each.span.blocks))]
-            groups = [blocks] if together else [[block] for block in blocks]
+            for group in groups:
+                group.begin()
             for number in range(len(self.layers)):
                 for each in rows:
                     each.read(step, number)
                 for group in groups:
-                    self._layer(step, number, group)
+                    group.layer(step, number)
             for group in groups:
-                self._move(step, points[step + 1] - points[step], group)
+                group.move(step, points[step + 1] - points[step])
         return [each.x for each in rows]
 
-    def _at(self, number: int) -> Layer:
+    def layer(self, number: int) -> Layer:
+        """One of the transformer's layers."""
         return cast(Layer, self.layers[number])
-
-    def _layer(self, step: int, number: int, group: Sequence[tuple[_Rows, int]]) -> None:
-        layer, table = self._at(number), self.tables[step, number]
-        hidden = torch.cat([rows.hidden[place].flatten(0, 1) for rows, place in group])
-        sizes = [rows.hidden[place].shape[1] for rows, place in group]
-        qkv = layer.qkv(_norm(hidden, table[1], table[0]))
-        parts = torch.split(qkv, [2 * size for size in sizes])
-        queries = [
-            rows.add(step, number, place, part.view(2, size, 3, self.config.heads, HEAD_DIM))
-            for (rows, place), part, size in zip(group, parts, sizes, strict=True)
-        ]
-        heard = [rows.attend(query, place) for (rows, place), query in zip(group, queries, strict=True)]
-        hidden = torch.addcmul(hidden, layer.out(torch.cat(heard)), table[2])
-        inner = F.gelu(layer.up(_norm(hidden, table[4], table[3])), approximate="tanh")
-        hidden = torch.addcmul(hidden, layer.down(inner), table[5])
-        for (rows, place), part, size in zip(group, torch.split(hidden, [2 * s for s in sizes]), sizes, strict=True):
-            rows.hidden[place] = part.view(2, size, -1)
-
-    def _move(self, step: int, distance: np.float32, group: Sequence[tuple[_Rows, int]]) -> None:
-        hidden = torch.cat([rows.hidden[place].flatten(0, 1) for rows, place in group])
-        table = self.final_table[step]
-        directions = self.final(_norm(hidden, table[0], table[1])).float()
-        sizes = [2 * rows.hidden[place].shape[1] for rows, place in group]
-        for (rows, place), part in zip(group, torch.split(directions, sizes), strict=True):
-            guided, free = part.chunk(2)
-            rows.x[place] = rows.x[place] + float(distance) * ((1 + GUIDANCE) * guided - GUIDANCE * free)
 
 
 class _Rows:
@@ -264,20 +248,21 @@ class _Rows:
 
     Attributes:
         x: of each block, what is moved: [n, bands] fp32.
-        hidden: of each block, what goes through the layers: [2, n, D].
+        hidden: of each block, what goes into the layers: [2, n, D].
+        turns: of each block, what `_turns` makes of its frames.
     """
 
     def __init__(self, network: FlowNetwork, span: Span) -> None:
         self.span = span
         self._network = network
-        self._first = BLOCK_FRAMES * len(span.pages)  # frame
+        first = BLOCK_FRAMES * len(span.pages)
         sizes = [len(block.tokens) for block in span.blocks]
-        frames = torch.arange(self._first, self._first + sum(sizes), device=network.device)
-        self.x = [noise.float() for noise in torch.split(network.noise[frames % NOISE_FRAMES], sizes)]
+        frames = torch.arange(first, first + sum(sizes), device=network.device)
+        self.x = list(torch.split(network.noise[frames % NOISE_FRAMES], sizes))
         self.hidden: list[Tensor] = []
+        self.turns = [_turns(part) for part in torch.split(frames, sizes)]
         self._keys: list[Tensor] = []  # of the layer, [2 (keys, values), 2, heads, n, 64] a block
         self._fixed = [torch.cat(list(self._columns(block)), dim=-1).to(network.dtype) for block in span.blocks]
-        self._turns = [_turns(part) for part in torch.split(frames, sizes)]
 
     def _columns(self, block: Block) -> Iterator[Tensor]:
         """What does not change from step to step, [2, n, 3 bands]; without guidance all of it is zero."""
@@ -311,13 +296,8 @@ class _Rows:
         self._keys = [page.keys[step, layer] for page in self.span.pages]
 
     def add(self, step: int, layer: int, place: int, qkv: Tensor) -> Tensor:
-        """Queries, keys and values [2, n, 3, heads, 64] of a block: keeps the last two, returns [2, heads, n, 64]."""
-        cos, sin = self._turns[place]
-        first = qkv[:, :, :2, 0]  # of queries and keys the first head alone turns
-        pairs = first.reshape(*first.shape[:-1], -1, 2)
-        crossed = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
-        qkv[:, :, :2, 0] = (first * cos[:, None] + crossed * sin[:, None]).to(qkv.dtype)
-        query, *others = qkv.permute(2, 0, 3, 1, 4).unbind()
+        """Queries, keys and values [2 n, 3, heads, 64] of a block: keeps the last two, returns [2, heads, n, 64]."""
+        query, *others = qkv.view(2, -1, *qkv.shape[1:]).permute(2, 0, 3, 1, 4).unbind()
         keep = self.span.keep[place]
         if keep is None:
             kept = torch.stack(others)
@@ -334,6 +314,47 @@ class _Rows:
         return found.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
+class _Group:
+    """Blocks, by their spans' rows and their places there, which share products. Its tensors are of [rows, ...]."""
+
+    def __init__(self, network: FlowNetwork, members: Sequence[tuple[_Rows, int]]) -> None:
+        self._network = network
+        self._members = members
+        self._sizes = [2 * len(rows.x[place]) for rows, place in members]
+        turns = [rows.turns[place] for rows, place in members]
+        self._cos, self._sin = (
+            torch.cat([each for pair in turns for each in (pair[part], pair[part])])[:, None] for part in (0, 1)
+        )
+
+    def begin(self) -> None:
+        """Take the hidden rows of a step."""
+        self._hidden = torch.cat([rows.hidden[place].flatten(0, 1) for rows, place in self._members])
+
+    def layer(self, step: int, number: int) -> None:
+        """Through a layer."""
+        network, hidden = self._network, self._hidden
+        layer, table = network.layer(number), network.tables[step, number]
+        qkv = layer.qkv(_norm(hidden, table[1], table[0])).view(len(hidden), 3, -1, HEAD_DIM)
+        first = qkv[:, :2, 0]  # of queries and keys the first head alone turns
+        pairs = first.reshape(len(first), 2, -1, 2)
+        crossed = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
+        qkv[:, :2, 0] = (first * self._cos + crossed * self._sin).to(qkv.dtype)
+        parts = zip(self._members, torch.split(qkv, self._sizes), strict=True)
+        queries = [rows.add(step, number, place, part) for (rows, place), part in parts]
+        heard = [rows.attend(query, place) for (rows, place), query in zip(self._members, queries, strict=True)]
+        hidden = torch.addcmul(hidden, layer.out(torch.cat(heard)), table[2])
+        inner = F.gelu(layer.up(_norm(hidden, table[4], table[3])), approximate="tanh")
+        self._hidden = torch.addcmul(hidden, layer.down(inner), table[5])
+
+    def move(self, step: int, distance: np.float32) -> None:
+        """A step of Euler's method."""
+        table = self._network.final_table[step]
+        directions = self._network.final(_norm(self._hidden, table[0], table[1])).float()
+        for (rows, place), part in zip(self._members, torch.split(directions, self._sizes), strict=True):
+            guided, free = part.chunk(2)
+            rows.x[place] = rows.x[place] + float(distance) * ((1 + GUIDANCE) * guided - GUIDANCE * free)
+
+
 def _points() -> list[np.float32]:
     """Points of time from 0 to 1, as the official code adds them up in fp32."""
     wanted = 1 - torch.cos(torch.linspace(0, 1, STEPS + 1) * 0.5 * torch.pi)
@@ -344,7 +365,7 @@ def _points() -> list[np.float32]:
 
 
 def _norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=EPS), 1 + scale)
+    return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=EPS), scale)
 
 
 def _turns(frames: Tensor) -> tuple[Tensor, Tensor]:
