@@ -140,7 +140,7 @@ def _modules() -> _Modules:
 
 
 @cache
-def _checkout() -> _Modules:
+def official_modules() -> _Modules:
     """Of the official code. Matcha-TTS, of which the flow inherits a constructor, is replaced."""
     stubs = {name: module for name, module in _stubs().items() if name in ("omegaconf", "loguru")}
     stubs |= {name: types.ModuleType(name) for name in ("matcha", "matcha.models", "matcha.models.components")}
@@ -158,7 +158,7 @@ def official_flow(checkpoint: DecoderCheckpoint, checkout: bool = False) -> nn.M
     Args:
         checkout: the official code's own, with the checkpoint's noise; else vllm-omni's, which draws it.
     """
-    modules = _checkout() if checkout else _modules()
+    modules = official_modules() if checkout else _modules()
     config = checkpoint.flow_config
     estimator = modules.transformer.DiT(
         dim=config.dim,
@@ -225,7 +225,7 @@ def official_vocoder(checkpoint: DecoderCheckpoint, checkout: bool = False) -> A
     Args:
         checkout: the official code's own; else vllm-omni's.
     """
-    modules = _checkout() if checkout else _modules()
+    modules = official_modules() if checkout else _modules()
     config = checkpoint.vocoder_config
     dilations = [[1, 3, 5]] * 3
     vocoder = modules.vocoder.CausalHiFTGenerator(

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tools.convert_pickles import main
+from tools.families.cosyvoice3.fixed_noise import fixed_noise
 from tools.families.cosyvoice3.pickle_converter import convert
 from voice_clone.errors import CheckpointError
 from voice_clone.families.cosyvoice3.preflight import check
@@ -84,6 +85,8 @@ def test_three_files_become_three(folder: Path, capsys: pytest.CaptureFixture[st
 def test_the_fixed_noise_is_the_same_in_every_checkpoint(whole: Path) -> None:
     """And that of a network which is built behind official's seed."""
     before = torch.get_rng_state()
+    fixed_noise()
+    assert torch.equal(before, torch.get_rng_state()), "nobody else's numbers change"
     flow = load_file(whole / "flow.safetensors")[FLOW_NOISE]
     source = load_file(whole / "hift.safetensors")[SOURCE_NOISE]
     torch.manual_seed(0)
