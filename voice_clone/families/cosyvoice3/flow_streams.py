@@ -182,6 +182,11 @@ class FlowStreams:
         """Where streams share products."""
         return self._together
 
+    @property
+    def one_by_one(self) -> bool:
+        """As of `DecoderStreams`: where streams do not share products."""
+        return not self._together
+
     def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""
         return self._primed.forget(voices)
