@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.cosyvoice3 import make_cosyvoice3_talker, some_clip, some_voice
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
@@ -19,6 +20,7 @@ from voice_clone.families.cosyvoice3.prompt import Prompt
 from voice_clone.families.cosyvoice3.prompt_stage import CosyVoice3Prompt, load_prompt
 from voice_clone.families.cosyvoice3.talker_stage import PAUSES, CosyVoice3Talker, load_talker
 from voice_clone.families.cosyvoice3.text import Tokenizer
+from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native import packed_file
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
@@ -266,6 +268,33 @@ def test_packed_weights_speak_as_those_that_were_just_packed(
     np.testing.assert_array_equal(*made)
     assert len(list(tmp_path.glob("*.packed"))) == (precision != "bf16")
     assert len(np.unique(made[0])) > FRAMES / 2
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("graphs", ["true", "false"])
+def test_a_gpu_gets_all_of_a_step(
+    folder: Path,
+    prompt: CosyVoice3Prompt,
+    talker: CosyVoice3Talker,
+    precision: str,
+    graphs: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a GPU that is none: nothing is left on another device or in another type, and fp32 speaks as on a CPU."""
+    monkeypatch.setattr(GraphRunner, "on", lambda device: GraphRunner())  # steps of fixed shapes run as they are
+    given = [tensors(prompt), tensors(prompt, some_voice(None), options={"instruct": "Whisper."})]
+    with pretend_gpu():
+        asked = settings(folder, DEVICE="cuda", PRECISION=precision, CUDA_GRAPHS=graphs)
+        on_gpu = load_talker(asked)
+        on_gpu.source.prepare()
+        made = spoken(on_gpu.source, *(plan(on_gpu, each).request for each in given))
+    assert on_gpu.source.ahead == (graphs == "true")
+    if precision == "fp32":
+        for ours, theirs in zip(
+            made, spoken(talker.source, *(plan(talker, each).request for each in given)), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+    assert [len(frames) for frames in made] == [FRAMES, FRAMES]
 
 
 def test_the_warm_up_fits_a_stream(talker: CosyVoice3Talker) -> None:
