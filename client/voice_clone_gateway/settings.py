@@ -81,7 +81,7 @@ class Settings:
         "WebUI reads",
         ("names", "objects"),
     )
-    strict: bool = _setting(False, "refuse what no model can follow, such as instructions; else a header warns")
+    strict: bool = _setting(False, "refuse what is ignored, such as instructions; else a header warns")
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")

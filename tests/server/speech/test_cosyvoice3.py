@@ -141,6 +141,33 @@ def test_company_changes_no_speech(client: Client) -> None:
         assert is_same_audio(one, other)
 
 
+def test_two_voices_with_one_transcript_never_meet(
+    client: Client, bare: BareCosyVoice3, reference_clip: bytes, reference_text: str
+) -> None:
+    other = clip(7, 4.0, RATE)
+    client.upload("Eve", other, reference_text=reference_text, wait=True)
+    expected = {
+        name: bare.speak(TEXT, audio, reference_text, seed=2, max_frames=FRAMES).samples
+        for name, audio in (("Ada", reference_clip), ("Eve", other))
+    }
+    for name in ("Ada", "Eve", "Ada", "Eve"):
+        assert is_same_audio(heard(client, voice=name)[0], expected[name])
+    client.delete("Eve")
+
+
+def test_a_voice_is_prepared_once(client: Client) -> None:
+    """Its first speech solves the blocks that depend on it alone; the next ones begin behind them."""
+    client.upload("Once", clip(9, 5.0, RATE), reference_text="Some words.", wait=True)
+    assert [heard(client, voice="Once", seed=seed, max_frames=30)[1]["primed"] for seed in range(3)] == [
+        "miss",
+        "hit",
+        "hit",
+    ]
+    kept = client.stats()["kept"]["cosyvoice3_code2wav"]
+    client.delete("Once")
+    assert client.stats()["kept"]["cosyvoice3_code2wav"]["voices"] == kept["voices"] - 1
+
+
 def test_the_same_voice_serves_the_other_family(client: Client) -> None:
     states = {each.model_type: (each.mode, each.state) for each in client.get("Ada").artifacts}
     assert states == {"cosyvoice3": ("zero_shot", "ready"), "qwen3_tts": ("icl", "ready")}
