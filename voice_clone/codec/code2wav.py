@@ -41,6 +41,7 @@ class Code2Wav:
         decoding: the family's decoder with the states of its streams.
         form: of the frames that it takes.
         max_chunk_frames: frames of a chunk, and of a reference.
+        max_batch: chunks that are to be decoded together.
         idle_seconds: a stream without a chunk for so long has lost its talker.
         clock: seconds, monotonic.
 
@@ -53,11 +54,13 @@ class Code2Wav:
         form: CodecFormat,
         *,
         max_chunk_frames: int = 512,
+        max_batch: int = 4,
         idle_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decoding = decoding
         self._form = form
+        self.max_batch = max_batch
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -232,9 +235,13 @@ def load_code2wav(settings: DecoderSettings, decoding: DecoderStreams, form: Cod
         decoding: the family's.
         form: of the frames.
     """
+    max_batch = 1 if decoding.one_by_one and not settings.max_decode_batch else compute.max_decode_batch(settings)
     code2wav = Code2Wav(
-        decoding, form, max_chunk_frames=settings.max_chunk_frames, idle_seconds=settings.stream_idle_seconds
+        decoding,
+        form,
+        max_chunk_frames=settings.max_chunk_frames,
+        max_batch=max_batch,
+        idle_seconds=settings.stream_idle_seconds,
     )
-    max_batch = compute.max_decode_batch(settings)
     log.info("at most %d streams, decoded %d at a time", code2wav.max_streams, max_batch)
     return code2wav

@@ -107,6 +107,10 @@ class DecoderStreams(Protocol):
     def supports_ragged_batches(self) -> bool:
         """Whether the streams of a batch may move on by different numbers of frames."""
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether streams take as long together as one after the other; then a batch makes its first stream wait."""
+
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
         """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`.
 
@@ -159,6 +163,8 @@ class StatefulStreams:
         primed_bytes, primed_seconds: bounds of the cached states after references; see `PrimedStates`.
         clock: seconds, monotonic.
     """
+
+    one_by_one = False
 
     def __init__(
         self,

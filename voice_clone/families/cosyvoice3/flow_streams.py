@@ -31,6 +31,7 @@ from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD, primed_bl
 from voice_clone.families.cosyvoice3.networks.flow import Block, FlowNetwork, Page, Span
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder, VocoderState
 from voice_clone.gpu import is_out_of_memory
+from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import CacheUsage, LRUCache
 
 MAX_STREAMS = 256  # that are open; without pages each takes a megabyte
@@ -51,6 +52,7 @@ class PagePool:
     def __init__(self, make: Callable[[], Page], page_bytes: int, max_bytes: int) -> None:
         self._make = make
         self._page_bytes = page_bytes
+        self.max_bytes = max_bytes
         self._most = max_bytes // page_bytes
         self._used = 0
         self._lock = threading.RLock()  # a page may be returned wherever Python frees memory, here, too
@@ -182,6 +184,11 @@ class FlowStreams:
         """Where streams share products."""
         return self._together
 
+    @property
+    def one_by_one(self) -> bool:
+        """As of `DecoderStreams`: where streams do not share products."""
+        return not self._together
+
     def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""
         return self._primed.forget(voices)
@@ -287,7 +294,7 @@ class FlowStreams:
         )
 
     def _to_device(self, values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._flow.device)
+        return to_device(torch.from_numpy(np.ascontiguousarray(values)), self._flow.device)
 
     def _tokens(self, frames: NDArray[Any]) -> Tensor:
         return self._to_device(frames.reshape(-1).astype(np.int64))

@@ -67,7 +67,7 @@ class Code2WavModel(Model):
         self._observer = Code2WavObserver(self.family)
         self._worker = Code2WavWorker(
             code2wav,
-            compute.max_decode_batch(settings),
+            code2wav.max_batch,
             settings.max_waiting_chunks,
             stage.form.sample_rate,
             self._observer,
@@ -131,7 +131,7 @@ class Code2WavModel(Model):
 
 def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings) -> None:
     lengths = chunk_schedule(settings, stage.chunk_frames)
-    batches = sorted({1, compute.max_decode_batch(settings)})
+    batches = sorted({1, code2wav.max_batch})
     with memory_bounded_by("max_decode_batch"):
         code2wav.warm_up(lengths, batches, settings.warm_up_seconds)
     references = stage.known_references(open_known_voices(settings))

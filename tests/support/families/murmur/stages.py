@@ -270,6 +270,7 @@ class HoldBackStreams:
     """`DecoderStreams`: each number of a frame is heard ten times, in the level of the voice; the end fades out."""
 
     supports_ragged_batches = True
+    one_by_one = False
     max_streams = 64
     stream_bytes = 4 * HELD
     primed_bytes = 0

@@ -95,6 +95,14 @@ def test_chunks_that_are_refused(stage: FlowDecoderStage, given: Settings) -> No
             raise cast(Exception, refused)
 
 
+def test_a_cpu_decodes_one_stream_at_a_time(stage: FlowDecoderStage, given: Settings) -> None:
+    """Unless the settings ask for more: streams that share no products gain nothing by a batch."""
+    settings = DecoderSettings.of(given)
+    assert code2wav_of(stage, given).max_batch == 1
+    settings = replace(settings, max_decode_batch=3)
+    assert load_code2wav(settings, stage.streams(settings, stage.chunk_frames), stage.form).max_batch == 3
+
+
 def test_page_bytes_bound_the_pages(stage: FlowDecoderStage, given: Settings) -> None:
     streams = stage.streams(DecoderSettings.of(given), stage.chunk_frames)
     assert FORM.needs_voice and stage.flow.page_bytes < 3_000_000

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 
 import numpy as np
@@ -187,9 +188,8 @@ class FlowNetwork(nn.Module):
         self.tables, self.final_table = table.to(dtype), final.to(dtype)
         self.final_modulation = None
         del self.time_mlp
-        for name, parameter in self.named_parameters():
-            if name != "noise":
-                parameter.data = parameter.data.to(dtype)
+        state = {name: tensor if name == "noise" else tensor.to(dtype) for name, tensor in self.state_dict().items()}
+        self.load_state_dict(state, assign=True)
 
     @torch.inference_mode()
     def embed_speaker(self, embedding: Tensor) -> Tensor:
@@ -355,6 +355,7 @@ class _Group:
             rows.x[place] = rows.x[place] + float(distance) * ((1 + GUIDANCE) * guided - GUIDANCE * free)
 
 
+@cache
 def _points() -> list[np.float32]:
     """Points of time from 0 to 1, as the official code adds them up in fp32."""
     wanted = 1 - torch.cos(torch.linspace(0, 1, STEPS + 1) * 0.5 * torch.pi)
