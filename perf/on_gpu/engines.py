@@ -21,6 +21,7 @@ from perf.on_gpu import equality
 from voice_clone.autoregressive.generator import stream_bytes
 
 CPU_FRAMES = 12  # of each stream, against a CPU
+WARM_FRAMES = 8  # that another implementation speaks before it counts
 PATIENCE = 8.0  # seconds, after which an engine gets no further run of so many streams
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 BOUNDS = {"fp32": 1e-3, "bf16": 5e-2}  # of a difference's RMS, relative to the RMS of what it is a difference of
@@ -118,15 +119,21 @@ def that_fit(batches: Sequence[int], stream: int, free: int) -> tuple[list[int],
 def peers(
     folder: Path, dtype: torch.dtype, given: argparse.Namespace
 ) -> tuple[dict[str, Callable[[int], Spent]], dict[str, str]]:
-    """Other implementations, each of which speaks one stream; and those that are left out, with the reason."""
+    """Other implementations, each of which speaks one stream; and those that are left out, with the reason.
+
+    Each speaks once here: one whose packages do not fit together must not end the measurement of the others.
+    """
     family = FAMILIES[given.family]
     found: dict[str, Callable[[int], Spent]] = {}
     missing = dict(family.without_peers)
     for name, load in family.peers.items():
         try:
-            found[name] = partial(_alone, load(folder, given.device, dtype), given.frames)
-        except ImportError as error:
-            missing[name] = str(error)
+            speak = load(folder, given.device, dtype)
+            speak(WARM_FRAMES)
+        except Exception as error:  # of a package that is not ours: it may be any
+            missing[name] = f"{type(error).__name__}: {error}"
+        else:
+            found[name] = partial(_alone, speak, given.frames)
     return found, missing
 
 

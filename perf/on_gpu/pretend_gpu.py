@@ -6,7 +6,8 @@ it may on a GPU. Reading a value (`item`, `tolist`, `.cpu()`) works and is count
 pinned memory without a wait comes late: whoever reads or reuses that memory before gets wrong values. A copy
 to the device comes at once.
 
-The tensors are of torch's backend for devices that are written in Python; `.device` says `cuda:0` all the same.
+The tensors are of torch's backend for devices that are written in Python; `.device` says `cuda:0` all the same. Where
+torch has CUDA there is no such device: a process with both pins no memory for the real one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import SkipTest
 from unittest.mock import patch
 
 import torch
@@ -23,8 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 CUDA = torch.device("cuda", 0)  # what the tensors say
-_setup_privateuseone_for_python_backend("pretend")
-PRETEND = torch.device("pretend", 0)  # what torch knows them as
+REAL = torch.cuda.is_available()
+if not REAL:
+    _setup_privateuseone_for_python_backend("pretend")
+PRETEND = CUDA if REAL else torch.device("pretend", 0)  # what torch knows them as
 MEMORY = 80 * 10**9  # bytes, all of them free
 CPU, META = torch.device("cpu"), torch.device("meta")
 
@@ -49,6 +53,10 @@ FLASH = aten._flash_attention_forward.default
 
 Observer = Callable[[Any, Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 """(operator, its tensors, its results) of each kernel."""
+
+
+class RealGPU(SkipTest):
+    """This machine has a GPU, so none is pretended; pytest takes it as the reason to skip a test."""
 
 
 class MixedDevices(RuntimeError):
@@ -303,7 +311,13 @@ class PretendEvent:
 
 @contextmanager
 def pretend_gpu(empty: bool = False, observer: Observer | None = None) -> Iterator[PretendGPU]:
-    """A GPU for this thread; as of `PretendGPU`."""
+    """A GPU for this thread; as of `PretendGPU`.
+
+    Raises:
+        RealGPU: torch has CUDA here.
+    """
+    if REAL:
+        raise RealGPU("a real GPU is at hand, so none can be pretended")
     mode = PretendGPU(empty, observer)
     with (
         patch.object(torch.cuda, "is_available", lambda: True),

@@ -98,6 +98,28 @@ def test_what_is_slow_runs_less_often() -> None:
     assert found["slow"][8]["frame"]["n"] == 1 and found["fast"][8]["frame"]["n"] == 3
 
 
+def test_another_implementation_that_cannot_speak_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are measured all the same."""
+
+    def absent(*args: Any) -> Callable[[int], Spent]:
+        raise ImportError("No module named 'other'")
+
+    def broken(frames: int) -> Spent:
+        raise TypeError("it takes 2 arguments")
+
+    def speak(frames: int) -> Spent:
+        return Spent(0.1, 0.1, 0.1, 0.1, 0.2, frames)
+
+    family = engines.FAMILIES["qwen3_tts"]
+    loaders = {"absent": absent, "broken": lambda *args: broken, "right": lambda *args: speak}
+    monkeypatch.setattr(family, "peers", loaders)
+    given = Namespace(family="qwen3_tts", device="cpu", frames=5)
+    found, missing = engines.peers(tmp_path, torch.float32, given)
+    assert [*found] == ["right"] and found["right"](1).decoded == 5
+    assert missing["absent"] == "ImportError: No module named 'other'"
+    assert missing["broken"] == "TypeError: it takes 2 arguments"
+
+
 def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a server's switches, and TF32 not left on."""
     before, prepared = torch.backends.cudnn.allow_tf32, []
