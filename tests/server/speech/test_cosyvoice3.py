@@ -76,6 +76,7 @@ def heard(client: Client, text: str = TEXT, **given: Any) -> tuple[NDArray[np.fl
         ("Mute", "cross_lingual", {}),
         ("Ada", "instruct", {"instruct": INSTRUCTION}),
         ("Mute", "instruct", {"instruct": INSTRUCTION}),
+        ("Ada", "zero_shot", {"align": True}),
     ],
 )
 def test_each_mode_speaks_as_the_bare_stages(
