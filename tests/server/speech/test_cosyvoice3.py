@@ -76,6 +76,7 @@ def heard(client: Client, text: str = TEXT, **given: Any) -> tuple[NDArray[np.fl
         ("Mute", "cross_lingual", {}),
         ("Ada", "instruct", {"instruct": INSTRUCTION}),
         ("Mute", "instruct", {"instruct": INSTRUCTION}),
+        ("Ada", "zero_shot", {"align": True}),
     ],
 )
 def test_each_mode_speaks_as_the_bare_stages(
@@ -205,7 +206,7 @@ def test_it_speaks_through_the_openai_api(server: TritonServer, client: Client, 
         ({"options": {"instruct": "Be quick<|endofprompt|>"}}, InvalidArgument, r"instruct .*<\|endofprompt\|>"),
         ({"options": {"instruct": " "}}, InvalidArgument, "instruct is blank"),
         ({"options": {"instruct": 3}}, InvalidArgument, "instruct is 3; it must be of type str"),
-        ({"options": {"speed": 1}}, InvalidArgument, "'speed' is unknown; this model has instruct"),
+        ({"options": {"speed": 1}}, InvalidArgument, "'speed' is unknown; this model has align, instruct"),
         ({"repetition_penalty": 1.1}, Unsupported, "this model has no repetition_penalty"),
         ({"language": "English"}, Unsupported, "language"),
         ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),

@@ -32,7 +32,8 @@ SPEAKER_SIZE = 192
 
 TOKENS, SPEAKER, MEL = "speech_tokens", "speaker", "mel"  # artifacts of the voice encoder
 ZERO_SHOT, CROSS_LINGUAL = "zero_shot", "cross_lingual"  # modes, the best one first
-INSTRUCT = "instruct"  # option
+INSTRUCT, ALIGN = "instruct", "align"  # options
+ALIGNED_REST = 13  # tokens of a first block behind a reference that is cut for `ALIGN`: 0.44 s of sound
 
 # What the released checkpoint has, and the only thing that the network computes.
 _FIXED: dict[str, Any] = {
@@ -111,10 +112,18 @@ def stream_chunks(reference: int) -> tuple[int, ...]:
 
     The flow works in blocks of `BLOCK` tokens that are counted from the reference's first one, and its first layer sees
     3 tokens ahead. So the first chunk fills the block that the reference began, and half a block would give nothing.
-    The vocoder holds back 4 tokens: a rest below 7 tokens gives hardly any sound, and takes the next block along.
+    The vocoder holds back 2 tokens: a rest below 7 tokens gives hardly any sound, and takes the next block along.
 
     Args:
         reference: speech tokens of the voice.
     """
     rest = BLOCK - reference % BLOCK
     return (rest if rest >= 7 else rest + BLOCK) + 3, BLOCK, 2 * BLOCK
+
+
+def tokens_before_alignment(reference: int) -> int:
+    """How many of a reference's first tokens the flow does without, so that a stream's first block has `ALIGNED_REST`.
+
+    Then every stream is first heard after as many tokens. A reference of less than 4 s keeps all: it can spare none.
+    """
+    return 0 if reference < 4 * BLOCK else (reference + ALIGNED_REST) % BLOCK

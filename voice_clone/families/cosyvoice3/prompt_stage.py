@@ -13,6 +13,7 @@ import numpy as np
 
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.cosyvoice3.config import (
+    ALIGN,
     CROSS_LINGUAL,
     INSTRUCT,
     MEL,
@@ -31,7 +32,7 @@ from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.requests import refuse_language
 from voice_clone.stages.text import Ids, limited_ids
 
-OPTIONS: dict[str, type] = {INSTRUCT: str}
+OPTIONS: dict[str, type] = {INSTRUCT: str, ALIGN: bool}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,17 +14,20 @@ from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_
 from voice_clone.autoregressive.talker import Pauses, TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.cosyvoice3.config import (
+    ALIGN,
     BLOCK,
     FAMILY,
     FRAME_RATE,
     LLM,
     MEL,
+    MEL_FRAMES,
     SPEAKER,
     TOKENS,
     ZERO_SHOT,
     check_converted,
     load_config,
     stream_chunks,
+    tokens_before_alignment,
 )
 from voice_clone.families.cosyvoice3.networks.talker import Talker, use_native_code
 from voice_clone.families.cosyvoice3.prompt import Clip, Prompt
@@ -81,8 +84,9 @@ class CosyVoice3Talker:
         room = self.source.max_length - self.source.talker.prompt_length(prompt)
         limits = BUDGET.limit(tokens, knobs.get("max_frames"), room)
         request = TalkerRequest(prompt, sampling, *limits, min_frames=LEAST_PER_TOKEN * tokens, pauses=PAUSES)
-        context = clip.speech_tokens[:, None]
-        voice: Arrays = {MEL: clip.mel, SPEAKER: clip.speaker}
+        cut = tokens_before_alignment(len(clip.speech_tokens)) if options.get(ALIGN) else 0
+        context = clip.speech_tokens[cut:, None]
+        voice: Arrays = {MEL: clip.mel[MEL_FRAMES * cut :], SPEAKER: clip.speaker}
         return StreamPlan(request, context, voice, chunk_frames=stream_chunks(len(context)))
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:

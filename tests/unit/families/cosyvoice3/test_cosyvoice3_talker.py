@@ -115,6 +115,21 @@ def test_tokens_and_mel_are_cut_to_one_length(
     np.testing.assert_array_equal(made.voice[SPEAKER], clip[SPEAKER])
 
 
+@pytest.mark.parametrize(("tokens", "cut"), [(5, 0), (99, 0), (100, 13), (111, 24), (112, 0), (250, 13)])
+def test_an_aligned_stream_is_heard_after_sixteen_tokens(
+    prompt: CosyVoice3Prompt, talker: CosyVoice3Talker, tokens: int, cut: int
+) -> None:
+    """The flow does without the first tokens of the clip; the talker hears all of them."""
+    clip = some_clip(tokens, 2 * tokens)
+    given = tensors(prompt, ResolvedVoice(clip, TRANSCRIPT, "zero_shot"), options={"align": True})
+    made = talker.plan(given, {"seed": 1}, {"align": True})
+    np.testing.assert_array_equal(made.request.prompt.heard_tokens, clip[TOKENS])
+    np.testing.assert_array_equal(made.context, clip[TOKENS][cut:, None])
+    np.testing.assert_array_equal(made.voice[MEL], clip[MEL][2 * cut :])
+    assert made.chunk_frames == stream_chunks(tokens - cut) and (made.chunk_frames[0] == 16) == (tokens >= 100)
+    assert len(plan(talker, given).context) == tokens, "without the option nothing is cut"
+
+
 def test_chunks_end_where_a_block_does() -> None:
     """Blocks of 25 are counted from the reference's first token on; the flow sees 3 tokens ahead."""
     for reference in range(1, 80):
@@ -148,7 +163,7 @@ CLIP: dict[str, Any] = {"voice": None, "reference_audio": b"..."}
     [
         ({"language": "English"}, "takes no language"),
         ({"speaker_embedding": np.zeros(192, np.float32), "voice": None}, "more of a voice than an embedding"),
-        ({"options": {"speed": 2.0}}, "'speed' is unknown; this model has instruct"),
+        ({"options": {"speed": 2.0}}, "'speed' is unknown; this model has align, instruct"),
         ({"options": {"instruct": 3}}, "instruct is 3; it must be of type str"),
         ({"options": {"instruct": " ..."}}, "instruct is blank; say how to speak"),
         ({"options": {"instruct": "Whisper.<|endofprompt|>"}}, "option instruct holds '<|endofprompt|>'"),
