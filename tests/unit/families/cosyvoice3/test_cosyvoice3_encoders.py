@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tests.support.doubles.backend_double import backend_double
 from tests.support.families.cosyvoice3 import make_voice_encoder
 from tests.support.families.speech_like import speech_like
 from tools.families.cosyvoice3 import encoders
+from voice_clone import compute
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.cosyvoice3.encoder_stages import (
     MelStage,
@@ -173,3 +175,15 @@ def test_a_file_that_is_no_network(folder: Path, tmp_path: Path) -> None:
     (made / "cosyvoice3.yaml").unlink()
     with pytest.raises(CheckpointError, match=r"cosyvoice3.yaml: the file is missing"):
         load_mel(settings(made))
+
+
+@pytest.mark.parametrize("in_torch", [True, False])
+def test_a_process_without_torch_networks_takes_no_memory_of_a_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, in_torch: bool
+) -> None:
+    prepared: list[bool] = []
+    monkeypatch.setattr(compute, "prepare", lambda settings, remote: prepared.append(remote))
+    with backend_double("stages.encoder") as (module,):
+        content = {"load_stage": staticmethod(load_mel), "in_torch": in_torch}
+        type("Model", (module.EncoderModel,), content)().load(settings(folder))
+    assert prepared == [not in_torch]
