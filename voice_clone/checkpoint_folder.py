@@ -119,19 +119,29 @@ def check_weights(folder: Path, file: str) -> None:
         _check_file(folder, name)
 
 
-def _check_file(folder: Path, name: str) -> None:
+def weight_names(folder: Path, file: str) -> set[str]:
+    """The names of all tensors in a weight file, whole or in shards; arguments and errors as of `check_weights`."""
+    shards = shard_files(folder, file)
+    return _check_file(folder, f"{file}.safetensors") if shards is None else set(shards)
+
+
+def _check_file(folder: Path, name: str) -> set[str]:
+    """The names of its tensors."""
+    names: set[str] = set()
     try:
         with (folder / name).open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size)) if size <= MAX_HEADER else {}
-        ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
-        whole = (folder / name).stat().st_size == 8 + size + max(ends)
+        names = header.keys() - {"__metadata__"}
+        end = max(header[each]["data_offsets"][1] for each in names)
+        whole = (folder / name).stat().st_size == 8 + size + end
     except FileNotFoundError:
         raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
         whole = False
     if not whole:
         raise CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
+    return names
 
 
 def check_graph(folder: Path, name: str) -> None:

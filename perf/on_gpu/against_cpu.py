@@ -24,7 +24,7 @@ from voice_clone_client.aio import AsyncClient
 from perf.bench import report
 from perf.bench.cache_gain import TEXT
 from perf.bench.engine import Ours
-from perf.bench.families.family import Family
+from perf.bench.families.family import SEED, Codes, Family
 from perf.bench.reference import TRANSCRIPT, fresh_clip
 from perf.bench.stage_inputs import Tensors, ask, tensor
 from perf.on_gpu import equality
@@ -34,7 +34,6 @@ from voice_clone.speakers.voice_file import unpack_bundle
 VOICE = "measured"
 AS_A_CPU = 1e-3
 STREAMS = "4"  # fewer graphs to record
-Codes = NDArray[np.int32]
 
 
 def measure(family: type[Family], checkpoint: Path, scratch: Path, device: str, frames: int) -> dict[str, Any]:
@@ -136,10 +135,10 @@ async def _registered(url: str) -> dict[str, NDArray[Any]]:
 
 def _spoken(family: type[Family], url: str, prompt: Tensors, frames: int) -> Codes:
     greedy = {
-        "do_sample": tensor(False),
+        **{name: tensor(value) for name, value in family.greedy_knobs.items()},
         "options": tensor(json.dumps(family.greedy_options)),
         "max_frames": tensor(frames),
-        "seed": np.array([1], np.uint64),
+        "seed": np.array([SEED], np.uint64),
     }
     return np.concatenate([answer["codes"] for answer in ask(url, f"{family.name}_talker", {**prompt, **greedy})])
 

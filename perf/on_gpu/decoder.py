@@ -22,7 +22,7 @@ from perf.bench import report
 from perf.bench.families import FAMILIES
 from voice_clone import compute
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
-from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import DecoderSettings, Settings
 
@@ -49,9 +49,10 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             open_streams = GraphedStreams(decoder, form, graphs, max(STREAMS))
             found[way] = {}
             for streams in STREAMS:
-                codes = np.random.default_rng(0).integers(
-                    0, 32, (streams, CHUNKS * length, form.payload.width), np.int32
-                )
+                assert form.limits is not None
+                limits = np.minimum(np.full(form.payload.width, 32), form.limits)
+                shape = (streams, CHUNKS * length, form.payload.width)
+                codes = np.random.default_rng(0).integers(0, limits, shape).astype(np.int32)
                 waveform, seconds = _decoded(decoder, open_streams, codes, given.runs)
                 reference = exact.setdefault(streams, waveform)
                 difference = float(np.sqrt(np.square(waveform - reference).mean() / np.square(reference).mean()))
@@ -78,7 +79,7 @@ def _settings(folder: Path, device: str, precision: str) -> Settings:
 
 
 def _decoded(
-    decoder: WindowedDecoder, open_streams: GraphedStreams, codes: npt.NDArray[np.int32], runs: int
+    decoder: StreamingDecoder, open_streams: GraphedStreams, codes: npt.NDArray[np.int32], runs: int
 ) -> tuple[Waveforms, list[float]]:
     """The waveforms [B, samples] of codes [B, n, K], and the seconds of each chunk; the first run warms up."""
     seconds: list[float] = []

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,16 +15,19 @@ from numpy.typing import NDArray
 
 from perf.bench.spent import Spent
 from tools.families.toolkit import checkpoint_maker
-from voice_clone.autoregressive.code_head import CodeHead
+from voice_clone.autoregressive.code_head import CodeHead, PredictorParts, complete_by_steps, frame_cache
+from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.native_predictor import NativePredictor
-from voice_clone.autoregressive.sampling import CodeSampling
+from voice_clone.autoregressive.sampling import CodeSampling, penalise
 from voice_clone.autoregressive.stack.native_stack import NativeStack
-from voice_clone.autoregressive.talker import Talker
+from voice_clone.autoregressive.talker import Seeded, Talker
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
-from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.settings import Settings
 
+SEED = 0  # of a sampling
+Codes = NDArray[np.int32]
 Peer = Callable[[Path, str, torch.dtype], Callable[[int], Spent]]
 """(checkpoint, device, dtype) -> what speaks so many frames in one stream.
 
@@ -51,10 +54,10 @@ class Family(ABC):
         chunk_frames: of the first chunks; the last repeats.
         max_length: positions of a stream. Two engines hold those of all streams in fp32 at once.
         cpu_streams: as many as a CPU can speak for a comparison.
-        tie: standard deviations of logits by which fp32 rounding may change a lead; see perf/on_gpu/equality.py.
+        tie: by so much of a margin fp32 rounding may change a code; see perf/on_gpu/equality.py.
         peers: other implementations, by name.
         without_peers: those that are not compared, and why.
-        greedy_options: of a request, with `do_sample` false.
+        greedy_knobs, greedy_options: of a request for the most likely codes.
         embeddings: whether a speaker embedding alone is a voice.
 
     Attributes:
@@ -69,6 +72,7 @@ class Family(ABC):
     tie: ClassVar[float]
     peers: ClassVar[Mapping[str, Peer]] = {}
     without_peers: ClassVar[Mapping[str, str]] = {}
+    greedy_knobs: ClassVar[Mapping[str, Any]] = {"do_sample": False}
     greedy_options: ClassVar[Mapping[str, Any]] = {}
     embeddings: ClassVar[bool]
 
@@ -95,13 +99,13 @@ class Family(ABC):
 
     @staticmethod
     @abstractmethod
-    def torch_decoder(settings: Settings) -> tuple[WindowedDecoder, CodecFormat]:
+    def torch_decoder(settings: Settings) -> tuple[StreamingDecoder, CodecFormat]:
         """The decoder as torch's network."""
 
     @staticmethod
     @abstractmethod
-    def sampling(drawn: bool) -> CodeSampling:
-        """The usual draws, or the most likely codes."""
+    def sampling(drawn: bool) -> Seeded:
+        """The usual draws, or the most likely codes; its seed is `SEED`."""
 
     @staticmethod
     @abstractmethod
@@ -115,6 +119,49 @@ class Family(ABC):
     @abstractmethod
     def context(self, prompt: Any) -> NDArray[Any]:
         """The frames that the decoder hears before a speech, [n, K]."""
+
+    @abstractmethod
+    def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Codes, other: Codes) -> float:
+        """How clearly a frame that has just been made is not another one, as of perf/on_gpu/equality.py.
+
+        Args:
+            generator: what made it, greedily.
+            slot: of its stream.
+            frame: its number in the stream.
+            codes, other: the frame and the other one, unequal [K].
+        """
+
+
+class CodeFamily(Family):
+    """A family whose frames a `CodeHead` makes, one codebook after the other."""
+
+    @staticmethod
+    @abstractmethod
+    def sampling(drawn: bool) -> CodeSampling: ...
+
+    def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Codes, other: Codes) -> float:
+        """In the first codebook in which the frames differ: the lead of its code over the other one, in standard
+        deviations of the logits.
+        """
+        model, head = generator._model, code_head(self.talker)
+        book = int((codes != other).argmax())
+        hidden = model.hidden[slot : slot + 1]
+        chosen = torch.from_numpy(codes[None].astype(np.int64)).to(hidden.device)
+        if book == 0:
+            penalty = torch.tensor([[self.sampling(drawn=False).repetition_penalty]], device=hidden.device)
+            logits = penalise(head.logits(hidden).float(), model.memory.used[slot : slot + 1], penalty)
+        else:
+            seen: list[torch.Tensor] = []
+
+            def choose(logits: torch.Tensor, at: int) -> torch.Tensor:
+                seen.append(logits.float())
+                return chosen[:, at]
+
+            parts, first = cast(PredictorParts, head.predictor), chosen[:, 0]
+            assert head.embed is not None
+            complete_by_steps(parts, frame_cache(parts, 1), hidden, first, head.embed(first), choose)
+            logits = seen[book - 1]
+        return float((logits[0, codes[book]] - logits[0, other[book]]).abs() / logits.std())
 
 
 def random_codes(seed: int, frames: int, limits: int | Sequence[int], books: int) -> NDArray[np.int64]:

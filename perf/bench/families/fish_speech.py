@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from perf.bench.families.family import Family, Networks, random_codes
+from perf.bench.families.family import SEED, CodeFamily, Networks, random_codes
 from perf.bench.reference import TEXT, TRANSCRIPT
 from tools.families.fish_speech import checkpoint_maker
 from tools.families.fish_speech.checkpoint_config import SHAPES
@@ -28,7 +28,7 @@ from voice_clone.settings import Settings
 CLIP_FRAMES = 112  # as many seconds as the shipped clip
 
 
-class FishSpeech(Family):
+class FishSpeech(CodeFamily):
     """A checkpoint of it.
 
     Attributes:
@@ -67,7 +67,7 @@ class FishSpeech(Family):
 
     @staticmethod
     def sampling(drawn: bool) -> SamplingParameters:
-        return SamplingParameters(seed=0, do_sample=drawn)
+        return SamplingParameters(seed=SEED, do_sample=drawn)
 
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:

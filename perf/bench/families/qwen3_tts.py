@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from numpy.typing import NDArray
 
-from perf.bench.families.family import Family, Networks, random_codes
+from perf.bench.families.family import SEED, CodeFamily, Networks, random_codes
 from perf.bench.official.peers import Faster, Official
 from perf.bench.reference import TEXT, TRANSCRIPT
 from perf.bench.spent import Spent
@@ -48,7 +48,7 @@ def _faster(folder: Path, device: str, dtype: torch.dtype) -> Any:
     return Faster(folder, dtype).speak
 
 
-class Qwen3TTS(Family):
+class Qwen3TTS(CodeFamily):
     """A checkpoint of it.
 
     Attributes:
@@ -87,7 +87,7 @@ class Qwen3TTS(Family):
 
     @staticmethod
     def sampling(drawn: bool) -> SamplingParameters:
-        return SamplingParameters(seed=0, do_sample=drawn, subtalker_do_sample=drawn)
+        return SamplingParameters(seed=SEED, do_sample=drawn, subtalker_do_sample=drawn)
 
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:

@@ -13,7 +13,6 @@ The floor of a frame is its weights' bytes over the bandwidth that this machine 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -37,6 +36,7 @@ from perf.bench.official.fish_speech import (
     random_prompt,
     s2_transformer,
 )
+from perf.bench.official.options import options
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
@@ -45,7 +45,6 @@ from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecD
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of the waveform's RMS
@@ -124,16 +123,7 @@ def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tup
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="perf/compare_fish_official", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--checkpoint", type=Path, required=True, help="its transformers in one file")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of the clip (default: %(default)s)")
-    parser.add_argument("--frames", type=int, default=12, help="default: %(default)s")
-    parser.add_argument("--runs", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
-    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
-    given = parser.parse_args()
+    given = options("compare_fish_official", __doc__, "its transformers")
     checkpoint = Checkpoint(given.checkpoint)
     give_threads()
     prompt = random_prompt(checkpoint, 0)

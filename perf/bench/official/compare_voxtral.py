@@ -17,7 +17,6 @@ anything is timed.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -31,6 +30,7 @@ from torch import Tensor
 
 from perf.bench import report
 from perf.bench.machine import bandwidth, best, give_threads
+from perf.bench.official.options import options
 from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.bench.reference import TEXT
 from tools.families.voxtral.checkpoint_config import SHAPES
@@ -47,7 +47,6 @@ from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.talker_stage import load_network
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of the waveform's RMS
@@ -168,16 +167,7 @@ def released_frame(times: Times, config: VoxtralConfig) -> float:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="perf/compare_voxtral_official", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--checkpoint", type=Path, required=True, help="its weights in one file")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of the clip (default: %(default)s)")
-    parser.add_argument("--frames", type=int, default=12, help="default: %(default)s")
-    parser.add_argument("--runs", type=int, default=2, help="of the codec (default: %(default)s)")
-    parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
-    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
-    given = parser.parse_args()
+    given = options("compare_voxtral_official", __doc__, "its weights")
     checkpoint = Checkpoint(given.checkpoint)
     tokenizer, width = Tokenizer(checkpoint.folder, checkpoint.config), checkpoint.config.codebooks
     first = np.zeros(1, np.int32), np.zeros((0, width), np.uint16)

@@ -14,7 +14,6 @@ import pytest
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 
-from perf.bench.gateway_process import Gateway
 from tests.support.doubles.fakes import clip
 from tests.support.families.fish_bare import BareFish
 from tests.support.official.encoded_sound import decode
@@ -43,16 +42,6 @@ def client(server: TritonServer) -> Iterator[Client]:
     """A client whose family is Fish Speech."""
     with Client(server.url, model="fish_speech") as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def http(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
-    """A client of a gateway."""
-    with (
-        Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway,
-        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
-    ):
-        yield http
 
 
 @pytest.fixture

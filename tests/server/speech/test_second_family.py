@@ -87,14 +87,11 @@ def cache(server: TritonServer) -> Iterator[Cache]:
 
 
 @pytest.fixture(scope="module")
-def http(server: TritonServer, folder: Path) -> Iterator[httpx2.Client]:
-    """A client of a gateway with an alias for each family."""
+def gateway(server: TritonServer, folder: Path) -> Iterator[Gateway]:
+    """With an alias for each family."""
     aliases = "tts-1=qwen3_tts,tts-1-hd=chirp"
-    with (
-        Gateway(server.url, folder / "gateway-log", "--model-aliases", aliases) as gateway,
-        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
-    ):
-        yield http
+    with Gateway(server.url, folder / "gateway-log", "--model-aliases", aliases) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")

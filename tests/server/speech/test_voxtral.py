@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import httpx2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from playwright.sync_api import expect
 from safetensors.numpy import load
 from voice_clone_client import Client, InvalidArgument, Preset, Unsupported, VoiceCloneError, VoiceNotFound
 from voice_clone_client.cli import main
@@ -21,11 +23,12 @@ from tests.support.doubles.fakes import clip
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.voxtral import make_voxtral
 from tests.support.families.voxtral_bare import BareVoxtral
+from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.cache_calls import Cache
 from tools.families.voxtral.checkpoint_config import VOICES
 from tools.triton_server import TritonServer
-from voice_clone.families.voxtral.encoder_stage import NO_ENCODER
+from voice_clone.families.voxtral.config import NO_ENCODER
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
@@ -60,16 +63,6 @@ def server(
 def client(server: TritonServer) -> Iterator[Client]:
     with Client(server.url, model="voxtral") as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def http(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
-    """A client of a gateway."""
-    with (
-        Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway,
-        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
-    ):
-        yield http
 
 
 @pytest.fixture
@@ -148,6 +141,58 @@ def test_presets_in_the_shell(server: TritonServer, tmp_path: Path, capsys: pyte
     assert main(speak) == 0 and Path(out).stat().st_size > 3 * FRAME
 
 
+def test_the_shell_says_why_nothing_is_cloned(
+    server: TritonServer, ada: str, reference_clip: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clip, an embedding, a bundle, a registered voice; and a voice of this family alone."""
+    wav, numbers, bundle, out = (str(tmp_path / name) for name in ("clip.wav", "ada.npy", "ada.bundle", "out.wav"))
+    Path(wav).write_bytes(reference_clip)
+    to = ["--url", server.url, "--model"]
+    for made in (["embedding", "extract", ada, "-o", numbers], ["export", ada, "-o", bundle]):
+        assert main([*to, "qwen3_tts", *made]) == 0
+    capsys.readouterr()
+    voices = (["--reference", wav], ["--embedding", numbers], ["--prompt", bundle], ["--voice", ada])
+    for command in (
+        *(["speak", TEXT, *voice, "-o", out] for voice in voices),
+        ["prepare", ada],
+        ["embedding", "extract", ada, "-o", str(tmp_path / "none.npy")],
+        ["upload", "Embedded", "--embedding", numbers],
+    ):
+        assert main([*to, "voxtral", *command]) == 1, command
+        said = capsys.readouterr()
+        assert "unsupported: " in said.err and NO_ENCODER in said.err, command
+    assert not Path(out).exists()
+
+
+def test_presets_on_the_page(gateway: Gateway, client: Client) -> None:
+    """All are listed and none can be deleted; one is chosen, and speaks with its model alone."""
+    with chromium() as browser, tab(browser) as page:
+        page.goto(gateway.url)
+        expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+        page.locator("#model").select_option("voxtral")
+        rows = page.locator("#voices .voice")
+        expect(rows).to_have_count(20)
+        assert sorted(rows.locator(".who").all_inner_texts()) == sorted(VOICES)
+        assert {*rows.locator(".about").all_inner_texts()} == {"ready, preset"}
+        expect(rows.get_by_role("button")).to_have_count(0)
+        page.get_by_role("radio", name=re.compile("^de_female ")).check()
+        page.get_by_label("Text", exact=True).fill(TEXT)
+        page.get_by_label("Seed").fill("3")
+        page.get_by_label("Longest, seconds").fill("0.96")  # of 12 frames
+        page.get_by_role("button", name="Speak").click()
+        expect(page.locator("#speech")).to_have_attribute("data-state", "done", timeout=WAIT)
+        samples, _ = heard(client, voice="de_female", seed=3)
+        assert page.locator("#speech").get_attribute("data-samples") == str(len(samples))
+        assert float(page.locator("#speech").get_attribute("data-peak") or 0) == pytest.approx(
+            float(np.abs(samples).max()), abs=0.01
+        )
+        assert (page.locator("#cache").inner_text(), page.locator("#mode").inner_text()) == ("preset", "preset")
+        page.locator("#model").select_option("qwen3_tts")
+        assert {*rows.locator(".about").all_inner_texts()} == {
+            "cannot be spoken here; a preset of another model, preset"
+        }
+
+
 def test_a_preset_cannot_be_deleted(client: Client, http: httpx2.Client) -> None:
     with pytest.raises(VoiceNotFound):
         client.delete("casual_male")
@@ -171,8 +216,9 @@ def test_the_same_voice_serves_the_other_family(client: Client, ada: str) -> Non
 def test_cloning_is_refused_with_the_sentence(client: Client, http: httpx2.Client, reference_clip: bytes) -> None:
     with pytest.raises(Unsupported, match="has no encoder weights"):
         heard(client, reference_audio=reference_clip)
-    with pytest.raises(Unsupported, match="no speaker embedding; give a voice"):
-        heard(client, speaker_embedding=np.ones(64))
+    for asked in ({"speaker_embedding": np.ones(64)}, {"voice": "casual_male", "x_vector_only": True}):
+        with pytest.raises(Unsupported, match="has no encoder weights"):
+            heard(client, **asked)
     with pytest.raises(Unsupported, match="has no encoder weights"):
         client.upload("Embedded", speaker_embedding=np.ones(64, np.float32))
     answer = http.post(

@@ -13,7 +13,7 @@ import soundfile
 
 from tests.support.families.voxtral import make_voxtral
 from tools import demo
-from voice_clone.families.voxtral.encoder_stage import NO_ENCODER
+from voice_clone.families.voxtral.config import NO_ENCODER
 
 FRAMES = 8
 

@@ -31,9 +31,10 @@ from voice_clone.layers.attention import additive_mask
 
 pytestmark = pytest.mark.thorough
 
-MOST = {"qwen3_tts": 1607, "fish_speech": 1215}  # kernels of a frame of the 0.6B and the S2 Pro shape
-MOST_OF_A_CHUNK = {"qwen3_tts": 440, "fish_speech": 440}  # at any usual length, fp32
-ATTENTIONS = {"qwen3_tts": (28, 5 * 15), "fish_speech": (36, 4 * 9)}  # of talker and code predictor
+MOST = {"qwen3_tts": 1607, "fish_speech": 1215, "voxtral": 679}  # kernels of a frame of the released shape
+MOST_OF_A_CHUNK = {"qwen3_tts": 440, "fish_speech": 440, "voxtral": 285}  # at any usual length, fp32
+PLACES_OF_A_CHUNK = {"qwen3_tts": 4, "fish_speech": 4, "voxtral": 17}  # its four transformers have windows of their own
+ATTENTIONS = {"qwen3_tts": (28, 5 * 15), "fish_speech": (36, 4 * 9), "voxtral": (26, 3 * 7)}  # of talker and head
 RATES = {torch.float32: 1e30, torch.bfloat16: 1e30}  # arithmetic takes no time
 
 
@@ -162,12 +163,12 @@ def test_a_chunk_of_the_released_shape(name: str, tmp_path: Path) -> None:
         found = chunk(family, networks, 2, counting, "fp32", 1e30)
     assert set(found) == set(family.chunk_frames)
     for account in found.values():
-        assert 400 < account.count <= MOST_OF_A_CHUNK[name]
+        assert 0.9 * MOST_OF_A_CHUNK[name] < account.count <= MOST_OF_A_CHUNK[name]
         for operator in ("exp", "reciprocal", "div", "pow", MASK):
             assert operator not in account.kernels
         assert account.kernels["index"] == account.kernels["index_put_"] == 2  # the streams' states and positions
         assert account.kernels["clamp"] + account.kernels["tanh"] == 1, "that of the samples"
-        assert account.kernels["arange"] <= 4
+        assert account.kernels["arange"] <= PLACES_OF_A_CHUNK[name]
 
 
 def test_of_half_precision_no_layer_converts_tables() -> None:
@@ -190,26 +191,38 @@ def test_a_frame_of_the_released_shape(name: str, tmp_path: Path) -> None:
     with pretend_gpu(empty=True, observer=counting), torch.inference_mode():
         parts = frame(family, networks, 2, 512, counting)
     assert (parts["talker"].kernels[FLASH], parts["predictor"].kernels[ATTENTION]) == ATTENTIONS[name]
-    assert parts["predictor"].kernels["searchsorted"] >= networks.form.payload.width, "each codebook is drawn"
+    searched = parts["predictor"].kernels["searchsorted"]
+    if name == "voxtral":
+        assert searched == 0, "its codes are not drawn one by one"
+    else:
+        assert searched >= networks.form.payload.width, "each codebook is drawn"
     count = parts["talker"].count + parts["predictor"].count
     assert 0.6 * MOST[name] < count <= MOST[name]
 
 
-@pytest.mark.parametrize(("family", "longest"), [("qwen3_tts", "12"), ("fish_speech", "16")])
+@pytest.mark.parametrize(
+    ("family", "longest", "keys"), [("qwen3_tts", "12", 0.01), ("fish_speech", "16", 0.01), ("voxtral", "12", 0.1)]
+)
 def test_the_whole(
-    family: str, longest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    family: str,
+    longest: str,
+    keys: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """`keys`: the share of arithmetic that grows with the keys in a chunk."""
     target, small = tmp_path / "figures.json", ["--shape", "tiny", "--batches", "1", "4"]
     monkeypatch.setattr("sys.argv", ["kernels", "--family", family, *small, "--json", str(target)])
     assert kernels.main() == 0
     figures = json.loads(target.read_text())
     one, four = (figures["frames"][batch] for batch in ("1", "4"))
-    assert figures["estimated"] and four["talker"]["kernels"] >= one["talker"]["kernels"] > 50
+    assert figures["estimated"] and four["talker"]["kernels"] >= one["talker"]["kernels"] > 40
     assert one["talker"]["bytes"] < four["talker"]["bytes"]
     assert set(figures["code2wav"]) == {"fp32", "tf32", "bf16"}
     fp32, tf32 = (figures["code2wav"][way]["4"] for way in ("fp32", "tf32"))
     assert set(fp32) == {"1", "2", "4", "8", longest}
-    assert fp32[longest]["flops"] == pytest.approx(int(longest) * fp32["1"]["flops"], rel=0.01)  # but for a few keys
+    assert fp32[longest]["flops"] == pytest.approx(int(longest) * fp32["1"]["flops"], rel=keys)
     assert tf32[longest]["estimated_ms"] <= fp32[longest]["estimated_ms"]
     assert tf32[longest]["flops"] == fp32[longest]["flops"]
     assert [(each["streams"], each["decoder"]) for each in figures["together"]][:3] == [

@@ -20,9 +20,9 @@ from tools.families.voxtral.pickle_converter import convert
 from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.voxtral.checkpoint import Checkpoint
-from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER
+from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
 
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint", "write_configuration"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
@@ -47,9 +47,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
 
 def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: int) -> None:
     """Fill an empty folder; arguments as of `make_checkpoint`."""
-    rows = {name: sizes.voice_rows[min(place, len(sizes.voice_rows) - 1)] for place, name in enumerate(VOICES)}
-    vocabulary = write_tokenizer(folder, sizes.vocabulary, rows)
-    write_json(folder / "params.json", model_params(sizes, vocabulary))
+    write_configuration(sizes, folder)
     checkpoint = Checkpoint(folder)
 
     def tensor(name: str, size: tuple[int, ...]) -> Tensor:
@@ -57,10 +55,22 @@ def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: 
 
     write_weights(folder, model_shapes(checkpoint, sizes.encoder), tensor, dtype, shards, MODEL)
     (folder / VOICE_FOLDER).mkdir()
-    for name, count in rows.items():
+    for name, count in voice_rows(sizes).items():
         table = noise_of(f"voice {name}", (count, sizes.dim), seed).bfloat16()
         torch.save(table, folder / VOICE_FOLDER / f"{name}.pt")
     convert(folder)
+
+
+def write_configuration(sizes: Shape, folder: Path) -> VoxtralConfig:
+    """Write all but weights and voices to the existing `folder`, and read it back."""
+    vocabulary = write_tokenizer(folder, sizes.vocabulary, voice_rows(sizes))
+    write_json(folder / "params.json", model_params(sizes, vocabulary))
+    return load_config(folder)
+
+
+def voice_rows(sizes: Shape) -> dict[str, int]:
+    """Positions of each preset voice."""
+    return {name: sizes.voice_rows[min(place, len(sizes.voice_rows) - 1)] for place, name in enumerate(VOICES)}
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

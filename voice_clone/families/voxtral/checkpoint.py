@@ -15,10 +15,17 @@ from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
 from voice_clone.errors import CheckpointError
-from voice_clone.families.voxtral.config import END, MODEL, VOICES, VoxtralConfig, check_voices, load_config
+from voice_clone.families.voxtral.config import (
+    END,
+    MODEL,
+    VOICES,
+    VoxtralConfig,
+    check_voices,
+    has_encoder,
+    load_config,
+)
 
 BACKBONE, TABLES, FLOW, CODEC = "", "mm_audio_embeddings.", "acoustic_transformer.", "audio_tokenizer."
-ENCODER_PARTS = (f"{CODEC}input_proj.", f"{CODEC}encoder_blocks.")
 
 _NAMES = (  # ours -> official
     (r"\.self_attn\.([qkvo])_proj\.", r".attention.w\1."),
@@ -49,7 +56,7 @@ class Checkpoint(CheckpointFiles):
     @cached_property
     def has_encoder(self) -> bool:
         """Whether the codec's encoder is among the weights. The public checkpoint lacks it."""
-        return any(name.startswith(ENCODER_PARTS) for name in self.shapes(MODEL))
+        return has_encoder(self.folder)
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
         """Of our name and shape the official tensors."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.checkpoint_folder import parse, read_json, weight_names
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "params.json"
@@ -21,6 +21,9 @@ MODEL = "consolidated"  # the weight file, without its ending
 VOICES = "voices"  # voices.safetensors, which tools/convert_pickles makes of voice_embedding/*.pt
 VOICE_FOLDER = "voice_embedding"
 CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
+
+ENCODER_PARTS = ("audio_tokenizer.input_proj.", "audio_tokenizer.encoder_blocks.")
+NO_ENCODER = "this checkpoint has no encoder weights (audio_tokenizer.encoder_blocks); use one of the presets"
 
 EMPTY, END = 0, 1  # special ids of each codebook, before its codes
 SPECIAL_IDS = 2
@@ -287,3 +290,12 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     if not numbers or min(numbers) < 1:
         raise CheckpointError(f"{CONFIG_FILE}: audio_tokenizer_args.{name} is {text!r}; it must be like '2,2,2,2'")
     return numbers
+
+
+def has_encoder(folder: Path) -> bool:
+    """Whether the codec's encoder is among the weights of a checkpoint. The public checkpoint lacks it.
+
+    Raises:
+        CheckpointError: a weight file is missing or cut short.
+    """
+    return any(name.startswith(ENCODER_PARTS) for name in weight_names(folder, MODEL))

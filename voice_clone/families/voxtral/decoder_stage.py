@@ -19,12 +19,18 @@ def codec_format(config: VoxtralConfig) -> CodecFormat:
     return CodecFormat(PayloadForm(len(limits), np.uint16), codec.frame_samples, codec.sampling_rate, limits)
 
 
+def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, VoxtralConfig]:
+    """The network and the checkpoint's configuration."""
+    settings = DecoderSettings.of(given)
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    network = DecoderNetwork(checkpoint, MODEL, CODEC, lambda: CodecDecoder(checkpoint.config.codec))
+    return network.load(settings), checkpoint.config
+
+
 def load_decoder(given: Settings) -> StreamDecoderStage:
     """The decoder stage as the settings ask for it, in torch.
 
     A stream is decoded without its voice's clip, as the official code does it.
     """
-    settings = DecoderSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    network = DecoderNetwork(checkpoint, MODEL, CODEC, lambda: CodecDecoder(checkpoint.config.codec))
-    return StreamDecoderStage(network.load(settings), codec_format(checkpoint.config), CHUNK_FRAMES)
+    decoder, config = load_torch_decoder(given)
+    return StreamDecoderStage(decoder, codec_format(config), CHUNK_FRAMES)

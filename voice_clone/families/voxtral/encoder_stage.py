@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
-from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
+from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig
 from voice_clone.families.voxtral.networks.codec import CodecEncoder
 from voice_clone.families.voxtral.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings
@@ -17,7 +17,6 @@ from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit
 
-NO_ENCODER = "this checkpoint has no encoder weights (audio_tokenizer.encoder_blocks); use one of the presets"
 MOST_FRAMES = 1 << 12  # of a clip: more than a talker's stream holds
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, Unsupported
-from voice_clone.families.voxtral.config import VoxtralConfig, load_config
+from voice_clone.families.voxtral.config import NO_ENCODER, VoxtralConfig, has_encoder, load_config
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
@@ -26,19 +26,23 @@ class VoxtralPrompt:
 
     Args:
         max_tokens: of a text, with the tokens around it; longer ones are refused.
+        clones: whether the checkpoint has encoder weights.
     """
 
     appends = False  # the whole text stands before the first frame
     voiceless = False
 
-    def __init__(self, config: VoxtralConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
+    def __init__(self, config: VoxtralConfig, tokenizer: Tokenizer, max_tokens: int, clones: bool) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
+        self._clones = clones
         self.presets = config.presets
 
     def draft(self, speech: SpeechRequest) -> Ids:
         """The tokens of the text."""
+        if not self._clones and (speech.speaker_embedding is not None or speech.x_vector_only):
+            raise Unsupported(NO_ENCODER)  # to give a clip instead would not help
         refuse_speaker_embedding(speech)
         if find_language(speech.language, ("auto", *LANGUAGES)) is None:
             raise Unsupported(
@@ -73,4 +77,4 @@ def load_prompt(given: Settings) -> VoxtralPrompt:
     settings = PromptSettings.of(given)
     config = load_config(settings.checkpoint_dir)
     tokenizer = Tokenizer(settings.checkpoint_dir, config)
-    return VoxtralPrompt(config, tokenizer, settings.max_text_tokens)
+    return VoxtralPrompt(config, tokenizer, settings.max_text_tokens, has_encoder(settings.checkpoint_dir))

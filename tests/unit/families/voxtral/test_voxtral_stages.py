@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from tests.support.families.voxtral import make_voxtral
 from tools.families.voxtral.checkpoint_config import VOICES
+from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.families.voxtral.encoder_stage import NO_ENCODER, load_encoder
+from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, has_encoder
+from voice_clone.families.voxtral.encoder_stage import load_encoder
 from voice_clone.families.voxtral.networks.flow_head import NormalDraws
 from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.prompt_stage import VoxtralPrompt, load_prompt
@@ -101,6 +103,27 @@ def test_without_encoder_weights_cloning_is_unsupported(presets_only: Path) -> N
     assert encoder.modes == {"icl": NO_ENCODER}
     described = encoder.encode(np.zeros(0, np.float32), None)
     assert described[CODES].shape == (0, 37) and described[CODES].dtype == np.uint16
+
+
+@pytest.mark.parametrize(
+    "asked", [{"speaker_embedding": np.ones(64, np.float32)}, {"voice": "casual_male", "x_vector_only": True}]
+)
+def test_an_embedding_is_refused_with_what_would_be_right(
+    presets_only: Path, prompt: VoxtralPrompt, asked: dict[str, Any]
+) -> None:
+    """A clip only where there are encoder weights."""
+    with pytest.raises(Unsupported, match="no speaker embedding; give a voice or reference_audio"):
+        prompt.draft(SpeechRequest("Good morning.", **asked))
+    with pytest.raises(Unsupported) as refused:
+        load_prompt(settings(presets_only)).draft(SpeechRequest("Good morning.", **asked))
+    assert str(refused.value) == NO_ENCODER
+
+
+def test_encoder_weights_are_found_in_shards(tmp_path: Path) -> None:
+    for shape, found in (("tiny", True), ("tiny-presets", False)):
+        make_checkpoint(shape, 0, tmp_path / shape, shards=3)
+        assert not (tmp_path / shape / f"{MODEL}.safetensors").exists()
+        assert has_encoder(tmp_path / shape) == found
 
 
 def test_a_seed_determines_a_speech(talker: VoxtralTalker, prompt: VoxtralPrompt) -> None:
