@@ -3,7 +3,8 @@
 The speeds are those of long speech by one caller: a measurement of about half a minute, without a checkpoint. The first
 time native code is compiled, which takes a minute more. Each is the fastest of several runs in three rounds; `slowest`
 is how many times as long the slowest round took. With --checkpoint they are that checkpoint's, at the precision
-that VOICE_CLONE_PRECISION names. A GPU is shown, not measured. Exit status: 1 if a need of a server is not met.
+that VOICE_CLONE_PRECISION names; Voxtral TTS is measured in no other way. A GPU is shown, not measured. Exit status: 1
+if a need of a server is not met.
 """
 
 from __future__ import annotations
@@ -71,15 +72,15 @@ def examine(checkpoint: Path | None, measure: bool) -> dict[str, Any]:
         found["speed"].append(served_speed(family, folder))
     elif measure:
         leave_threads_to_native_code()
-        rows = [(work, precision) for work in works for precision in PRECISIONS]
+        rows = [(work, pace, precision) for work in works if (pace := work.pace) for precision in PRECISIONS]
         rounds = []
         for _ in range(ROUNDS):
-            measurement = Measurement(works[0].predictor)
-            rounds.append([measurement.speed(work, precision) for work, precision in rows])
-        for (work, precision), speeds in zip(rows, zip(*rounds, strict=True), strict=True):
+            measurement = Measurement(rows[0][0].predictor)
+            rounds.append([measurement.speed(*row) for row in rows])
+        for (work, pace, precision), speeds in zip(rows, zip(*rounds, strict=True), strict=True):
             speed, spread = fastest(speeds)
             row = {"model": work.name, "precision": precision, **dataclasses.asdict(speed)}
-            factor = speed.real_time_factor(work.frame_seconds)
+            factor = speed.real_time_factor(pace.frame_seconds)
             found["speed"].append({**row, "real_time_factor": factor, "spread": spread})
     return found
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tools.diagnosis.workload import Workload
+from tools.diagnosis.workload import Pace, Workload
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
@@ -63,14 +63,14 @@ class Measurement:
         self._layers: dict[Precision, tuple[float, float]] = {}
         self._decoders: dict[str, float] = {}
 
-    def speed(self, work: Workload, precision: Precision) -> Speed:
+    def speed(self, work: Workload, pace: Pace, precision: Precision) -> Speed:
         """Of a model in a precision."""
         row, prompt_row = self._weight(precision)
-        frame = row * (stack_weights(work.talker) + work.passes * stack_weights(work.predictor))
+        frame = row * (stack_weights(work.talker) + pace.passes * stack_weights(work.predictor))
         frame += self._weight(head_precision(precision))[0] * work.head_weights
-        if work.decoder_name not in self._decoders:
-            self._decoders[work.decoder_name] = decoder_seconds(work.decoder(), work.codebooks)
-        return Speed(frame, self._decoders[work.decoder_name], prompt_row * stack_weights(work.talker))
+        if pace.decoder_name not in self._decoders:
+            self._decoders[pace.decoder_name] = decoder_seconds(pace.decoder(), pace.codebooks)
+        return Speed(frame, self._decoders[pace.decoder_name], prompt_row * stack_weights(work.talker))
 
     def _weight(self, precision: Precision) -> tuple[float, float]:
         """Seconds for each weight: of one row, and of one of many rows."""
@@ -84,6 +84,11 @@ def stack_weights(config: StackConfig) -> int:
     """Of the projections of all layers."""
     queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
     return config.num_hidden_layers * config.hidden_size * (2 * queries + 2 * keys + 3 * config.intermediate_size)
+
+
+def weights(module: nn.Module) -> int:
+    """Of a whole module."""
+    return sum(tensor.numel() for tensor in module.state_dict().values())
 
 
 def decoder_seconds(decoder: NativeWindowedDecoder, codebooks: int, frames: int = 4) -> float:

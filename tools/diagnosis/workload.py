@@ -10,34 +10,45 @@ from voice_clone.codec.native_decoder import NativeWindowedDecoder
 
 
 @dataclass(frozen=True)
+class Pace:
+    """What the time of a frame follows from, if that of a layer is known.
+
+    Attributes:
+        passes: of a frame through the predictor's layers, of one row each.
+        codebooks: of a frame.
+        decoder_name: alike for models with the same decoder.
+        decoder: makes it, with arbitrary weights.
+        frame_seconds: of speech.
+    """
+
+    passes: int
+    codebooks: int
+    decoder_name: str
+    decoder: Callable[[], NativeWindowedDecoder]
+    frame_seconds: float
+
+
+@dataclass(frozen=True)
 class Workload:
     """A model of a family, in one shape.
 
     Attributes:
         name: as people call it.
-        talker, predictor: their layers.
-        passes: of a frame through the predictor's layers.
+        talker, predictor: their layers; those of a flow head are a predictor's, too.
         head_weights: of all output heads that a frame reads.
         table_weights: of embeddings and projections that stay in memory.
         encoder_weights: of the encoders of clips.
         decoder_weights: of the decoder.
-        codebooks: of a frame.
-        decoder_name: alike for models with the same decoder.
-        decoder: makes it, with arbitrary weights.
-        frame_seconds: of speech.
         processes: that load torch.
+        pace: None: it computes otherwise, so that only a checkpoint can be measured.
     """
 
     name: str
     talker: StackConfig
     predictor: StackConfig
-    passes: int
     head_weights: int
     table_weights: int
     encoder_weights: int
     decoder_weights: int
-    codebooks: int
-    decoder_name: str
-    decoder: Callable[[], NativeWindowedDecoder]
-    frame_seconds: float
     processes: int
+    pace: Pace | None

@@ -19,6 +19,7 @@ from tritonclient.utils import InferenceServerException
 from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.voxtral import make_voxtral
 from tools.build_repository import main
 from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
@@ -143,3 +144,18 @@ def test_encoders_in_python_are_warmed_up_too(checkpoint_folder: CheckpointFacto
         assert encode(server, encoder, speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
         server.kill()
     assert warmed_up(tmp_path / "log") == {encoder}
+
+
+def test_presets_speak_from_a_built_repository(tmp_path: Path) -> None:
+    """Voxtral TTS without encoder weights; its talker in int8."""
+    models, built = tmp_path / "models", ["--checkpoint", str(make_voxtral(tmp_path / "voxtral"))]
+    built += ["--output", str(models), "--provider", "cpu"]
+    assert main([*built, "--native-encoders", "onnx"]) == 1 and not models.exists()
+    assert main([*built, "--precision", "talker=int8"]) == 0
+    with TritonServer(voices=tmp_path / "voices", log=tmp_path / "log", models=models) as server:
+        with Client(server.url) as client:
+            assert len(client.presets()) == 20
+            chunks = list(client.speak("Good morning.", voice="casual_male", max_frames=3))
+        server.kill()
+    assert sum(len(chunk.samples) for chunk in chunks) == 3 * 1920
+    assert "int8" in (tmp_path / "log").read_text(errors="replace")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.voxtral import make_voxtral
 from tools import doctor
 from tools.demo import SHIPPED
 from tools.diagnosis import machine, needs, speed
@@ -112,20 +113,41 @@ def test_released_models_have_their_sizes() -> None:
     layers = speed.stack_weights(small.talker)
     assert layers == 28 * (1024 * 4096 + 2048 * 1024 + 3 * 1024 * 3072)
     assert speed.stack_weights(large.talker) == 28 * (2048 * 4096 + 2048 * 2048 + 3 * 2048 * 6144)
-    assert small.frame_seconds == pytest.approx(0.08) and small.passes == 15
+    assert small.pace is not None
+    assert small.pace.frame_seconds == pytest.approx(0.08) and small.pace.passes == 15
     each = [server_bytes(small, precision) for precision in PRECISIONS]
     assert each == sorted(each, reverse=True) and server_bytes(large, "int4") > each[-1]
     assert stream_bytes(small) == 28 * 8 * 128 * 2 * 4 * 1000
 
 
+def test_voxtral_is_in_the_table_of_memory_alone() -> None:
+    [released] = workloads("voxtral").values()
+    assert released.pace is None
+    layer = 3072 * (2 * 4096 + 2 * 1024) + 3 * 3072 * 9216
+    assert speed.stack_weights(released.talker) == 26 * layer and speed.stack_weights(released.predictor) == 3 * layer
+    assert 8.0e9 < server_bytes(released, "bf16") < 9.0e9 and stream_bytes(released) == 26 * 8 * 128 * 2 * 4 * 1000
+    rows = [row for row in doctor.examine(None, measure=False)["memory"] if row["model"] == "Voxtral TTS 4B"]
+    assert [row["precision"] for row in rows] == list(PRECISIONS)
+
+
+def test_a_checkpoint_of_presets_alone_is_measured(
+    short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
+    folder = make_voxtral(tmp_path / "voxtral")
+    doctor.main(["--checkpoint", str(folder), "--json"])
+    [row] = json.loads(capsys.readouterr().out)["speed"]
+    assert row["model"] == "voxtral" and min(row["position"], row["frame"], row["decoder"]) > 0
+
+
 def test_speeds_grow_with_the_work(short: None) -> None:
-    work = replace(
-        workloads("qwen3_tts")["0.6b"], talker=TINY, predictor=TINY, head_weights=0, codebooks=3, decoder=Decoder
-    )
+    work = replace(workloads("qwen3_tts")["0.6b"], talker=TINY, predictor=TINY, head_weights=0)
+    assert work.pace is not None
+    pace = replace(work.pace, codebooks=3, decoder=Decoder)
     measurement = speed.Measurement(TINY)
     for precision in PRECISIONS:
-        one = measurement.speed(work, precision)
-        deeper = measurement.speed(replace(work, talker=replace(TINY, num_hidden_layers=4)), precision)
+        one = measurement.speed(work, pace, precision)
+        deeper = measurement.speed(replace(work, talker=replace(TINY, num_hidden_layers=4)), pace, precision)
         assert 0 < one.frame < deeper.frame and deeper.position == pytest.approx(2 * one.position)
         assert one.real_time_factor(0.08) == pytest.approx((one.frame + one.decoder) / 0.08)
     assert Decoder.frames == 4 * 4, "the decoder is the same for all: measured once"

@@ -6,10 +6,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from torch import nn
 
-from tools.diagnosis.speed import arbitrary
-from tools.diagnosis.workload import Workload
+from tools.diagnosis.speed import arbitrary, weights
+from tools.diagnosis.workload import Pace, Workload
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.stack.protocol import StackConfig
@@ -39,23 +38,25 @@ def _workload(shape: str) -> Workload:
             SpeakerEncoder(config.speaker_encoder),
             CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers),
         ]
-    heads = _weights(network.codec_head) + _weights(network.code_predictor.lm_head)
-    layers = _weights(network.model.layers) + _weights(network.code_predictor.model.layers)
+    heads = weights(network.codec_head) + weights(network.code_predictor.lm_head)
+    layers = weights(network.model.layers) + weights(network.code_predictor.model.layers)
     in_file = network.model.text_embedding.weight.numel()  # a prompt reads a few of its rows
     return Workload(
         name=f"Qwen3-TTS {shape.upper()}",
         talker=StackConfig.of(talker),
         predictor=StackConfig.of(talker.code_predictor_config),
-        passes=talker.num_code_groups - 1,
         head_weights=heads,
-        table_weights=_weights(network) - layers - heads - in_file,
-        encoder_weights=sum(map(_weights, encoders)),
-        decoder_weights=_weights(decoder),
-        codebooks=codec.decoder_config.num_quantizers,
-        decoder_name="qwen3_tts",
-        decoder=lambda: _decoder(config),
-        frame_seconds=codec.decode_upsample_rate / codec.output_sample_rate,
+        table_weights=weights(network) - layers - heads - in_file,
+        encoder_weights=sum(map(weights, encoders)),
+        decoder_weights=weights(decoder),
         processes=PROCESSES,
+        pace=Pace(
+            passes=talker.num_code_groups - 1,
+            codebooks=codec.decoder_config.num_quantizers,
+            decoder_name="qwen3_tts",
+            decoder=lambda: _decoder(config),
+            frame_seconds=codec.decode_upsample_rate / codec.output_sample_rate,
+        ),
     )
 
 
@@ -64,7 +65,3 @@ def _decoder(config: Qwen3TTSConfig) -> NativeCodecDecoder:
         decoder = CodecDecoder(config.codec.decoder_config)
     arbitrary(decoder)
     return NativeCodecDecoder(decoder)
-
-
-def _weights(module: nn.Module) -> int:
-    return sum(tensor.numel() for tensor in module.state_dict().values())
