@@ -92,11 +92,6 @@ class Code2Wav:
         """Whether the chunks of a batch may differ in their frames."""
         return self._decoding.supports_ragged_batches
 
-    @property
-    def shares_work(self) -> bool:
-        """As of `DecoderStreams`."""
-        return self._decoding.shares_work
-
     def is_open(self, stream_id: str) -> bool:
         """Whether a stream has a state."""
         return stream_id in self._streams

@@ -107,12 +107,6 @@ class DecoderStreams(Protocol):
     def supports_ragged_batches(self) -> bool:
         """Whether the streams of a batch may move on by different numbers of frames."""
 
-    @property
-    def shares_work(self) -> bool:
-        """Whether streams in one batch take less time than one after the other. Otherwise they are decoded in turn, so
-        that the first does not wait for the last.
-        """
-
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
         """Run the shapes that requests will bring, which are slow the first time; stops after about `seconds`.
 
@@ -196,11 +190,6 @@ class StatefulStreams:
     def supports_ragged_batches(self) -> bool:
         """As of `DecoderStreams`."""
         return self._states.supports_ragged_batches
-
-    @property
-    def shares_work(self) -> bool:
-        """As of `DecoderStreams`."""
-        return True
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""

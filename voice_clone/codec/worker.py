@@ -209,7 +209,7 @@ class Code2WavWorker:
     ) -> None:
         self._clock = clock
         self._code2wav = code2wav
-        self._max_batch = max_batch if code2wav.shares_work else 1
+        self._max_batch = max_batch
         self._max_queue = max_queue
         self._observer = observer
         self._waiting = ChunkQueue(sample_rate, clock)

@@ -15,7 +15,6 @@ from tests.support.families.small_codec import FORM, NO_CODES, chunks_of, random
 from tests.support.same_audio import assert_same_audio
 from tests.support.waiting import until
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
-from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.worker import FIRST_CHUNK_LEAD, MAX_REFERENCES
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
@@ -68,19 +67,6 @@ def test_chunks_of_as_many_frames_share_a_batch(bench: Callable[..., Bench]) -> 
         [("s6", 0)],
         [("s7", 0)],
     ]
-
-
-def test_streams_that_share_no_work_are_decoded_in_turn(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first one is heard before the others are decoded."""
-    monkeypatch.setattr(StatefulStreams, "shares_work", False)
-    one = bench(max_batch=3)
-    one.hold()
-    tickets = one.submit(*(CodecChunk(f"s{i}", 0, random_codes(2, i), NO_CODES, True) for i in range(3)))
-    one.release()
-    heard(tickets)
-    assert one.batches[1:] == [[(f"s{i}", 0)] for i in range(3)]
 
 
 def test_a_streams_own_chunks_never_share_a_batch(bench: Callable[..., Bench]) -> None:

@@ -182,11 +182,6 @@ class FlowStreams:
         """Where streams share products."""
         return self._together
 
-    @property
-    def shares_work(self) -> bool:
-        """As of `DecoderStreams`."""
-        return self._together
-
     def forget(self, voices: Collection[str]) -> CacheUsage:
         """As of `DecoderStreams`."""
         return self._primed.forget(voices)

@@ -269,7 +269,7 @@ def load_talker(given: Settings) -> MurmurTalkerStage:
 class HoldBackStreams:
     """`DecoderStreams`: each number of a frame is heard ten times, in the level of the voice; the end fades out."""
 
-    supports_ragged_batches = shares_work = True
+    supports_ragged_batches = True
     max_streams = 64
     stream_bytes = 4 * HELD
     primed_bytes = 0
