@@ -253,6 +253,18 @@ class OnnxSettings(CheckpointSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClipSettings(StageSettings):
+    """Settings of stages that take reference clips."""
+
+    max_clip_seconds: float = setting(
+        30.0,
+        "of a reference clip; default: 30; a longer clip is `unsupported` by families that take less, and serves the "
+        "others; as a variable only",
+        only_variable=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class VoiceSettings(StageSettings):
     """Settings of stages that read the registered voices."""
 
@@ -353,7 +365,7 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(ComputeSettings, OnnxSettings):
+class EncoderSettings(ComputeSettings, OnnxSettings, ClipSettings):
     """Settings of a voice encoder's networks."""
 
     device: str = setting(
@@ -372,7 +384,7 @@ class EncoderSettings(ComputeSettings, OnnxSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpeakerCacheSettings(VoiceSettings):
+class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     """Settings of `speaker_cache`."""
 
     voice_dir: Path = setting(_user_voices, "where voices persist; empty: the user's data directory of the platform")

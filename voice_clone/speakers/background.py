@@ -156,6 +156,6 @@ class Background:
         if record.embedding_source == "direct":
             return False
         failures = self._voice_states.failures.get(record.key, {}).copy()
-        again = {artifact for artifact, failure in failures.items() if failure.again}
+        again = {artifact for artifact, failure in failures.items() if failure.state == "pending"}
         known = (record.artifacts.keys() | failures.keys()) - again
         return not any(artifact.model_type == model_type for artifact in known)

@@ -249,11 +249,10 @@ class Extractor:
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
         """A failure becomes the state of these artifacts, since there may be no caller that waits."""
-        known = isinstance(error, VoiceCloneError)
-        again = not isinstance(error, (InvalidArgument, Unsupported)) and known
-        reason = str(error) if known else "the voice could not be extracted"
+        reason = str(error) if isinstance(error, VoiceCloneError) else "the voice could not be extracted"
+        failure = Failure(reason, _state_after(error))
         with self._registry.holding(record):
-            self._voice_states.failures.setdefault(record.key, {})[artifact] = Failure(reason, again)
+            self._voice_states.failures.setdefault(record.key, {})[artifact] = failure
 
     def make_or_note(
         self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
@@ -344,6 +343,14 @@ class Extractor:
                 f"{artifact.mode} with this checkpoint; upload a clip of it"
             )
         return decode(audio, self._limits)
+
+
+def _state_after(error: Exception) -> Literal["pending", "failed", "unsupported"]:
+    """Of artifacts that could not be made."""
+    if isinstance(error, Unsupported):
+        return "unsupported"
+    own = isinstance(error, InvalidArgument) or not isinstance(error, VoiceCloneError)
+    return "failed" if own else "pending"
 
 
 def _hit(record: SpeakerRecord, artifact: ArtifactId, found: bytes, fingerprint: str) -> ResolvedSpeaker:

@@ -2,7 +2,7 @@
 
 `pending`, `processing`, `failed` and `unsupported` are never stored: pending is what is not stored, processing is what
 has a flight, failed is what the last extraction after an upload raised in this process, unsupported is a family none of
-whose modes gets what it needs from the record.
+whose modes gets what it needs from the record, or whose encoder says that it takes no such clip.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported
@@ -25,10 +25,12 @@ from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
 
 
 class Failure(NamedTuple):
-    """Why artifacts could not be made; `again`: the clip is not the cause, so the server tries again by itself."""
+    """Why artifacts could not be made, and the state that this gives them. `pending`: the clip is not the cause, so the
+    server tries again by itself.
+    """
 
     reason: str
-    again: bool
+    state: Literal["pending", "failed", "unsupported"]
 
 
 class OtherProcesses(Protocol):
@@ -154,10 +156,6 @@ class ArtifactStates:
         if info is not None and known in (None, info.fingerprint):
             return ArtifactState("ready", info=info)
         if artifact in failures:
-            reason, again = failures[artifact]
-            return (
-                ArtifactState("pending", f"{reason}; the server tries again")
-                if again
-                else ArtifactState("failed", reason)
-            )
+            reason, state = failures[artifact]
+            return ArtifactState(state, f"{reason}; the server tries again" if state == "pending" else reason)
         return ArtifactState("pending", None if info is None else "made by another checkpoint of the encoder")

@@ -1,5 +1,6 @@
 """Waveform to speech tokens."""
 
+from voice_clone.families.cosyvoice3.encoder_config import LEAST_RATE
 from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
 from voice_clone.triton.stages.encoder import EncoderModel
 
@@ -9,4 +10,5 @@ class TritonPythonModel(EncoderModel):
 
     stage = "speech_tokenizer"
     in_torch = False
+    least_rate = LEAST_RATE
     load_stage = staticmethod(load_tokens)

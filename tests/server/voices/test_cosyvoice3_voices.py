@@ -102,7 +102,7 @@ def test_a_voice_has_what_the_bare_stages_make(checkpoint: Path, cache: Cache) -
     cache("delete", name="Ada")
 
 
-@pytest.mark.parametrize(("seconds", "rate"), [(1.0, 8000), (4.01, 16000), (4.01, 44100), (30.0, 48000)])
+@pytest.mark.parametrize(("seconds", "rate"), [(1.0, 16000), (4.01, 16000), (4.01, 44100), (30.0, 48000)])
 def test_clips_of_any_length_and_rate(checkpoint: Path, cache: Cache, seconds: float, rate: int) -> None:
     """The shortest and the longest clip that the server takes, too."""
     audio = clip(2, seconds, rate)
@@ -110,6 +110,15 @@ def test_clips_of_any_length_and_rate(checkpoint: Path, cache: Cache, seconds: f
     assert [(each["mode"], each["state"]) for each in shown["artifacts"]] == [("cross_lingual", "ready")]
     check(cache("resolve", name="Any")[1], expected(checkpoint, audio))
     cache("delete", name="Any")
+
+
+def test_a_clip_of_a_telephone_is_unsupported(cache: Cache) -> None:
+    shown = cache("upload", name="Phone", audio=clip(2, 2.0, 15999), options={"wait": True})[0]
+    [state] = shown["artifacts"]
+    assert state["state"] == "unsupported" and "at 15999 Hz; this model needs at least 16000 Hz" in state["reason"]
+    with pytest.raises(triton.InferenceServerException, match=r"unsupported: .* at least 16000 Hz of a voice"):
+        cache("resolve", name="Phone")
+    cache("delete", name="Phone")
 
 
 def test_a_voice_without_a_transcript_has_its_timbre_alone(cache: Cache) -> None:

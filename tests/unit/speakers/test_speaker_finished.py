@@ -153,22 +153,26 @@ def test_what_an_earlier_process_left_undone_is_finished(make_voices: Make) -> N
     assert voices.resolve("Ada").result["status"] == "restored"
 
 
-def test_what_the_clip_explains_is_not_tried_again(make_voices: Make) -> None:
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [(InvalidArgument("no speech in it"), "failed"), (Unsupported("40 s are too long for this family"), "unsupported")],
+)
+def test_what_the_clip_explains_is_not_tried_again(make_voices: Make, error: VoiceCloneError, state: str) -> None:
     encoder = Fault()
-    encoder.error = InvalidArgument("no speech in it")
+    encoder.error = error
     voices = make_voices(encoder=encoder, finish_seconds=0.02)
     voices.upload("Ada", 1)
     assert voices.state("Ada") == {
         "model_type": "qwen3_tts",
         "mode": "x_vector",
-        "state": "failed",
-        "reason": "no speech in it",
+        "state": state,
+        "reason": str(error),
     }
     encoder.error = None
     until(lambda: voices.stats()["in_flight"] == 0)
-    assert voices.state("Ada")["state"] == "failed"
+    assert voices.state("Ada")["state"] == state
     encoder.error = Overloaded("busy")
     voices.upload("Bob", 2)
     encoder.error = None
     until(lambda: voices.state("Bob")["state"] == "ready")
-    assert voices.state("Ada")["state"] == "failed"
+    assert voices.state("Ada")["state"] == state

@@ -10,4 +10,5 @@ FRAMES_PER_TOKEN = 4  # of the tokenizer's, 100 a second
 MOST_SECONDS = 30  # of a clip: the tokenizer was trained on no longer one
 MOST_TOKENS = 25 * MOST_SECONDS
 MOST_MEL_FRAMES = 50 * MOST_SECONDS
+LEAST_RATE = 16_000  # Hz of a clip, as in the official code: the flow would clone the sound of a telephone
 LEAST_SECONDS = 0.1  # of a clip: all windows are shorter

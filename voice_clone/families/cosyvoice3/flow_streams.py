@@ -224,6 +224,8 @@ class FlowStreams:
         for reference in references:
             try:
                 self._form.check(reference.context, "the reference", len(reference.context))
+                if self._primed.get(reference.key, reference.origin) is not None:
+                    continue  # the artifacts of both modes are the same, and two voices may have one clip
                 voice = self._voice(reference)
                 most = self._most(voice)
                 if not most:

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from voice_clone import compute
-from voice_clone.audio import check_waveform, resample
+from voice_clone.audio import ClipLimits, check_waveform, resample
+from voice_clone.errors import Unsupported
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Call, EncoderStage
 from voice_clone.triton.calls import call
@@ -43,9 +44,11 @@ class EncoderModel(Model):
 
     Attributes:
         in_torch: whether torch computes the network, on a GPU where there is one; it then takes memory there.
+        least_rate: of a clip, Hz, if the family does without those that were recorded at less; the others take them.
     """
 
     in_torch = True
+    least_rate = 0
 
     @staticmethod
     @abstractmethod
@@ -57,6 +60,7 @@ class EncoderModel(Model):
         settings = EncoderSettings.of(given)
         compute.prepare(settings, remote=settings.engine == "triton" or not self.in_torch)
         self._stage = self.load_stage(given, call)
+        self._clip = ClipLimits(max_seconds=settings.max_clip_seconds)
         self.threads = compute.encoder_threads(settings)
         if compute.device(settings) == "cuda" and not self.threads:  # threads: the network is another model's
             self._warm_up()
@@ -76,7 +80,11 @@ class EncoderModel(Model):
         waveform, rate = request.array("waveform"), request.number("sample_rate")
         assert waveform is not None  # Request has checked it
         if waveform.size:
-            check_waveform(waveform, rate)
+            check_waveform(waveform, rate, self._clip)
+            if rate < self.least_rate:
+                raise Unsupported(
+                    f"the clip was recorded at {rate} Hz; this model needs at least {self.least_rate} Hz of a voice"
+                )
             waveform = resample(waveform, rate, self._stage.sample_rate)
         mode = request.text("mode")
         outputs: dict[str, Value] = {**self._stage.encode(waveform, mode)}

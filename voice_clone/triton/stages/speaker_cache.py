@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from voice_clone.audio import ClipLimits
 from voice_clone.settings import Settings, SpeakerCacheSettings
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
@@ -41,6 +42,7 @@ class SpeakerCacheModel(Model):
             max_bytes=settings.cache_bytes,
             max_entries=settings.cache_entries,
             max_speakers=settings.max_voices,
+            clip=ClipLimits(max_seconds=settings.max_clip_seconds),
             policy="immutable" if settings.upload_policy == "immutable" else "replace",
             require_consent=settings.require_consent,
             extraction_timeout=settings.extraction_timeout,

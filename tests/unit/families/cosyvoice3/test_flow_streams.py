@@ -212,6 +212,16 @@ def test_stored_voices_are_restored_as_far_as_they_fit(make: Make) -> None:
     assert streams.restore(voices, 0) == 0 and counted.blocks == 0
 
 
+def test_a_stored_clip_is_restored_once(make: Make) -> None:
+    """Of a voice that was used in both modes, and of two voices; each of them takes its pages along."""
+    streams, counted = make()
+    voice = some_reference(REFERENCE, voice="Ada")
+    assert streams.restore([voice, voice, some_reference(REFERENCE, voice="Bob")], 60) == 1
+    assert counted.blocks == 2 and streams.primed_bytes == 2 * counted.page_bytes
+    streams.forget(["Bob"])
+    assert streams.pages.nbytes == 0
+
+
 def test_a_batch_that_fails_moves_no_stream(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     voice, tokens = some_reference(REFERENCE), some_tokens(40, 1)
     streams, counted = make()
