@@ -13,7 +13,6 @@ The floor of a frame is its weights' bytes over the bandwidth that this machine 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -26,6 +25,7 @@ import torch
 from perf.bench import report
 from perf.bench.families.family import frame_bytes
 from perf.bench.machine import bandwidth, best, give_threads, keep_threads
+from perf.bench.official.comparison import cpu_settings, parser
 from perf.bench.official.fish_speech import (
     dac_of,
     fill_official_codec,
@@ -45,8 +45,6 @@ from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecD
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.native.matrix.weights import PRECISIONS
-from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of the waveform's RMS
 Times = dict[str, float]
@@ -99,12 +97,7 @@ def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tupl
 
 def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, torch.Tensor]:
     """Prefill and frame of ours, the bytes that a frame reads, and the frames."""
-    environ = {
-        "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
-        "VOICE_CLONE_DEVICE": "cpu",
-        "VOICE_CLONE_PRECISION": precision,
-    }
-    talker, _, _ = load_network(Settings({}, environ, "fish_speech"))
+    talker, _, _ = load_network(cpu_settings("fish_speech", folder, precision))
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
     stamps = [time.perf_counter()]
     generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), frames))
@@ -124,16 +117,7 @@ def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tup
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="perf/compare_fish_official", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--checkpoint", type=Path, required=True, help="its transformers in one file")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of the clip (default: %(default)s)")
-    parser.add_argument("--frames", type=int, default=12, help="default: %(default)s")
-    parser.add_argument("--runs", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
-    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
-    given = parser.parse_args()
+    given = parser("perf/compare_fish_official", __doc__, "its transformers in one file").parse_args()
     checkpoint = Checkpoint(given.checkpoint)
     give_threads()
     prompt = random_prompt(checkpoint, 0)
