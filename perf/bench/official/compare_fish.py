@@ -25,6 +25,7 @@ import torch
 from perf.bench import report
 from perf.bench.families.family import frame_bytes
 from perf.bench.machine import bandwidth, best, give_threads, keep_threads
+from perf.bench.official.comparison import cpu_settings, parser
 from perf.bench.official.fish_speech import (
     dac_of,
     fill_official_codec,
@@ -36,7 +37,6 @@ from perf.bench.official.fish_speech import (
     random_prompt,
     s2_transformer,
 )
-from perf.bench.official.options import options
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
@@ -45,7 +45,6 @@ from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecD
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of the waveform's RMS
 Times = dict[str, float]
@@ -98,12 +97,7 @@ def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tupl
 
 def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, torch.Tensor]:
     """Prefill and frame of ours, the bytes that a frame reads, and the frames."""
-    environ = {
-        "VOICE_CLONE_CHECKPOINT_DIR": str(folder),
-        "VOICE_CLONE_DEVICE": "cpu",
-        "VOICE_CLONE_PRECISION": precision,
-    }
-    talker, _, _ = load_network(Settings({}, environ, "fish_speech"))
+    talker, _, _ = load_network(cpu_settings("fish_speech", folder, precision))
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
     stamps = [time.perf_counter()]
     generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), frames))
@@ -123,7 +117,7 @@ def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tup
 
 def main() -> int:
     """The command line."""
-    given = options("compare_fish_official", __doc__, "its transformers")
+    given = parser("perf/compare_fish_official", __doc__, "its transformers in one file").parse_args()
     checkpoint = Checkpoint(given.checkpoint)
     give_threads()
     prompt = random_prompt(checkpoint, 0)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from perf.bench import report
 from perf.bench.machine import bandwidth, best, give_threads
-from perf.bench.official.options import options
+from perf.bench.official.comparison import cpu_settings, parser
 from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.bench.reference import TEXT
 from tools.families.voxtral.checkpoint_config import SHAPES
@@ -47,7 +47,6 @@ from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.talker_stage import load_network
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of the waveform's RMS
 CHUNK, CHUNKS = 12, 4  # frames of a chunk of the decoder; how many of them are timed
@@ -70,24 +69,18 @@ class Clock:
         return result
 
 
-def settings(folder: Path, precision: str = "fp32") -> Settings:
-    """As of a server on a CPU."""
-    given = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
-    return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()}, "voxtral")
-
-
 def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:
     """Encode and decode of both; ends the process if they differ."""
     official, config = official_codec(checkpoint), checkpoint.config
     theirs, ours = {}, {}
     if checkpoint.has_encoder:
-        encoder = load_encoder(settings(checkpoint.folder))
+        encoder = load_encoder(cpu_settings("voxtral", checkpoint.folder))
         clip = 0.1 * torch.randn(int(seconds * config.codec.sampling_rate), generator=torch.Generator().manual_seed(0))
         theirs["encode"], expected = best(lambda: official_codes(official, clip), runs)
         ours["encode"], found = best(lambda: encoder.encode(clip.numpy(), "icl"), runs)
         if not np.array_equal(found[CODES], expected.numpy()):
             raise SystemExit("the codes of the clip differ: nothing is timed")
-    decoder = load_decoder(settings(checkpoint.folder)).decoder
+    decoder = load_decoder(cpu_settings("voxtral", checkpoint.folder)).decoder
     limits = torch.tensor(config.code_limits)
     random = torch.rand(1, CHUNK * CHUNKS, len(limits), generator=torch.Generator().manual_seed(0))
     codes = (random * limits).long().transpose(1, 2)
@@ -119,7 +112,7 @@ def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tupl
 
 def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, Tensor]:
     """Times of ours, the bytes that backbone and head read for a frame, and the frames."""
-    talker, _ = load_network(settings(folder, precision))
+    talker, _ = load_network(cpu_settings("voxtral", folder, precision))
     head = Clock(talker.head.make)
     talker.head.make = head  # type: ignore[method-assign]
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
@@ -167,7 +160,7 @@ def released_frame(times: Times, config: VoxtralConfig) -> float:
 
 def main() -> int:
     """The command line."""
-    given = options("compare_voxtral_official", __doc__, "its weights")
+    given = parser("perf/compare_voxtral_official", __doc__, "its weights in one file").parse_args()
     checkpoint = Checkpoint(given.checkpoint)
     tokenizer, width = Tokenizer(checkpoint.folder, checkpoint.config), checkpoint.config.codebooks
     first = np.zeros(1, np.int32), np.zeros((0, width), np.uint16)

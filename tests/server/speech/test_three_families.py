@@ -20,6 +20,7 @@ from tests.support.families.qwen3_bare import GREEDY, BareQwen3
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.both_families import SETTINGS
 from tools.triton_server import TritonServer
+from voice_clone.families.cosyvoice3.config import MARK
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
@@ -31,7 +32,10 @@ QWEN3_OPTIONS = {"subtalker_do_sample": False}
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_cosyvoice3(tmp_path_factory.mktemp("cosyvoice3") / "checkpoint")
+    """Its mark would make a file, or end the server, if a parser of YAML saw it."""
+    made = make_cosyvoice3(tmp_path_factory.mktemp("cosyvoice3") / "checkpoint")
+    (made / MARK).write_text(f"x: !!python/object/apply:os.mkdir ['{made / 'sprung'}']\n- {{", encoding="utf-8")
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,7 @@ def server(
     with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=environment) as server:
         yield server
         assert server.ready(), "a test made the server unready"
+        assert not (checkpoint / "sprung").exists(), "the mark was read"
         server.kill()
 
 

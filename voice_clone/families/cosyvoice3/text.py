@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from voice_clone.errors import CheckpointError
+from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.cosyvoice3.config import BLANK, CONFIG_FILE, TalkerConfig
-from voice_clone.stages.text import Ids, check_no_control_token, qwen2_tokenizer
+from voice_clone.stages.text import Ids, qwen2_tokenizer
 
 VOCABULARY_FILE, MERGES_FILE = f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"
 SYSTEM, END = "You are a helpful assistant.", "<|endofprompt|>"
@@ -66,8 +66,6 @@ class Tokenizer:
                 f"{VOCABULARY_FILE}: has {tokens} tokens with the added ones, but vocab_size in {CONFIG_FILE} is "
                 f"{config.vocab_size}"
             )
-        control = (*_QWEN2, END, _SYSTEM_END)
-        self._control = {int(self._tokenizer.token_to_id(token)): token for token in control}
 
     def prefix_ids(self, transcript: str = "") -> Ids:
         """What stands before the text: int32 [m].
@@ -98,9 +96,11 @@ class Tokenizer:
         return self._plain("text", text)
 
     def _plain(self, name: str, text: str) -> Ids:
-        ids = self._encode(text)
-        check_no_control_token(name, ids.tolist(), self._control)
-        return ids
+        begin = text.find("<|")
+        end = text.find("|>", begin + 2) if begin >= 0 else -1
+        if end >= 0:  # such are all control tokens; one that this model does not know would be spoken
+            raise InvalidArgument(f"the {name} holds {text[begin : end + 2][:40]!r}, a control token; remove it")
+        return self._encode(text)
 
     def _encode(self, text: str) -> Ids:
         return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)

@@ -56,11 +56,19 @@ def test_sounds_are_single_tokens(tokenizer: Tokenizer) -> None:
     assert len(tokenizer.text_ids("[IT]")) > 1
 
 
-@pytest.mark.parametrize("token", ["<|endofprompt|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|endofsystem|>"])
+@pytest.mark.parametrize(
+    "token",
+    [*("<|endofprompt|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|endofsystem|>"), "<|en|>", "<|no such|>"],
+)
 def test_control_tokens_are_refused(tokenizer: Tokenizer, token: str) -> None:
     for tokenize in (tokenizer.text_ids, tokenizer.prefix_ids, tokenizer.instruction_ids):
         with pytest.raises(InvalidArgument, match="a control token; remove it"):
             tokenize(f"Good {token} morning")
+
+
+def test_parts_of_a_control_token_are_text(tokenizer: Tokenizer) -> None:
+    assert len(tokenizer.text_ids("a <| b")) and len(tokenizer.text_ids("|> a <|"))
+    assert len(tokenizer.text_ids("<|" * 5000)) > 5000  # found at once that none ends
 
 
 def test_a_prefix_without_a_transcript_ends_with_its_mark(tokenizer: Tokenizer) -> None:

@@ -1,0 +1,35 @@
+"""What the comparisons of a family's bare stages with official networks share: the command line, and settings."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from voice_clone.native.matrix.weights import PRECISIONS
+from voice_clone.settings import Settings
+
+
+def parser(command: str, description: str | None, checkpoint: str) -> argparse.ArgumentParser:
+    """The options that all of them have.
+
+    Args:
+        command: its name.
+        description: the text of its help.
+        checkpoint: what the checkpoint must be.
+    """
+    made = argparse.ArgumentParser(
+        prog=command, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--checkpoint", type=Path, required=True, help=checkpoint)
+    made.add_argument("--seconds", type=float, default=2.0, help="of the clip (default: %(default)s)")
+    made.add_argument("--frames", type=int, default=12, help="default: %(default)s")
+    made.add_argument("--runs", type=int, default=2, help="default: %(default)s")
+    made.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
+    made.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
+    return made
+
+
+def cpu_settings(family: str, folder: Path, precision: str = "fp32") -> Settings:
+    """As of a server on a CPU."""
+    given = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
+    return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()}, family)
