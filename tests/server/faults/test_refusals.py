@@ -140,7 +140,7 @@ def test_a_code2wav_without_room(endless_checkpoint: Path, tmp_path: Path, limit
     assert any("already" in each for each in said), said
 
 
-def test_nobody_else_can_put_chunks_into_a_speech(endless_server: TritonServer) -> None:
+def test_no_other_can_put_chunks_into_a_speech(endless_server: TritonServer) -> None:
     """A caller who knows its stream's id sends chunks of it to code2wav: they are of another stream."""
     direct = asking(endless_server)
     codes = np.ones((2, CODEBOOKS), np.int32)

@@ -82,13 +82,13 @@ def test_ninety_six_cold_requests_on_three_servers_are_one_extraction(
     assert sum(cache("stats")[0]["extractions"] for cache in caches) == before + 1
 
 
-def test_the_state_of_the_store_is_told(fleet: list[TritonServer], caches: list[Cache]) -> None:
+def test_the_state_of_the_store_is_reported(fleet: list[TritonServer], caches: list[Cache]) -> None:
     assert caches[0]("stats")[0]["store"]["reachable"] is True
-    told = {name for name, _, _ in series(fleet[0])}
+    reported = {name for name, _, _ in series(fleet[0])}
     counters = ("look_failures", "claims_refused", "write_failures")
-    assert told >= {f"speaker_cache_store_{name}_total" for name in counters} | {"speaker_cache_store_unreadable"}
+    assert reported >= {f"speaker_cache_store_{name}_total" for name in counters} | {"speaker_cache_store_unreadable"}
     alerts = {name for name in metrics_in_manifests() if name.startswith("speaker_cache_")}
-    assert alerts and told >= alerts
+    assert alerts and reported >= alerts
 
 
 def test_a_server_that_dies_takes_no_voice_with_it(fleet: list[TritonServer], caches: list[Cache]) -> None:

@@ -160,4 +160,4 @@ def test_a_deletion_reaches_the_talkers_of_the_other_servers(
 
 def _kept(client: Client) -> dict[str, int]:
     """Of how many voices each model keeps something."""
-    return {model: told["voices"] for model, told in client.stats()["kept"].items()}
+    return {model: reported["voices"] for model, reported in client.stats()["kept"].items()}

@@ -108,7 +108,7 @@ def test_livekit(livekit: App, options: dict[str, Any]) -> None:
     assert answer["rate"] == 24000 and answer["seconds"] > 0.5
 
 
-def test_livekit_is_told_the_error(livekit: App) -> None:
+def test_livekit_gets_the_error(livekit: App) -> None:
     answer = livekit.speak(voice="Nobody")
     assert answer["status"] == 404 and "Nobody" in answer["message"]
 
@@ -121,7 +121,7 @@ def test_pipecat(pipecat: App, options: dict[str, Any]) -> None:
     assert answer["rate"] == 24000 and answer["seconds"] > 0.5
 
 
-def test_pipecat_is_told_the_error(pipecat: App) -> None:
+def test_pipecat_gets_the_error(pipecat: App) -> None:
     assert "there is no model 'tts-9'" in pipecat.speak(model="tts-9")["error"]
 
 

@@ -80,5 +80,5 @@ def test_a_batch_in_one_clip_extracts_it_once(http: httpx2.Client, client: Clien
     report = http.post(BATCH, json=asked).json()
     assert report["succeeded"] == 8, report
     assert client.stats()["extractions"] == before + 1
-    told = [result["info"]["cache"] for result in report["results"]]
-    assert "miss" in told and "hit" in told and set(told) <= {"miss", "hit"}
+    reported = [result["info"]["cache"] for result in report["results"]]
+    assert "miss" in reported and "hit" in reported and set(reported) <= {"miss", "hit"}

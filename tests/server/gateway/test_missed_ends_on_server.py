@@ -71,7 +71,7 @@ def fields(text: str, **more: Any) -> dict[str, Any]:
 
 
 @WAYS
-def test_the_client_tells_it(server: TritonServer, reason: str, text: str) -> None:
+def test_the_client_reports_it(server: TritonServer, reason: str, text: str) -> None:
     before = metric(server, "talker_streams_total", reason=reason)
     with Client(server.url, model=FAMILY) as client:
         speech = client.speak(text, speaker_embedding=EMBEDDING, **STUCK)
@@ -85,7 +85,7 @@ def test_the_client_tells_it(server: TritonServer, reason: str, text: str) -> No
     until(lambda: metric(server, "talker_streams_total", reason=reason) == before + 2)
 
 
-def test_the_command_tells_it(server: TritonServer, tmp_path: Path) -> None:
+def test_the_command_reports_it(server: TritonServer, tmp_path: Path) -> None:
     np.save(tmp_path / "voice.npy", EMBEDDING)
     command = [sys.executable, "-m", "voice_clone_client.cli", "--url", server.url, "--model", FAMILY]
     command += [

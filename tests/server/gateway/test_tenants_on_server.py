@@ -110,8 +110,8 @@ def test_tenants(
     log = tenants[1].read_text()
     entries = [json.loads(line) for line in log.splitlines()]
     assert {entry["key"] for entry in entries} == set(KEYS)
-    told = {(entry["key"], entry["action"], entry["voice"], entry["outcome"]) for entry in entries}
-    assert told >= {
+    reported = {(entry["key"], entry["action"], entry["voice"], entry["outcome"]) for entry in entries}
+    assert reported >= {
         ("alice", "upload", "Mine", "ok"),
         ("alice", "upload", "Third", "too_many_voices"),
         ("bob", "upload", "mine", "voice_exists"),

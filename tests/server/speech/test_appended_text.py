@@ -272,7 +272,7 @@ def test_a_speech_that_waits_for_text_can_end(server: TritonServer, writer: Writ
 
 
 @pytest.mark.long
-def test_nobody_speaks_it(writer: Writer) -> None:
+def test_no_one_speaks_it(writer: Writer) -> None:
     """Slow, but the shortest way to see that a piece does not wait for ever."""
     began = time.monotonic()
     assert "stream_not_found: " in writer.append("words")
@@ -325,7 +325,7 @@ class TestClient:
         def speech(text: Any, **more: Any) -> Speech:
             return client.speak_stream(text, voice=voice, x_vector_only=True, seed=1, **more)
 
-        def told(text: Callable[[], Any], kind: type[Exception], words: str) -> bool:
+        def reported(text: Callable[[], Any], kind: type[Exception], words: str) -> bool:
             with pytest.raises((kind, Overloaded)) as found:
                 speech(text()).read()
             # The server sees only soon that the clients of the texts before have left.
@@ -340,7 +340,7 @@ class TestClient:
             (lambda: [b"bytes"], InvalidArgument, "must be a string"),
             (list, InvalidArgument, "blank"),
         ):
-            until(partial(told, text, kind, words))
+            until(partial(reported, text, kind, words))
 
         def room() -> bool:
             try:

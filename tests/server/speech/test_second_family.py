@@ -129,8 +129,8 @@ def test_one_upload_serves_both(cache: Cache, bare: BareChirp, reference_clip: b
     assert result["status"] == "hit" and artifacts.keys() == {"timbre"}
     assert artifacts["timbre"].dtype == np.float16
     np.testing.assert_array_equal(artifacts["timbre"], bare.timbre(reference_clip))
-    told = cache("stats")[0]
-    assert told["model_types"] == list(FAMILIES), "the checkpoints' order decides"
+    reported = cache("stats")[0]
+    assert reported["model_types"] == list(FAMILIES), "the checkpoints' order decides"
 
 
 def test_a_voice_that_is_an_embedding_is_for_qwen_alone(client: Client, cache: Cache) -> None:
@@ -231,7 +231,7 @@ def test_the_gateway(http: httpx2.Client, expected: Any) -> None:
     assert say(http, model="chirp", response_format="pcm").headers["content-type"] == "audio/pcm;rate=44100"
 
 
-def test_the_gateway_tells_what_chirp_refuses(http: httpx2.Client) -> None:
+def test_the_gateway_reports_what_chirp_refuses(http: httpx2.Client) -> None:
     answer = say(http, model="chirp", options={"warble": 1})
     assert answer.status_code == 400 and "this model has breath, vibrato" in answer.json()["error"]["message"]
     answer = say(http, model="chirp", repetition_penalty=1.1)
@@ -292,7 +292,7 @@ def test_a_client_that_leaves_frees_its_slot(server: TritonServer, client: Clien
     assert speak(client, max_frames=5)[1]["queue_ms"] < 1000
 
 
-def test_metrics_tell_the_families_apart(server: TritonServer, client: Client) -> None:
+def test_metrics_distinguish_the_families(server: TritonServer, client: Client) -> None:
     names = ("talker_frames_total", "talker_speech_seconds_total")
     before = {(name, family): metric(server, name, family) for name in names for family in FAMILIES}
 

@@ -70,7 +70,7 @@ def test_a_text_is_cut_only_where_it_is_asked_for(
     assert demo.main() == 0 and given == [frames]
 
 
-def test_a_speech_without_its_end_is_told() -> None:
+def test_a_speech_without_its_end_is_reported() -> None:
     spoken = demo.Spoken("second call", 1920, 24000, 1.0, 1.0, 0, {"frames": 1}, "stop")
     assert demo._ending(spoken, None) is None
     assert "--max-frames" in str(demo._ending(replace(spoken, finish_reason="length"), 96))

@@ -104,9 +104,9 @@ def test_the_family_with_a_checkpoint_serves(server: Plain, reference_clip: byte
 
 def test_each_model_without_a_checkpoint_has_one_line_that_says_what_to_set(server: Plain) -> None:
     lines = server.log.read_text(errors="replace").splitlines()
-    told = [line for line in lines if line.startswith("E") and "failed to load 'fish_speech_" in line]
-    assert sorted(re.findall(r"failed to load '(\w+)'", "\n".join(told))) == ABSENT
-    assert all("VOICE_CLONE_FISH_SPEECH_CHECKPOINT_DIR" in line for line in told)
+    reported = [line for line in lines if line.startswith("E") and "failed to load 'fish_speech_" in line]
+    assert sorted(re.findall(r"failed to load '(\w+)'", "\n".join(reported))) == ABSENT
+    assert all("VOICE_CLONE_FISH_SPEECH_CHECKPOINT_DIR" in line for line in reported)
     assert "Traceback" not in "\n".join(lines)
 
 

@@ -137,17 +137,17 @@ def test_readme_has_the_figures_of_the_demo_s_checkpoint() -> None:
     """Words that the recogniser gets wrong: the checkpoint's, both ways and for all speakers, and the synthesiser's."""
     card = (ROOT / "tools" / "data" / "demo_voice" / "README.md").read_text(encoding="utf-8")
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = []
+    reported = []
     for source in ("the embedding of a clip|the clip, in context", "flite itself"):
         rows = re.findall(rf"\| (?:{source}) \| ([\d.]+) %[^|]*\| ([\d.]+) %", card)
         assert len(rows) in (2, 4)
-        told += [
+        reported += [
             f"{min(column):.0f} to {max(column):.0f} %"
             for column in zip(*[map(float, row) for row in rows], strict=True)
         ]
     for words in ("{} of its words when each is one of 20", "and {} when it may be any word", "is {} and", "and {}."):
-        assert words.format(told.pop(0)) in readme
-    assert not told
+        assert words.format(reported.pop(0)) in readme
+    assert not reported
 
 
 def test_python(server: TritonServer, folder: Path) -> None:

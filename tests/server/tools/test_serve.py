@@ -69,10 +69,10 @@ def served(
     wait_until_gone(str(tool.process.pid))
 
 
-def test_every_address_that_it_tells_answers(served: Served) -> None:
+def test_every_address_that_it_prints_answers(served: Served) -> None:
     grpc, http, metrics, gateway = served.ports
-    told = dict(re.findall(r"^  (\w+) +(\S.*)$", served.text.partition("\nReady")[2], re.MULTILINE))
-    assert told == {
+    reported = dict(re.findall(r"^  (\w+) +(\S.*)$", served.text.partition("\nReady")[2], re.MULTILINE))
+    assert reported == {
         "gRPC": f"{served.host}:{grpc}",
         "HTTP": f"http://{served.host}:{http}",
         "metrics": f"http://{served.host}:{metrics}/metrics",
@@ -81,9 +81,14 @@ def test_every_address_that_it_tells_answers(served: Served) -> None:
         "qwen3_tts": "int8 on cpu",
     }
     assert served.text.count("Ready") == 1
-    with Client(told["gRPC"]) as client:
+    with Client(reported["gRPC"]) as client:
         assert client.models() == ["qwen3_tts"]
-    for url in (f"{told['HTTP']}/v2/health/ready", told["metrics"], f"{told['gateway']}/models", told["page"]):
+    for url in (
+        f"{reported['HTTP']}/v2/health/ready",
+        reported["metrics"],
+        f"{reported['gateway']}/models",
+        reported["page"],
+    ):
         assert httpx2.get(url).status_code == 200, url
 
 
@@ -100,7 +105,7 @@ def test_the_log_is_quiet(served: Served) -> None:
         assert word not in served.text
 
 
-def test_a_folder_of_voices_in_use_is_told_before_a_server_starts(
+def test_a_folder_of_voices_in_use_is_reported_before_a_server_starts(
     served: Served, checkpoint_folder: CheckpointFactory
 ) -> None:
     ports = [
@@ -119,7 +124,9 @@ def test_a_folder_of_voices_in_use_is_told_before_a_server_starts(
     )
 
 
-def test_a_gateway_that_ends_is_told_and_ends_the_server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
+def test_a_gateway_that_ends_is_reported_and_ends_the_server(
+    checkpoint_folder: CheckpointFactory, tmp_path: Path
+) -> None:
     """One that cannot start, for a reason that only it finds."""
     grpc, http, metrics, gateway = map(str, free_ports(4))
     ports = ["--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics, "--gateway", gateway]

@@ -47,7 +47,7 @@ def speak(client: Client, family: str, voice: str, **given: Any) -> dict[str, An
 
 def kept(client: Client) -> dict[str, int]:
     """Of how many voices each model keeps something."""
-    return {model: told["voices"] for model, told in client.stats()["kept"].items()}
+    return {model: reported["voices"] for model, reported in client.stats()["kept"].items()}
 
 
 NOTHING = {"fish_speech_code2wav": 0, "fish_speech_talker": 0, "qwen3_tts_code2wav": 0, "qwen3_tts_talker": 0}
@@ -97,10 +97,10 @@ def test_cache_false_leaves_nothing_in_any_process(client: Client, reference_cli
     client.upload("Ada", reference_clip, reference_text=TEXT, wait=True)
     cold = client.stats()
     clip: dict[str, Any] = {"reference_audio": reference_clip, "reference_text": TEXT}
-    first, told = sound(client, family, voice="Ada", cache=False)
-    assert told["cache"] == "restored", "from the store, for the memory is not asked"
+    first, reported = sound(client, family, voice="Ada", cache=False)
+    assert reported["cache"] == "restored", "from the store, for the memory is not asked"
     again, more = sound(client, family, voice="Ada", cache=False)
-    assert more["prompt_positions"] == told["prompt_positions"] and more["primed"] == told["primed"] != "hit"
+    assert more["prompt_positions"] == reported["prompt_positions"] and more["primed"] == reported["primed"] != "hit"
     inline, of_clip = sound(client, family, cache=False, **clip)
     assert of_clip["cache"] == "miss" and "origin" not in of_clip
     now = client.stats()
@@ -108,11 +108,11 @@ def test_cache_false_leaves_nothing_in_any_process(client: Client, reference_cli
     assert (now["entries"], now["bytes"]) == (cold["entries"], cold["bytes"])
     for _ in range(2):
         cached, warm = sound(client, family, voice="Ada")
-    assert warm["prompt_positions"] < told["prompt_positions"]
+    assert warm["prompt_positions"] < reported["prompt_positions"]
     for samples in (first, again, inline):
         assert is_same_audio(samples, cached)
     aside, info = sound(client, family, voice="Ada", cache=False)  # nothing that is kept is used
-    assert is_same_audio(aside, cached) and info["prompt_positions"] == told["prompt_positions"]
+    assert is_same_audio(aside, cached) and info["prompt_positions"] == reported["prompt_positions"]
     client.delete("Ada")
     assert kept(client) == NOTHING
 
@@ -123,7 +123,7 @@ def test_a_ready_prompt_speaks_as_the_registered_voice(
     client: Client, reference_clip: bytes, family: str, include_audio: bool
 ) -> None:
     client.upload("Ada", reference_clip, reference_text=TEXT, consent="by mail", wait=True)
-    named, told = sound(client, family, voice="Ada")
+    named, reported = sound(client, family, voice="Ada")
     prompt = client.export("Ada", include_audio=include_audio)
     client.delete("Ada")
     before = client.stats()
@@ -131,7 +131,7 @@ def test_a_ready_prompt_speaks_as_the_registered_voice(
         samples, info = sound(client, family, voice_prompt=prompt)
         assert is_same_audio(samples, named)
         same = ("mode", "prompt_positions", "reference_frames")
-        assert {name: info.get(name) for name in same} == {name: told.get(name) for name in same}
+        assert {name: info.get(name) for name in same} == {name: reported.get(name) for name in same}
         assert info["cache"] == "none" and "voice" not in info
     after = client.stats()
     assert (after["extractions"], after["entries"]) == (before["extractions"], before["entries"])

@@ -29,7 +29,7 @@ def test_a_good_clip_has_a_report_and_passes_strict(client: Client, reference_cl
     client.delete("Good")
 
 
-def test_a_bad_clip_is_told_and_strict_refuses_it(client: Client, reference_text: str) -> None:
+def test_a_bad_clip_is_reported_and_strict_refuses_it(client: Client, reference_text: str) -> None:
     voice = client.upload("Bad", CLIPPED, reference_text=reference_text * 5)
     assert [warning.code for warning in voice.warnings] == ["clipping", "transcript_too_long"]
     [listed] = [each for each in client.list() if each.name == "Bad"]

@@ -40,10 +40,10 @@ def endless(
             speech = client.speak("Good morning.", speaker_embedding=np.ones(64, np.float32), max_frames=3, seed=0)
             assert list(speech)[-1].final
         status = server.stop()
-    told = (folder / "log").read_text()
-    assert status == 0, f"the server ended with {status}; a request may never have been released:\n{told[-4000:]}"
-    assert "(version 1) has" not in told, "a request was not released"
-    assert "terminate called" not in told.rpartition(STOPPING)[2], "the process of a model crashed at its end"
+    reported = (folder / "log").read_text()
+    assert status == 0, f"the server ended with {status}; a request may never have been released:\n{reported[-4000:]}"
+    assert "(version 1) has" not in reported, "a request was not released"
+    assert "terminate called" not in reported.rpartition(STOPPING)[2], "the process of a model crashed at its end"
 
 
 def repository_with(folder: Path, model: str, setting: str, value: str) -> Path:

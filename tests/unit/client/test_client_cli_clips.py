@@ -39,7 +39,7 @@ def test_upload_of_a_phones_clip(
     assert capsys.readouterr() == (LINE, "")
 
 
-def test_a_clip_that_cannot_be_read_is_told_in_one_line(
+def test_a_clip_that_cannot_be_read_is_reported_in_one_line(
     triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.mp4").write_bytes(made("video.mp4", sound=False, picture=True))
@@ -51,7 +51,7 @@ def test_a_clip_that_cannot_be_read_is_told_in_one_line(
     assert "the clip is a video without sound" in capsys.readouterr().err
 
 
-def test_warnings_are_told_after_the_upload(
+def test_warnings_are_reported_after_the_upload(
     triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.wav").write_bytes(b"clip")

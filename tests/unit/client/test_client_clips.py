@@ -171,7 +171,7 @@ def encrypted(mp4: bytes) -> bytes:
         (lambda: b"\0\0\0\x18ftypM4A " + bytes(500), "an MP4 file, but damaged"),
     ],
 )
-def test_what_is_wrong_is_told(make: Callable[[], bytes], words: str) -> None:
+def test_what_is_wrong_is_reported(make: Callable[[], bytes], words: str) -> None:
     clip = make()
     with pytest.raises(InvalidArgument, match=words):
         readable(clip)

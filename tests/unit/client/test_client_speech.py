@@ -124,7 +124,7 @@ def test_info_is_the_latest(triton: Server) -> None:
 
 @pytest.mark.parametrize("reason", ["stop", "length", "budget", "runaway", "something new"])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_speech_tells_whether_it_is_whole(triton: Server, reason: str, asynchronous: bool) -> None:
+def test_a_speech_reports_whether_it_is_whole(triton: Server, reason: str, asynchronous: bool) -> None:
     triton.play = lambda context: iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
     whole = reason in ("stop", "length")
 

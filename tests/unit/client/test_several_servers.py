@@ -151,7 +151,7 @@ def test_a_server_that_failed_is_left_out_until_it_is_ready(pair: list[Server], 
     until(back)
 
 
-def test_if_the_other_one_fails_too_its_error_is_told(pair: list[Server], connect: Connect) -> None:
+def test_if_the_other_one_fails_too_its_error_is_reported(pair: list[Server], connect: Connect) -> None:
     client = connect(*pair)
     home, other = home_first(pair, client)
     home.play = refusing(grpc.StatusCode.UNAVAILABLE, STOPPING)

@@ -254,7 +254,7 @@ def test_random_ends_leave_nothing(decoder: CodecDecoder, bench: Callable[..., B
     assert not set(one.lost_streams) & set(expected)
 
 
-def test_an_ended_stream_tells_how_it_was_heard(bench: Callable[..., Bench]) -> None:
+def test_an_ended_stream_reports_how_it_was_heard(bench: Callable[..., Bench]) -> None:
     it = bench(max_batch=1)
     now = [0.0]
     it.worker._waiting._clock = lambda: now[0]

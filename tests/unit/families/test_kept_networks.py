@@ -139,7 +139,7 @@ def test_each_shard_counts(tmp_path: Path) -> None:
     ]
 
 
-def test_a_missing_weight_file_is_told(tmp_path: Path, checkpoint_folder: CheckpointFactory) -> None:
+def test_a_missing_weight_file_is_reported(tmp_path: Path, checkpoint_folder: CheckpointFactory) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     for path in checkpoint_folder("tiny", 0).iterdir():

@@ -231,7 +231,7 @@ def test_the_budget() -> None:
     assert budget.held == 0
 
 
-def test_a_name_of_combining_marks_holds_nobody_up(triton: Server, serve: Serve) -> None:
+def test_a_name_of_combining_marks_delays_no_one(triton: Server, serve: Serve) -> None:
     """Unicode orders them, which takes hours for so many; the client gives up after 30 s."""
     triton.answer = lambda inputs: {"result": b'{"name": "Eve"}'}
     http = serve(triton.url, default_voice="Ada", voice_aliases=("alloy=Bob",))
@@ -252,7 +252,7 @@ def test_a_url_that_is_too_long(triton: Server, serve: Serve) -> None:
     assert answer.status_code == 400 and "at most 4096" in answer.json()["error"]["message"]
 
 
-def test_silent_name_servers_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_name_servers_delay_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = threading.Event()
     looked_up: list[str] = []
 

@@ -106,7 +106,7 @@ def test_two_names_that_contradict_each_other(triton: Server, serve: Serve, alia
     assert "give only one" in answer.json()["error"]["message"] and answer.json()["error"]["param"] == alias
 
 
-def test_what_is_ignored_is_told(triton: Server, serve: Serve) -> None:
+def test_what_is_ignored_is_reported(triton: Server, serve: Serve) -> None:
     http = serve(triton.url)
     body = {**SPEECH, "instructions": "Whisper.", "initial_codec_chunk_frames": 8}
     answer = http.post("/v1/audio/speech", json=body)

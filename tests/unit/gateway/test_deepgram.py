@@ -95,7 +95,7 @@ def test_the_official_client_interrupts() -> None:
     run(test)
 
 
-def test_the_official_client_is_told_the_error(tmp_path: Path) -> None:
+def test_the_official_client_gets_the_error(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("s3cret speak\n")
 
     def refused(gateway: Gateway, key: str, **options: Any) -> int | None:

@@ -73,7 +73,7 @@ class TestOfficialClient:
 
         self.run(monkeypatch, tmp_path, check)
 
-    def test_it_is_told_the_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_it_gets_the_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         def check(gateway: Gateway, client: ElevenLabs) -> None:
             with pytest.raises(ApiError) as error:
                 self.spoken(client, output_format="pcm_24000")
@@ -342,7 +342,7 @@ def test_keys(tmp_path: Path) -> None:
                 await caller.send(text="")
                 messages, code = await caller.rest()
                 assert code == 1000 and len(audio_of(messages)) == FRAME * 2
-        for wrong, told in (
+        for wrong, reported in (
             ({}, "invalid_api_key"),
             ({"xi_api_key": "wrong"}, "invalid_api_key"),
             ({"xi_api_key": "other"}, "missing_scope"),
@@ -351,7 +351,7 @@ def test_keys(tmp_path: Path) -> None:
             async with calling(gateway, ONE) as caller:
                 await caller.send(**{"text": "Word ", **wrong})
                 [error], code = await caller.rest()
-                assert (error["error"], code) == (told, 1008)
+                assert (error["error"], code) == (reported, 1008)
         async with calling(gateway, ONE) as caller:
             [error], code = await caller.rest()
             assert (error["error"], code) == ("idle_timeout", 1008)

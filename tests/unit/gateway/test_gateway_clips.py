@@ -56,7 +56,7 @@ def test_an_upload_of_a_phones_clip(name: str, triton: Server, serve: Serve) -> 
         (lambda: phone_clip("voice.m4a")[:9000], "an MP4 file, but damaged"),
     ],
 )
-def test_what_is_wrong_is_told(make: Callable[[], bytes], words: str, triton: Server, serve: Serve) -> None:
+def test_what_is_wrong_is_reported(make: Callable[[], bytes], words: str, triton: Server, serve: Serve) -> None:
     http, clip = serve(triton.url), make()
     refused = upload(http, "a.mp4", clip)
     assert refused.status_code == 400 and words in refused.json()["error"]["message"]

@@ -247,8 +247,8 @@ def test_the_audit_log_of_voices(triton: Server, http: httpx2.Client, audit: Pat
     triton.answer = missing
     http.delete(f"/v1/audio/voices/{'x' * 300}", headers=bearer(BOB))
     found = entries(audit, 5)
-    told = [tuple(entry[name] for name in ("key", "action", "voice", "outcome")) for entry in found]
-    assert told == [
+    reported = [tuple(entry[name] for name in ("key", "action", "voice", "outcome")) for entry in found]
+    assert reported == [
         ("alice", "upload", "Ada", "ok"),
         ("desk", "export", "ada", "ok"),
         ("alice", "export", None, "ok"),

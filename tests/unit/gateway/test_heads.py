@@ -189,7 +189,7 @@ def bundle() -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/v1/models/", "/v1/audio/voices/ada/", "/health/"])
-def test_a_slash_at_the_end_is_ignored_and_sends_nobody_away(triton: Server, serve: Serve, path: str) -> None:
+def test_a_slash_at_the_end_is_ignored_and_sends_no_one_away(triton: Server, serve: Serve, path: str) -> None:
     triton.answer = lambda inputs: {"result": json.dumps(RECORD).encode()}
     http = serve(triton.url)
     assert http.get(path).status_code == 200

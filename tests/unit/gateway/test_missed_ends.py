@@ -155,7 +155,7 @@ TEXT = "The first sentence here. The lost sentence here. And one more sentence."
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_websocket_tells_it_of_the_sentence_and_of_the_utterance(allowed: bool) -> None:
+def test_a_websocket_reports_it_with_the_sentence_and_the_utterance(allowed: bool) -> None:
     double = Double(misses=lambda text: "lost" in text)
 
     async def test(gateway: Gateway) -> None:

@@ -100,9 +100,9 @@ async def file(app: FastAPI, fields: dict[str, Any]) -> Outcome:
 
 async def events(app: FastAPI, fields: dict[str, Any]) -> Outcome:
     _, _, body, _ = await post(app, "/v1/audio/speech", {**fields, "stream_format": "sse"})
-    told = [json.loads(line[6:]) for line in body.decode().splitlines() if line.startswith("data: ")]
-    audio = sum(len(base64.b64decode(event["audio"])) for event in told[:-1])
-    return told[-1]["type"] == "speech.audio.done", told[-1].get("finish_reason"), audio
+    reported = [json.loads(line[6:]) for line in body.decode().splitlines() if line.startswith("data: ")]
+    audio = sum(len(base64.b64decode(event["audio"])) for event in reported[:-1])
+    return reported[-1]["type"] == "speech.audio.done", reported[-1].get("finish_reason"), audio
 
 
 async def batch(app: FastAPI, fields: dict[str, Any]) -> Outcome:

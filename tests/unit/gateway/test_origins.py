@@ -53,7 +53,7 @@ HARMLESS = ["localhost", "localhost:8080", "127.0.0.1", "[::1]:8080", "192.168.1
 
 
 @pytest.mark.parametrize("host", HARMLESS)
-def test_hosts_that_nobody_else_can_name(triton: Server, serve: Serve, host: str) -> None:
+def test_hosts_that_no_one_else_can_name(triton: Server, serve: Serve, host: str) -> None:
     http = serve(triton.url)
     for headers in ({"Host": host}, {"Host": host, "Origin": f"http://{host}"} if host else {"Host": host}):
         assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 200

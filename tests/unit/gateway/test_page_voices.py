@@ -135,7 +135,9 @@ def test_voices_that_a_model_brings_speak_and_cannot_be_deleted(page: Page, trit
     expect(page.locator("#speaking-voice")).to_have_text("Zoe")
 
 
-def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_told(page: Page, triton: Server, serve: Serve) -> None:
+def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_reported(
+    page: Page, triton: Server, serve: Serve
+) -> None:
     open_page(page, triton, serve, voice("Ada"), voice("Bo"), default_voice="bo", voice_aliases=("nova=BO",))
     expect(page.get_by_role("radio", name="Bo")).to_be_checked()
     expect(page.locator("#speaking-voice")).to_have_text("Bo")

@@ -169,9 +169,9 @@ def test_a_session_is_interrupted() -> None:
             await caller.until("audio.start")
             await caller.next()
             await caller.send("cancel")
-            told = (await caller.until("session.cancelled"))[-1]
-            assert told["partial"]["sentence_text"].startswith("The")
-            assert told["partial"]["end"] <= len("The first word ")
+            reported = (await caller.until("session.cancelled"))[-1]
+            assert reported["partial"]["sentence_text"].startswith("The")
+            assert reported["partial"]["end"] <= len("The first word ")
 
     run(test)
 

@@ -23,9 +23,9 @@ def test_a_text_in_pieces() -> None:
             await caller.send("input.text", text="ond")
             await caller.send("input.done")
             rest = await caller.until("session.done")
-        told = events_of(first)
-        assert told[-1].pop("info")["frames"] == 4, "the server's info on this sentence"
-        assert told == [
+        reported = events_of(first)
+        assert reported[-1].pop("info")["frames"] == 4, "the server's info on this sentence"
+        assert reported == [
             {
                 "type": "audio.start",
                 "utterance_index": 0,

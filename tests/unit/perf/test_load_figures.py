@@ -33,7 +33,7 @@ def test_chunks_in_time() -> None:
     assert line["chunks"] == 5 and line["in time %"] == "80.00" and line["stalled s"] == pytest.approx(0.4)
 
 
-def test_nobody_heard_anything() -> None:
+def test_no_one_heard_anything() -> None:
     found = load.figures("1 callers", [Outcome(Playback(0.0), "overloaded", None)], 2.0)
     assert found["in_time"] is None and len(load.row(found)) == len(load.COLUMNS)
 

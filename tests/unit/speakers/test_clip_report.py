@@ -76,7 +76,7 @@ def test_a_clean_recording_in_figures() -> None:
 
 @pytest.mark.parametrize("snr", [5, 10, 14, 20, 30])
 @pytest.mark.parametrize("rate", [16_000, 44_100])
-def test_the_noise_is_measured_and_told_when_it_is_loud(snr: int, rate: int) -> None:
+def test_the_noise_is_measured_and_reported_when_it_is_loud(snr: int, rate: int) -> None:
     # White noise has only a part of its power below 8 kHz, where the speech is.
     share = min(1.0, 16_000 / rate)
     samples = with_noise(resampled(rate), snr + 10 * np.log10(share))
@@ -101,7 +101,7 @@ def test_a_clip_at_full_scale_that_is_not_clipped_has_no_warning() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 0.0), (0.5, 0.5), (2.0, 0.0), (0.0, 3.0), (2.0, 3.0)])
 @pytest.mark.parametrize("snr", [None, 25])
-def test_silence_at_the_ends_is_measured_and_told(before: float, after: float, snr: float | None) -> None:
+def test_silence_at_the_ends_is_measured_and_reported(before: float, after: float, snr: float | None) -> None:
     samples = padded(before, after) if snr is None else with_noise(padded(before, after), snr)
     report = measure(clip(samples))
     assert report.leading_silence == pytest.approx(before, abs=0.06)
@@ -110,7 +110,7 @@ def test_silence_at_the_ends_is_measured_and_told(before: float, after: float, s
     assert codes(samples) == expected
 
 
-def test_pauses_are_told_where_little_is_left() -> None:
+def test_pauses_are_reported_where_little_is_left() -> None:
     samples = np.concatenate([SPEECH, np.zeros(8 * RATE), SPEECH[: RATE // 2]])
     assert codes(samples, text=None) == ["mostly_silence"]
     assert codes(SPEECH[: 2 * RATE], text=None) == ["little_speech"]
@@ -121,7 +121,7 @@ def test_quiet_and_off_centre() -> None:
     assert codes(0.5 * SPEECH + 0.05) == ["dc_offset"]
 
 
-def test_a_telephone_is_told_by_its_sample_rate() -> None:
+def test_a_telephone_is_recognised_by_its_sample_rate() -> None:
     assert codes(resampled(8_000), 8_000) == ["low_sample_rate"]
 
 
@@ -135,7 +135,7 @@ def test_noise_alone_is_no_speech(level: float) -> None:
     assert speaking_rate(report, TEXT) is None
 
 
-def test_several_faults_are_all_told() -> None:
+def test_several_faults_are_all_reported() -> None:
     limit = np.quantile(np.abs(SPEECH), 0.98)
     bad = np.concatenate([np.zeros(2 * RATE), np.clip(SPEECH, -limit, limit)])
     assert codes(bad, text=TEXT * 9) == ["clipping", "leading_silence", "transcript_too_long"]

@@ -237,7 +237,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(proxied: tuple[Proxy, Voices,
         assert near.resolve().artifacts == far.resolve().artifacts
 
 
-def test_a_change_that_never_arrived_is_told_and_leaves_nothing(proxied: tuple[Proxy, Voices, Voices]) -> None:
+def test_a_change_that_never_arrived_is_reported_and_leaves_nothing(proxied: tuple[Proxy, Voices, Voices]) -> None:
     proxy, far, near = proxied
     far.upload("Ada", 1)
 

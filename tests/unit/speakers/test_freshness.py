@@ -31,7 +31,7 @@ def test_close_waits_for_the_look_of_another_thread() -> None:
         closing.result(30)
 
 
-def test_nobody_looks_after_close() -> None:
+def test_no_one_looks_after_close() -> None:
     looks = []
     freshness = Freshness(lambda: looks.append(1), bound=60.0)
     freshness.ensure()

@@ -59,8 +59,8 @@ def test_only_the_owner_and_the_operator_change_or_take_a_voice(voices: Voices, 
         add(voices, name, "alice", shared=shared)
         with pytest.raises(SpeakerNotFound) as hidden:
             by(voices, "bob", operation, name.upper())
-        told = f"no voice is registered under the name {name.upper()!r}"
-        assert str(hidden.value) == told, "as if it were not there: not even in the case in which it was registered"
+        reported = f"no voice is registered under the name {name.upper()!r}"
+        assert str(hidden.value) == reported, "as if it were not there: not even in the case in which it was registered"
         by(voices, "alice", operation, name)
 
 
@@ -73,7 +73,7 @@ def test_the_operator_does_everything(voices: Voices) -> None:
     assert voices.call("delete", name="bea").result["deleted"]
 
 
-def test_a_taken_name_is_refused_and_does_not_tell_whose_it_is(voices: Voices) -> None:
+def test_a_taken_name_is_refused_and_does_not_show_whose_it_is(voices: Voices) -> None:
     first = add(voices, "Ada", "alice")["generation"]
     add(voices, "hall", None, seed=3)
     for name in ("ada", "hall"):

@@ -83,7 +83,7 @@ def test_files_that_are_no_bundles_hold_nothing_up(
     assert str(folder) not in caplog.text
 
 
-def test_voices_of_another_checkpoint_are_made_again_or_told(
+def test_voices_of_another_checkpoint_are_made_again_or_reported(
     make_voices: Make, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     voices = make_voices("target", encoder=FakeEncoder(checkpoint="b"))
@@ -100,6 +100,6 @@ def test_the_limit_of_voices_holds(make_voices: Make, folder: Path, caplog: pyte
     assert "at most 1" in caplog.text
 
 
-def test_a_folder_that_is_not_there_is_told(voices: Voices, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(voices: Voices, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="preloaded_voices names no folder"):
         voices.cache.preload(tmp_path / "gone")

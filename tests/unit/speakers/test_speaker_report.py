@@ -112,7 +112,7 @@ def test_an_embedding_has_no_report(voices: Voices) -> None:
     assert not {"report", "warnings"} & set(answer)
 
 
-def test_strict_refuses_a_clip_with_warnings_and_tells_all(voices: Voices) -> None:
+def test_strict_refuses_a_clip_with_warnings_and_reports_all(voices: Voices) -> None:
     with pytest.raises(InvalidArgument, match=r"strict.*quiet: the speech is at.*; leading_silence: 2\.0 s"):
         voices.call("upload", {"strict": True}, name="Ada", audio=BAD)
     with pytest.raises(SpeakerNotFound):
@@ -151,7 +151,7 @@ def test_without_trim_silence_the_clip_is_kept_as_it_was_uploaded(voices: Voices
     assert stored(voices) == PADDED
 
 
-def test_what_was_trimmed_is_told_and_what_is_left_is_the_voice(voices: Voices) -> None:
+def test_what_was_trimmed_is_reported_and_what_is_left_is_the_voice(voices: Voices) -> None:
     answer = voices.call("upload", {"trim_silence": True, "wait": True}, name="Ada", audio=PADDED).result
     report = answer["report"]
     assert answer["warnings"] == [] and 1.5 < report["trimmed_start"] < 2.0 and 2.5 < report["trimmed_end"] < 3.0

@@ -177,7 +177,7 @@ def test_modes_are_never_taken_for_each_other(make_voices: Make) -> None:  # B18
     assert voices.resolve().artifacts == in_context.artifacts and voices.encoder.extractions == 0
 
 
-def test_a_voice_tells_when_its_artifacts_were_made_also_after_a_restart(voices: Voices) -> None:  # B5
+def test_a_voice_reports_when_its_artifacts_were_made_also_after_a_restart(voices: Voices) -> None:  # B5
     before = time.time()
     voices.upload()
     made = voices.state()["generated_at"]

@@ -46,7 +46,7 @@ class Decoder:
         Decoder.frames += codes.shape[2]
 
 
-def test_it_tells_all_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_reports_all_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(["--no-speed"]) == 0
     text = capsys.readouterr().out
     for heading in ("Machine", "Needs", "Memory"):
@@ -60,7 +60,7 @@ def test_it_tells_all_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["precision"] for row in found["memory"]} == set(PRECISIONS)
 
 
-def test_what_is_missing_is_told_and_fails(
+def test_what_is_missing_is_reported_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def nowhere(scratch: Path) -> Any:
@@ -73,13 +73,13 @@ def test_what_is_missing_is_told_and_fails(
     monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("VOICE_CLONE_VOICE_DIR", str(tmp_path / "file" / "voices"))
     assert doctor.main(["--no-speed"]) == 1
-    told = {line.split("  ")[1]: line for line in capsys.readouterr().out.splitlines() if "  " in line}
-    assert [name for name, line in told.items() if "MISSING" in line] == [
+    reported = {line.split("  ")[1]: line for line in capsys.readouterr().out.splitlines() if "  " in line}
+    assert [name for name, line in reported.items() if "MISSING" in line] == [
         "tritonserver",
         "shared memory",
         "voice folder",
     ]
-    assert "NUMBA_CACHE_DIR" in told["cache"] and "PyAV is missing" in told["formats of clips"]
+    assert "NUMBA_CACHE_DIR" in reported["cache"] and "PyAV is missing" in reported["formats of clips"]
 
 
 def test_a_container_s_limits_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,20 +169,20 @@ def test_a_checkpoint_that_ends_its_speech_early_is_measured(short: None, monkey
     assert min(row["position"], row["frame"], row["decoder"]) > 0 and row["spread"] >= 1
 
 
-def test_of_several_rounds_the_fastest_counts_and_the_spread_is_told(
+def test_of_several_rounds_the_fastest_counts_and_the_spread_is_reported(
     short: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     best, spread = speed.fastest([speed.Speed(3.0, 1.0, 0.2), speed.Speed(1.0, 3.0, 0.1), speed.Speed(5.0, 1.0, 0.3)])
     assert best == speed.Speed(1.0, 1.0, 0.1) and spread == 6 / 4
     row = {"model": "a", "precision": "fp32", "real_time_factor": 2.0, "spread": spread, **asdict(best)}
     found = doctor.examine(None, measure=False)
-    *_, told = doctor.lines({**found, "speed": [row], "memory": []})[:-2]
-    assert "up to 1.5 times as long" in told and "measure again" in told
+    *_, reported = doctor.lines({**found, "speed": [row], "memory": []})[:-2]
+    assert "up to 1.5 times as long" in reported and "measure again" in reported
     steady = doctor.lines({**found, "speed": [{**row, "spread": 1.1}], "memory": []})
     assert "measure again" not in "".join(steady) and any("1.10 x" in line for line in steady)
 
 
-def test_a_folder_without_a_checkpoint_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measure: Callable[[list[str]], int] = doctor.main
     assert measure(["--checkpoint", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("tools/doctor: ")

@@ -53,7 +53,7 @@ def test_every_family_of_ours_has_a_mark(checkpoint_folder: CheckpointFactory) -
     assert family_of(checkpoint_folder("tiny", 0), [MODELS]) == "qwen3_tts"
 
 
-def test_a_checkpoint_tells_its_family(repositories: list[Path], tmp_path: Path) -> None:
+def test_a_checkpoint_shows_its_family(repositories: list[Path], tmp_path: Path) -> None:
     one = write_checkpoint(tmp_path / "a", {"model_type": "one"})
     two = write_checkpoint(tmp_path / "b")
     (two / "voices").mkdir()

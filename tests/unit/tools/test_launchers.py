@@ -110,27 +110,27 @@ def recorded(checkout: Path, terminal: bool = False, **environment: str) -> tupl
         subprocess.run([checkout / "tools" / "demo"], env=environment, stderr=other, cwd=checkout, timeout=60)
     finally:
         os.close(other)
-    told = b""
+    reported = b""
     with contextlib.suppress(OSError):  # a terminal whose other end is closed
         while piece := os.read(mine, 4096):
-            told += piece
+            reported += piece
     os.close(mine)
-    return told.decode(), (checkout / "calls").read_text().splitlines()
+    return reported.decode(), (checkout / "calls").read_text().splitlines()
 
 
 def test_a_pip_with_an_index_of_its_own_is_left_alone(checkout: Path) -> None:
     for configured in ("global.index-url='a'", ":env:.find-links='b'", "global.extra-index-url='c'"):
         shutil.rmtree(checkout / ".venv", ignore_errors=True)
         (checkout / "calls").unlink(missing_ok=True)
-        told, calls = recorded(checkout, CONFIGURED=configured)
-        assert "No GPU" not in told
+        reported, calls = recorded(checkout, CONFIGURED=configured)
+        assert "No GPU" not in reported
         assert calls[0] == "pip install --quiet --disable-pip-version-check torch==2.13.0"
 
 
 @pytest.mark.skipif(has_gpu() or platform.machine() != "x86_64", reason="here the default build of torch is right")
 def test_without_a_gpu_torch_is_the_build_for_cpus(checkout: Path) -> None:
-    told, calls = recorded(checkout, CONFIGURED="global.timeout='180'")
-    assert "No GPU is found here, so torch's CPU build is taken" in told
+    reported, calls = recorded(checkout, CONFIGURED="global.timeout='180'")
+    assert "No GPU is found here, so torch's CPU build is taken" in reported
     assert calls[0].startswith("pip install") and "uv==" in calls[0] and calls[1] == CPU_TORCH
     assert not any(call.startswith("pip") and "torch==" in call for call in calls)
 
@@ -145,15 +145,15 @@ def test_pip_shows_its_progress_on_a_terminal_alone(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("cause", ["NewConnectionError('Name or service not known')", "ProxyError('refused')"])
-def test_no_network_is_told_as_such(checkout: Path, cause: str) -> None:
+def test_no_network_is_reported_as_such(checkout: Path, cause: str) -> None:
     (checkout / "fails").write_text(
         f"WARNING: Retrying (Retry(total=0)) after connection broken by '{cause}': /simple/torch/\n"
         "ERROR: Could not find a version that satisfies the requirement torch==2.13.0 (from versions: none)\n"
         "ERROR: No matching distribution found for torch==2.13.0\n"
     )
-    told, _ = recorded(checkout, CONFIGURED="global.index-url='a'")
-    _, reason, what_to_do = told.splitlines()
-    assert "no network" in reason and "https_proxy" in what_to_do and "Retry" not in told
+    reported, _ = recorded(checkout, CONFIGURED="global.index-url='a'")
+    _, reason, what_to_do = reported.splitlines()
+    assert "no network" in reason and "https_proxy" in what_to_do and "Retry" not in reported
 
 
 @pytest.mark.parametrize("launcher", ["tools/serve", "tools/gateway", "perf/load"])
@@ -202,6 +202,6 @@ def test_ctrl_c_while_it_installs_ends_in_one_line(checkout: Path) -> None:
     assert stopped == "Stopped; the next call goes on with the installation."
 
 
-def test_what_pip_complains_of_is_told(checkout: Path) -> None:
+def test_what_pip_complains_of_is_reported(checkout: Path) -> None:
     done = call(checkout, "tools/demo", PYTHON=str(python(checkout, "3.11")))
     assert done.returncode == 1 and done.stderr.endswith("ERROR: cancelled\n")

@@ -26,7 +26,7 @@ class Models:
     """Models that answer, are not loaded, fail, or hang."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[str]]] = []
+        self.notified: list[tuple[str, list[str]]] = []
         self.faults: dict[str, Exception] = {}
         self.hanging = threading.Event()
 
@@ -35,7 +35,7 @@ class Models:
             self.hanging.wait()
         if model in self.faults:
             raise self.faults[model]
-        self.told.append((model, list(voices)))
+        self.notified.append((model, list(voices)))
         return KEPT
 
 
@@ -46,17 +46,17 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_that_are_loaded_are_told_before_it_returns(repository: Path) -> None:
+def test_all_that_are_loaded_are_notified_before_it_returns(repository: Path) -> None:
     models = Models()
     models.faults["b_talker"] = Unsupported("it is not loaded")
-    told = ForgetRequests(repository, models.ask)
-    told.forget(["7", "inline-x"])
-    assert sorted(models.told) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
-    assert told.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
-    told.close()
+    requests = ForgetRequests(repository, models.ask)
+    requests.forget(["7", "inline-x"])
+    assert sorted(models.notified) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
+    assert requests.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
+    requests.close()
 
 
-def test_who_fails_is_told_again_and_holds_up_nobody_else(
+def test_who_fails_is_notified_again_and_holds_up_no_other(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(forgetting, "PATIENCE", 0.2)
@@ -64,14 +64,14 @@ def test_who_fails_is_told_again_and_holds_up_nobody_else(
     (repository / "slow_talker").mkdir()
     models = Models()
     models.faults["a_talker"] = Internal("it is busy")
-    told = ForgetRequests(repository, models.ask)
-    told.forget(["7"])
-    assert {model for model, _ in models.told} == {"a_code2wav", "b_talker"}
+    requests = ForgetRequests(repository, models.ask)
+    requests.forget(["7"])
+    assert {model for model, _ in models.notified} == {"a_code2wav", "b_talker"}
     assert "a_talker has not confirmed yet" in caplog.text and "slow_talker has not confirmed yet" in caplog.text
     models.faults.clear()
     models.hanging.set()
-    until(lambda: {("a_talker", ("7",)), ("slow_talker", ("7",))} <= {(m, tuple(v)) for m, v in models.told})
-    told.close()
+    until(lambda: {("a_talker", ("7",)), ("slow_talker", ("7",))} <= {(m, tuple(v)) for m, v in models.notified})
+    requests.close()
 
 
 class FakeRequest:

@@ -78,7 +78,7 @@ def test_an_answer_that_was_not_sent_proves_no_room(machine: Machine) -> None:
         send(memory, 40 * MB)
 
 
-def test_a_machine_that_does_not_tell(machine: Machine) -> None:
+def test_a_machine_that_does_not_say(machine: Machine) -> None:
     machine.free = -1
     send(SharedMemory(), 1 << 40)
     assert machine.asked == 1

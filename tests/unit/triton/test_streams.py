@@ -8,7 +8,7 @@ from voice_clone.triton.stages.streams import of_talker, public_id, with_secret
 
 
 @pytest.mark.parametrize("public", ["a", "x" * 128, "a.talker-b", "ü\n", f"a.talker-{'0' * 32}"])
-def test_a_secret_id_is_new_each_time_and_tells_the_public_one(public: str) -> None:
+def test_a_secret_id_is_new_each_time_and_shows_the_public_one(public: str) -> None:
     made = {with_secret(public) for _ in range(100)}
     assert len(made) == 100 and all(of_talker(each) and public_id(each) == public for each in made)
 

@@ -149,8 +149,8 @@ def test_heartbeats(config: Qwen3TTSConfig) -> None:
     assert [sent["final"] for sent in answer.sent] == [False] * 5 + [True]
     for heartbeat in answer.sent[::2]:
         assert heartbeat["codes"].shape == (0, 16)
-    told = [json.loads(sent["info"] or "{}").get("origin") for sent in answer.sent]
-    assert told == [list(stream.origin)] * 2 + [None] * 4  # beside the reference, and nowhere else
+    reported = [json.loads(sent["info"] or "{}").get("origin") for sent in answer.sent]
+    assert reported == [list(stream.origin)] * 2 + [None] * 4  # beside the reference, and nowhere else
     contexts = [sent["context_codes"] for sent in answer.sent]
     for context in contexts[:2]:  # with the heartbeat before the first chunk, so that code2wav is ready for it
         np.testing.assert_array_equal(context, stream.context)

@@ -201,7 +201,7 @@ def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
     assert not bare.talker.source.live
 
 
-def test_repositories_tell_the_families_apart(checkpoint: Path, tmp_path: Path) -> None:
+def test_repositories_distinguish_the_families(checkpoint: Path, tmp_path: Path) -> None:
     repositories = [MODELS, ROOT / "tests" / "support" / "families" / "chirp" / "models"]
     assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
     names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")

@@ -41,9 +41,9 @@ def spoken(config: Qwen3TTSConfig, tokens: int, frames: int, seed: int) -> Spoke
     source = np.random.default_rng(seed)
     ids = source.integers(200, size=tokens)
     codes = source.integers(config.talker.vocab_size - 1024, size=(frames, config.talker.num_code_groups))
-    nobody = Record(0, "", Utterance(np.zeros(0, np.int16), np.zeros(0, np.int16), np.zeros(0, np.float32)))
+    no_one = Record(0, "", Utterance(np.zeros(0, np.int16), np.zeros(0, np.int16), np.zeros(0, np.float32)))
     at = np.sort(source.integers(tokens, size=frames))
-    return Spoken(CodedClip(nobody, Variation(1.0, 0), codes.astype(np.uint8)), ids, codes, at)
+    return Spoken(CodedClip(no_one, Variation(1.0, 0), codes.astype(np.uint8)), ids, codes, at)
 
 
 def prompt_of(

@@ -46,7 +46,7 @@ def test_the_listener_hears_words_and_their_absence() -> None:
 
 
 @needs_flite
-def test_held_out_speakers_are_told_apart() -> None:
+def test_held_out_speakers_are_distinguished() -> None:
     cast = [speaker for speaker in speakers() if speaker.held_out]
     texts = (
         "The dog ran home.",
@@ -78,7 +78,7 @@ def heard(wrong: int, right: bool | None = None) -> Heard:
     return Heard(Errors(wrong, 4), Errors(4, 4), right, seconds=3.0, odd=wrong == 4)
 
 
-def test_a_score_without_trials_tells_of_words_alone() -> None:
+def test_a_score_without_trials_reports_words_alone() -> None:
     score = Score([heard(1)])
     assert "25.0%" in str(score) and "speaker" not in str(score)
 

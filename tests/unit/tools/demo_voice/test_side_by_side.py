@@ -46,7 +46,7 @@ def test_all_is_done_in_order(tmp_path: Path) -> None:
     assert len({path.read_text() for path in tmp_path.glob("*.begun")}) <= 2
 
 
-def test_an_error_is_told(tmp_path: Path) -> None:
+def test_an_error_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(each_done(2, note, [(tmp_path / "missing", 0, 0.0)]))
 

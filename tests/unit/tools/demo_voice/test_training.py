@@ -56,7 +56,9 @@ def test_it_learns(tmp_path: Path) -> None:
     assert loss_of(run, 99)[0].item() < before
 
 
-def test_what_is_not_learned_is_told_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_learned_is_reported_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain, tested = new_run(tmp_path / "plain"), new_run(tmp_path / "tested")
     plain.finish(lambda step: loss_of(plain, step))
     tested.finish(lambda step: loss_of(tested, step), test=lambda step: loss_of(tested, 1000 + step))
