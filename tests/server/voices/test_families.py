@@ -134,7 +134,7 @@ def test_the_families_of_an_upload_are_those_loaded_or_those_set(tmp_path: Path,
         made = cache("upload", name="Ada", audio=clip(1), reference_text="Some words.", options={"wait": True})[0]
         states = {each["model_type"]: each["state"] for each in made["artifacts"]}
         if setting:  # a family that is set and not loaded
-            assert states == {"voxtral": "failed", "qwen3_tts": "ready"}
+            assert states == {"voxtral": "unsupported", "qwen3_tts": "ready"}
         else:
             assert states == {"fish_speech": "ready", "qwen3_tts": "ready"}
             client.unload_model("qwen3_tts_voice_encoder")

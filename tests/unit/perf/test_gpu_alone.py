@@ -45,7 +45,13 @@ SMALL = ["--device", "cpu", "--frames", "3", "--runs", "1", "--batches", "1", "2
 @pytest.mark.parametrize(
     ("family", "missing"),
     [
-        ("qwen3_tts", {"qwen-tts": "No module named 'transformers'", "faster-qwen3-tts": "it needs a GPU"}),
+        (
+            "qwen3_tts",
+            {
+                "qwen-tts": "ModuleNotFoundError: No module named 'transformers'",
+                "faster-qwen3-tts": "ImportError: it needs a GPU",
+            },
+        ),
         ("fish_speech", FishSpeech.without_peers),
     ],
 )

@@ -68,7 +68,7 @@ def test_families_are_extracted_in_the_background_and_one_that_is_not_loaded_har
     voices = make_voices("other", defaults=("qwen3_tts", "cosyvoice3", "moshi"))
     speaker = voices.upload(reference_text="Hello.")
     assert {a["model_type"]: a["state"] for a in speaker["artifacts"]} == {
-        "qwen3_tts": "ready", "cosyvoice3": "ready", "moshi": "failed",
+        "qwen3_tts": "ready", "cosyvoice3": "ready", "moshi": "unsupported",
     }  # fmt: skip
     assert voices.resolve(model_type="cosyvoice3").result["status"] == "hit"
     with pytest.raises(Unsupported):
