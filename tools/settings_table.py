@@ -68,8 +68,9 @@ def parameters(repository: Path = MODELS) -> list[tuple[str, str, str, str]]:
         file = ConfigFile.read(config.parent)
         if set(file.parameters) != set(file.meanings):
             raise ValueError(f"{config.parent.name}: a parameter is not on a line of its own")
-        settings = {name: value for name, value in file.parameters.items() if name != PARAMETER}
-        found += [(config.parent.name, name, value, file.meanings[name]) for name, value in settings.items()]
+        if PARAMETER in file.parameters:
+            continue  # the public model of a family: its parameters say what the family is
+        found += [(config.parent.name, name, value, file.meanings[name]) for name, value in file.parameters.items()]
     return found
 
 

@@ -161,6 +161,12 @@ def models(response: Any) -> list[str]:
     return [str(family) for family in stats["model_types"]]
 
 
+def families(response: Any) -> dict[str, str | None]:
+    """As `models`, each with the option that takes instructions on how to speak; None: it follows none."""
+    options = result(response).get("instructions", {})
+    return {family: options.get(family) for family in models(response)}
+
+
 def default_model(families: Sequence[str]) -> str:
     """The default of these families.
 

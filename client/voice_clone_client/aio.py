@@ -212,6 +212,10 @@ class AsyncClient:
         """The model families of the server; see `Client.models`."""
         return _responses.models(await self._cache("stats"))
 
+    async def families(self) -> dict[str, str | None]:
+        """The model families of the server, with what takes instructions; see `Client.families`."""
+        return _responses.families(await self._cache("stats"))
+
     async def ready(self, *, model: str | None = None) -> bool:
         """Whether a server can be reached where a model family is ready; see `Client.ready`."""
         try:

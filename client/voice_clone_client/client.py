@@ -205,6 +205,15 @@ class Client(Speaking):
         """
         return _responses.models(self._cache("stats"))
 
+    def families(self) -> dict[str, str | None]:
+        """The model families of the server, the default first: by name the key of `options` that takes instructions on
+        how to speak, a sentence or so. None: the family follows none.
+
+        Raises:
+            Unsupported: the server is too old to list them.
+        """
+        return _responses.families(self._cache("stats"))
+
     def ready(self, *, model: str | None = None) -> bool:
         """Whether a server can be reached where a model family, by default the client's, is ready to speak.
 

@@ -23,8 +23,8 @@ CALL_SECONDS = 5.0  # longest call
 class Lister(Protocol):
     """The source of the list: `voice_clone_client.AsyncClient`."""
 
-    async def models(self) -> list[str]:
-        """All families; the first is the server's default."""
+    async def families(self) -> dict[str, str | None]:
+        """All families, the server's default first, and the option of each that takes instructions on how to speak."""
 
 
 class Families:
@@ -56,6 +56,7 @@ class Families:
         self._aliases = [parse_alias(alias) for alias in aliases]
         self._clock = clock
         self._listed: list[str] | None = None  # by the server
+        self._instructions: dict[str, str | None] = {}  # likewise, by family the option that takes them
         self._error: VoiceCloneError | None = None  # of the latest call
         self._call: asyncio.Task[None] | None = None
         self._next_call = float("-inf")  # earliest time
@@ -87,6 +88,18 @@ class Families:
         if name is None:
             raise Unsupported("the speech server has no model family")
         raise unknown_model(name, names)
+
+    async def instructions_option(self, family: str) -> str | None:
+        """The option of a chosen family that takes instructions on how to speak; None: it follows none.
+
+        Raises:
+            VoiceCloneError: the list is needed, and the server did not answer it.
+        """
+        if self._listed is None:
+            await self._refresh()
+            if self._listed is None and self._error is not None and not isinstance(self._error, Unsupported):
+                raise _copy(self._error)
+        return self._instructions.get(family)
 
     async def names(self) -> dict[str, str]:
         """All names that a request can give, each with its family: families, the default first, then aliases.
@@ -128,7 +141,8 @@ class Families:
 
     async def _ask(self) -> None:
         try:
-            listed = await asyncio.wait_for(self._client.models(), CALL_SECONDS)
+            self._instructions = await asyncio.wait_for(self._client.families(), CALL_SECONDS)
+            listed = list(self._instructions)
         except asyncio.TimeoutError:
             self._error = DeadlineExceeded("the speech server did not answer in time")
         except Unsupported as error:

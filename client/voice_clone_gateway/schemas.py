@@ -87,7 +87,8 @@ class SpeechOptions(Strict):
     speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] = 1.0
     """Factor of the tempo; the pitch is unchanged."""
     instructions: Annotated[str, Field(max_length=4096)] | None = None
-    """Ignored, with a warning; a model that follows some takes them in `options`. A strict gateway refuses them."""
+    """How to speak, in words, for a model that follows such instructions. Others ignore them, with a warning; a strict
+    gateway refuses them there."""
     task_type: Literal["Base"] | None = None
     """The kind of speech; `Base` is cloning, the only one."""
     language: Name | None = None
@@ -163,8 +164,6 @@ class SpeechOptions(Strict):
     def ignored(self) -> list[str]:
         """A sentence for each field that has no effect, though the caller may expect one."""
         sentences = []
-        if self.instructions and self.instructions.strip():
-            sentences.append("instructions are ignored: a model that follows some takes them in options")
         if (self.initial_codec_chunk_frames or 0) > 1:
             sentences.append("initial_codec_chunk_frames is ignored: the server sets the length of the first chunk")
         return sentences

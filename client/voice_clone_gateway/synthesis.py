@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -81,8 +81,9 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
         VoiceCloneError: the server had to be asked, and did not answer.
     """
     family = await app.state.families.choose(options.model)
+    more, ignored = await _instructions(app, family, options)
     app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
-    warnings = options.ignored()
+    warnings = [*ignored, *options.ignored()]
     voice = options.voice_name
     if all(getattr(options, name) is None for name in SOURCES if name != "voice"):
         voice, warning = await app.state.voice_names.choose(voice, client.owner)
@@ -98,9 +99,33 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
             "deadline": app.state.settings.speech_seconds,
             "require_whole": not partial,
             **{name: getattr(options, name) for name in _SAME},
+            "options": more,
         },
         tuple(warnings),
     )
+
+
+async def _instructions(
+    app: FastAPI, family: str, options: SpeechOptions
+) -> tuple[dict[str, Any] | None, Sequence[str]]:
+    """The options of the model with the instructions among them, and a warning if it follows none.
+
+    Raises:
+        HTTPFailure: a strict gateway's model follows none, or an option contradicts them.
+        VoiceCloneError: the server had to be asked, and did not answer.
+    """
+    given = options.instructions
+    if not given or not given.strip():
+        return options.options, ()
+    name = await app.state.families.instructions_option(family)
+    if name is None:
+        ignored = f"instructions are ignored: {family} follows none"
+        if app.state.settings.strict:
+            raise HTTPFailure(400, f"{ignored}; leave them out, this gateway is strict", "invalid_argument")
+        return options.options, (ignored,)
+    if options.options and name in options.options:
+        raise HTTPFailure(400, f"give only one of instructions and the option {name}", "invalid_argument")
+    return {**(options.options or {}), name: given}, ()
 
 
 async def _bundle(text: str) -> bytes:
@@ -126,7 +151,6 @@ _SAME = (
     "do_sample",
     "non_streaming_mode",
     "cache",
-    "options",
 )
 
 

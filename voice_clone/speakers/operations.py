@@ -31,8 +31,9 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "name"?,
              "reference_text"?}. Other processes file what they compute of the artifacts under `origin`, and drop it by
              that.
-    stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first; "kept":
-             {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
+    stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
+             "instructions", by family the option that takes them; "kept": {model: {"entries", "bytes", "voices"} that
+             it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
     import   audio: a bundle; options reextract, policy, max_owned. {"speakers": [speaker, ...], "count": n}
 """

@@ -191,9 +191,10 @@ def test_it_speaks_through_the_openai_api(server: TritonServer, client: Client, 
         httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
     ):
         body = {"model": "cosyvoice3", "input": TEXT, "voice": "Ada", "seed": 2, "max_new_tokens": FRAMES}
-        more = {"response_format": "pcm", "allow_partial": True, "options": {"instruct": INSTRUCTION}}
+        more = {"response_format": "pcm", "allow_partial": True, "instructions": INSTRUCTION}
         answer = http.post("/v1/audio/speech", json={**body, **more})
         assert answer.status_code == 200, answer.text
+        assert "x-speech-warning" not in answer.headers
     samples = np.frombuffer(answer.content, "<i2").astype(np.float32) / 32767
     expected, _ = heard(client, voice="Ada", options={"instruct": INSTRUCTION})
     assert len(samples) == len(expected) and np.abs(samples - expected).max() <= 2 / 32768

@@ -135,9 +135,9 @@ class Double:
         self.speeches: list[DoubleSpeech] = []
         self.live = self.most_live = 0
 
-    async def models(self) -> list[str]:
+    async def families(self) -> dict[str, str | None]:
         self.models_calls += 1
-        return list(self.rates)
+        return dict.fromkeys(self.rates)
 
     def speak(self, text: str, **options: Any) -> DoubleSpeech:
         self.speeches.append(DoubleSpeech(self, text, options))

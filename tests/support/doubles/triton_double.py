@@ -38,12 +38,14 @@ class Failure(Exception):
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
-    It adds `model_types` to each answer of the operation `stats`, unless that is None, as on an older server.
+    It adds `model_types` and `instructions` to each answer of the operation `stats`, unless `model_types` is None, as on
+    an older server.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.model_types: list[str] | None = [FAMILY]
+        self.instructions: dict[str, str] = {}
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -77,7 +79,11 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         except Failure as failure:
             context.abort(failure.code, failure.details)
         if inputs.get("operation") == b"stats" and self.model_types is not None and "result" in outputs:
-            result = {**json.loads(outputs["result"]), "model_types": self.model_types}
+            result = {
+                **json.loads(outputs["result"]),
+                "model_types": self.model_types,
+                "instructions": self.instructions,
+            }
             outputs = {**outputs, "result": json.dumps(result).encode()}
         return response(outputs)
 

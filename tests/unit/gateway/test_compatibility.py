@@ -15,7 +15,7 @@ from voice_clone_gateway.settings import parse
 from voice_clone_gateway.voice_names import OPENAI_VOICES
 
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Failure, Server
+from tests.support.doubles.triton_double import FAMILY, Failure, Server
 
 SPEECH = {"input": "Hello there.", "voice": "ada"}
 NOTHING: list[tuple[str, Any]] = [
@@ -111,7 +111,11 @@ def test_what_is_ignored_is_reported(triton: Server, serve: Serve) -> None:
     body = {**SPEECH, "instructions": "Whisper.", "initial_codec_chunk_frames": 8}
     answer = http.post("/v1/audio/speech", json=body)
     warning = answer.headers["x-speech-warning"]
-    assert answer.status_code == 200 and "instructions are ignored" in warning and "initial_codec" in warning
+    assert (
+        answer.status_code == 200
+        and f"instructions are ignored: {FAMILY} follows none" in warning
+        and "initial_codec" in warning
+    )
     events = http.post("/v1/audio/speech", json={**body, "stream_format": "sse"}).text
     done = json.loads(events.rsplit("data: ", 1)[1])
     assert "; ".join(done["warnings"]) == warning
@@ -123,6 +127,22 @@ def test_a_strict_gateway_refuses_it(triton: Server, serve: Serve) -> None:
     answer = serve(triton.url, strict=True).post("/v1/audio/speech", json={**SPEECH, "instructions": "Whisper."})
     assert answer.status_code == 400 and "this gateway is strict" in answer.json()["error"]["message"]
     assert triton.speeches == []
+
+
+@pytest.mark.parametrize("default", ["", FAMILY])
+def test_instructions_become_the_option_of_a_model_that_follows_them(
+    triton: Server, serve: Serve, default: str
+) -> None:
+    triton.instructions = {FAMILY: "style"}
+    http = serve(triton.url, strict=True, model=default)
+    body = {**SPEECH, "instructions": "Whisper.", "options": {"cfg": 2}}
+    for more in ({}, {"stream_format": "sse"}, {"stream": False}):
+        answer = http.post("/v1/audio/speech", json={**body, **more})
+        assert answer.status_code == 200 and "x-speech-warning" not in answer.headers
+        assert json.loads(sent(triton)["options"]) == {"cfg": 2, "style": "Whisper."}
+    answer = http.post("/v1/audio/speech", json={**body, "options": {"style": "Shout."}})
+    assert answer.status_code == 400 and "only one of instructions and the option style" in answer.text
+    assert len(triton.speeches) == 3
 
 
 def registered(triton: Server, *names: str) -> None:

@@ -32,19 +32,19 @@ class Lister:
     """A server's list of families, and its clock."""
 
     def __init__(self, *families: str) -> None:
-        self.families = list(families)
+        self.listed = list(families)
         self.error: Exception | None = None
         self.calls = 0
         self.now = 100.0
         self.gate: asyncio.Event | None = None
 
-    async def models(self) -> list[str]:
+    async def families(self) -> dict[str, str | None]:
         self.calls += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
             raise self.error
-        return list(self.families)
+        return dict.fromkeys(self.listed)
 
     def clock(self) -> float:
         return self.now
@@ -89,7 +89,7 @@ def test_unknown_models_do_not_cause_a_call_each() -> None:
         await asyncio.gather(*(refused(families, "y") for _ in range(50)))
         assert lister.calls == 1
         lister.now += REFRESH_SECONDS
-        lister.families.append("y")
+        lister.listed.append("y")
         assert await families.choose("y") == "y", "a new family is found"
         await asyncio.gather(*(refused(families, "z") for _ in range(50)))
         assert lister.calls == 2
@@ -103,7 +103,7 @@ def test_an_old_list_is_refreshed_without_delaying_a_speech() -> None:
         families = Families(lister, clock=lister.clock)
         await families.choose(None)
         lister.now += REFRESH_SECONDS
-        lister.families, lister.gate = ["b"], asyncio.Event()
+        lister.listed, lister.gate = ["b"], asyncio.Event()
         assert [await families.choose(None) for _ in range(5)] == ["a"] * 5
         await asyncio.sleep(0.01)
         assert lister.calls == 2

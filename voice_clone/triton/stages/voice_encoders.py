@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from voice_clone.speech import parse_object
 from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"
+_INSTRUCTIONS = re.compile(r'^parameters \{ key: "instructions_option" value \{ string_value: "(\w+)" \} \}', re.M)
 _FINGERPRINT, _MODES, _PRESETS, _LIMITS = "fingerprint", "modes", "presets", "limits"
 
 
@@ -63,6 +65,16 @@ class TritonVoiceEncoders:
         folders = self._repository.glob(f"*{SUFFIX}")
         names = sorted(folder.name for folder in folders if folder.is_dir())
         return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and is_ready(name))
+
+    def instructions(self) -> dict[str, str]:
+        """The option that takes instructions on how to speak, of each family that has one: as its public model says."""
+        found = {}
+        for model_type in self.model_types():
+            config = self._repository / model_type / "config.pbtxt"
+            text = config.read_text(encoding="utf-8") if config.is_file() else ""
+            if match := _INSTRUCTIONS.search(text):
+                found[model_type] = match[1]
+        return found
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`; before `server_is_ready` no encoder is loaded."""
