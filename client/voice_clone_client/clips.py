@@ -194,7 +194,10 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
 
 
 def _too_long(length: str) -> InvalidArgument:
-    return InvalidArgument(f"the audio is {length} long; it must be {SHORTEST} to {LONGEST} s")
+    return InvalidArgument(
+        f"the audio is {length} long; it must be {SHORTEST} to {LONGEST} s. Where the server takes longer clips, send "
+        "them as WAV, FLAC, OGG or MP3"
+    )
 
 
 def _protected(kind: Kind) -> str:

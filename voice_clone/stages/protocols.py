@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import ChunkSettings, DecoderSettings
 from voice_clone.speakers.store import KnownVoices
@@ -65,6 +65,19 @@ def check_reference(frames: int, most: int) -> None:
         raise InvalidArgument(
             f"the reference of this voice has {frames} frames, and this server takes at most {most}; "
             "use a shorter clip, or a larger max_chunk_frames"
+        )
+
+
+def check_clip(frames: int, most: int) -> None:
+    """Check what an encoder made of a clip, where code2wav takes at most `most` frames of a reference.
+
+    Raises:
+        Unsupported: the clip has more; it may serve other families.
+    """
+    if frames > most:
+        raise Unsupported(
+            f"the clip has {frames} frames, and this family takes at most {most} here; use a shorter clip, or a larger "
+            "max_chunk_frames"
         )
 
 

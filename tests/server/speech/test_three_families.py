@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,11 +104,14 @@ def test_a_deleted_voice_is_erased_in_all(client: Client, server: TritonServer, 
 
 def test_a_clip_that_is_too_long_for_one_serves_the_others(client: Client) -> None:
     long = clip(7, 40.0, 24000)
-    client.upload("Long", long, wait=True)
+    client.upload("Long", long, reference_text="Many words.", wait=True)
     assert states(client, "Long") == {"cosyvoice3": "unsupported", "fish_speech": "unsupported", "qwen3_tts": "ready"}
     reasons = {each.model_type: each.reason for each in client.get("Long").artifacts}
     assert "40.00 s long; CosyVoice3 takes at most 30 s" in str(reasons["cosyvoice3"])
+    assert re.search(r"the clip has 8\d\d frames, and this family takes at most 768 here", str(reasons["fish_speech"]))
     assert len(heard(client, "Long", "qwen3_tts", max_frames=5)) == 5 * 1920
+    with pytest.raises(Unsupported, match="takes at most 768"):
+        heard(client, "Long", "fish_speech")
     for given in ({"voice": "Long"}, {"reference_audio": long}):
         with pytest.raises(Unsupported, match="CosyVoice3 takes at most 30 s of a voice"):
             client.speak(TEXT, model="cosyvoice3", **KNOBS, **given).read()  # type: ignore[arg-type]

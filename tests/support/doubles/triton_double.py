@@ -38,8 +38,8 @@ class Failure(Exception):
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
-    It adds `model_types` and `instructions` to each answer of the operation `stats`, unless `model_types` is None, as on
-    an older server.
+    It adds `model_types` and `instructions` to each answer of the operation `stats`. `model_types` is None on an older
+    server, which has neither.
     """
 
     def __init__(self) -> None:

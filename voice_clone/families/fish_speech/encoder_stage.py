@@ -13,35 +13,41 @@ from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
-from voice_clone.stages.protocols import Arrays, Call, Limit
+from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
 MODES = {IN_CONTEXT: ("reference_text",)}
 """Always in context, with the transcript of the clip."""
 
-MOST_FRAMES = 1 << 12  # of a clip: more than a talker's stream holds
-
 
 class FishSpeechEncoder:
-    """Waveform to codec codes, uint16 [frames, codebooks]."""
+    """Waveform to codec codes, uint16 [frames, codebooks].
+
+    Args:
+        code_limits: of each codebook.
+        max_frames: of a clip.
+    """
 
     sample_rate = SAMPLE_RATE
     modes = MODES
     presets = ()
 
-    def __init__(self, encoder: CodecEncoder, code_limits: tuple[int, ...], fingerprint: str) -> None:
+    def __init__(self, encoder: CodecEncoder, code_limits: tuple[int, ...], fingerprint: str, max_frames: int) -> None:
         self._encoder = encoder
         self._code_limits = code_limits
+        self._max_frames = max_frames
         self.fingerprint = fingerprint
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Codes of the largest codebook; the talker checks each codebook's own limit."""
-        return {CODES: Limit(max(self._code_limits), (1, MOST_FRAMES))}
+        return {CODES: Limit(max(self._code_limits), (1, self._max_frames))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The codes of a clip."""
         if waveform.size == 0:
             return {CODES: np.zeros((0, len(self._code_limits)), np.uint16)}
-        return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
+        codes = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)
+        check_clip(len(codes), self._max_frames)
+        return {CODES: codes}
 
 
 def load_encoder(given: Settings, call: Call | None = None) -> FishSpeechEncoder:
@@ -51,4 +57,4 @@ def load_encoder(given: Settings, call: Call | None = None) -> FishSpeechEncoder
     encoder = empty(lambda: CodecEncoder(checkpoint.codec))
     fingerprint = checkpoint.codec_fingerprint(encoder)
     loaded = load_encoder_network(settings, encoder, checkpoint, CODEC, "")
-    return FishSpeechEncoder(loaded, checkpoint.config.code_limits, fingerprint)
+    return FishSpeechEncoder(loaded, checkpoint.config.code_limits, fingerprint, settings.max_chunk_frames)

@@ -21,7 +21,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.loading import empty, load_encoder_network
-from voice_clone.stages.protocols import Arrays, Call, Limit
+from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
@@ -83,7 +83,9 @@ class CodecStage:
         """The codes of a clip."""
         if waveform.size == 0 or mode == "x_vector":
             return {CODES: np.zeros((0, self._codebooks), np.int32)}
-        return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.int32, copy=False)}
+        codes = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.int32, copy=False)
+        check_clip(len(codes), self._max_frames)
+        return {CODES: codes}
 
 
 def load_speaker_encoder(

@@ -15,9 +15,7 @@ from voice_clone.families.voxtral.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
-from voice_clone.stages.protocols import Arrays, Call, Limit
-
-MOST_FRAMES = 1 << 12  # of a clip: more than a talker's stream holds
+from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
 
 class VoxtralEncoder:
@@ -25,11 +23,13 @@ class VoxtralEncoder:
 
     Args:
         encoder: None: the checkpoint has none.
+        max_frames: of a clip.
     """
 
-    def __init__(self, encoder: CodecEncoder | None, config: VoxtralConfig, fingerprint: str) -> None:
+    def __init__(self, encoder: CodecEncoder | None, config: VoxtralConfig, fingerprint: str, max_frames: int) -> None:
         self._encoder = encoder
         self._id_limits = config.id_limits
+        self._max_frames = max_frames
         self.sample_rate = config.codec.sampling_rate
         self.fingerprint = fingerprint
         self.presets = config.presets
@@ -37,13 +37,15 @@ class VoxtralEncoder:
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Ids of the largest codebook; the talker checks each codebook's own limit."""
-        return {CODES: Limit(max(self._id_limits), (2, MOST_FRAMES))}
+        return {CODES: Limit(max(self._id_limits), (2, self._max_frames + 1))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The ids of a clip. Without an encoder no clip comes, but on a GPU the warm-up's."""
         if waveform.size == 0 or self._encoder is None:
             return {CODES: np.zeros((0, len(self._id_limits)), np.uint16)}
-        return {CODES: self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)}
+        ids = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.uint16)
+        check_clip(len(ids) - 1, self._max_frames)
+        return {CODES: ids}
 
 
 def load_encoder(given: Settings, call: Call | None = None) -> VoxtralEncoder:
@@ -51,8 +53,8 @@ def load_encoder(given: Settings, call: Call | None = None) -> VoxtralEncoder:
     settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     if not checkpoint.has_encoder:
-        return VoxtralEncoder(None, checkpoint.config, "none")
+        return VoxtralEncoder(None, checkpoint.config, "none", settings.max_chunk_frames)
     encoder = empty(lambda: CodecEncoder(checkpoint.config.codec))
     fingerprint = checkpoint.encoder_fingerprint(encoder)
     loaded = load_encoder_network(settings, encoder, checkpoint, MODEL, CODEC)
-    return VoxtralEncoder(loaded, checkpoint.config, fingerprint)
+    return VoxtralEncoder(loaded, checkpoint.config, fingerprint, settings.max_chunk_frames)
