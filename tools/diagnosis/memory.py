@@ -9,7 +9,6 @@ from voice_clone.native.matrix.weights import Precision, head_precision
 
 PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own
 OTHERS = 150_000_000  # tritonserver, and the processes without torch
-POSITIONS = 1000  # of a minute of speech and its prompt
 WEIGHT_BYTES: dict[Precision, float] = {
     "fp32": 4,
     "bf16": 2,
@@ -29,6 +28,7 @@ def server_bytes(work: Workload, precision: Precision) -> int:
 
 
 def stream_bytes(work: Workload) -> int:
-    """Of keys and values in fp32 of a stream of a minute."""
+    """Of a stream of a minute: keys and values in fp32, and what the decoder keeps."""
     talker = work.talker
-    return 4 * 2 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim * POSITIONS
+    position = 4 * 2 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim
+    return position * work.positions + work.decoder_stream_bytes

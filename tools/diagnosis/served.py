@@ -15,6 +15,7 @@ from tools.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
 from voice_clone import compute
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.stages.decoder import StreamDecoderStage
 
 REFERENCE, FRAMES = 64, 24  # frames of the prompt's reference; frames that are generated
 
@@ -23,7 +24,7 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
     """A row as tools/doctor has them.
 
     Raises:
-        Unsupported: the settings ask for a GPU, which is not measured.
+        Unsupported: the settings ask for a GPU, which is not measured, or the family makes frames in another way.
         VoiceCloneError: the checkpoint cannot be served.
     """
     parameters = {"checkpoint_dir": str(checkpoint), "max_streams": "1"}
@@ -31,8 +32,13 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
     settings = TalkerSettings.of(given)
     if compute.device(settings) != "cpu":
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
-    talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(given)
     decoder = importlib.import_module(f"voice_clone.families.{family}.decoder_stage").load_decoder(given)
+    if not isinstance(decoder, StreamDecoderStage):
+        raise Unsupported(
+            f"the decoder of {family} makes many frames at once, and the time of one is not measured; perf/load "
+            "measures a server that has this checkpoint"
+        )
+    talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(given)
     chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():
         _speak(talker, chunk, 2)  # compiles, and touches the memory

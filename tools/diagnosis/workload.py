@@ -41,6 +41,8 @@ class Workload:
         decoder_weights: of the decoder.
         processes: that load torch.
         pace: None: it computes otherwise, so that only a checkpoint can be measured.
+        positions: of a minute of speech and its prompt.
+        decoder_stream_bytes: that the decoder keeps of a minute of speech, where it is much.
     """
 
     name: str
@@ -52,3 +54,5 @@ class Workload:
     decoder_weights: int
     processes: int
     pace: Pace | None
+    positions: int = 1000
+    decoder_stream_bytes: int = 0

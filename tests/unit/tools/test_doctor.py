@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.voxtral import make_voxtral
 from tools import doctor
@@ -128,6 +129,31 @@ def test_voxtral_is_in_the_table_of_memory_alone() -> None:
     assert 8.0e9 < server_bytes(released, "bf16") < 9.0e9 and stream_bytes(released) == 26 * 8 * 128 * 2 * 4 * 1000
     rows = [row for row in doctor.examine(None, measure=False)["memory"] if row["model"] == "Voxtral TTS 4B"]
     assert [row["precision"] for row in rows] == list(PRECISIONS)
+
+
+def test_all_families_are_in_the_table_of_memory() -> None:
+    rows = doctor.examine(None, measure=False)["memory"]
+    assert {row["model"] for row in rows} == {
+        *("Qwen3-TTS 0.6B", "Qwen3-TTS 1.7B"),
+        *("Fish Speech S2 Pro", "Voxtral TTS 4B", "CosyVoice3 0.5B"),
+    }
+    [fish], [cosy] = workloads("fish_speech").values(), workloads("cosyvoice3").values()
+    layer = 2560 * (2 * 4096 + 2 * 1024) + 3 * 2560 * 9728
+    assert speed.stack_weights(fish.talker) == 36 * layer and speed.stack_weights(fish.predictor) == 4 * layer
+    assert stream_bytes(fish) == 36 * 8 * 128 * 2 * 4 * 1600
+    layer = 896 * (2 * 896 + 2 * 128) + 3 * 896 * 4864
+    assert speed.stack_weights(cosy.talker) == 24 * layer and speed.stack_weights(cosy.predictor) == 0
+    for work in (fish, cosy):
+        each = [server_bytes(work, precision) for precision in PRECISIONS]
+        assert each == sorted(each, reverse=True)
+
+
+def test_a_checkpoint_whose_decoder_makes_many_frames_at_once_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
+    assert doctor.main(["--checkpoint", str(make_cosyvoice3(tmp_path / "cosyvoice3"))]) == 2
+    assert "perf/load measures a server" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_presets_alone_is_measured(
