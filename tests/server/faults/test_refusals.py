@@ -73,7 +73,7 @@ def test_a_reference_that_is_too_long_is_refused_where_it_comes_in(
         with pytest.raises(InvalidArgument, match="such as qwen3_tts makes"):
             client.import_(bundle)
         clip = {"reference_audio": reference_clip, "reference_text": reference_text}
-        assert "65 rows; this server takes 1 to 60" in str(refused(client, **clip))
+        assert "the clip has 65 frames, and this family takes at most 60 here" in str(refused(client, **clip))
         assert client.list() == []
         inputs = {name: prompt.as_numpy(name)[0] for name in ("prompt", "prompt_info")}
         call = Call(tight, inputs)

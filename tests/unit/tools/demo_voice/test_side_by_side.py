@@ -60,7 +60,7 @@ def working(folder: Path, seconds: float) -> Iterator[tuple[subprocess.Popen[str
     environment = os.environ | {"PYTHONPATH": "."}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as parent:
         try:
-            until(lambda: len(list(folder.glob("*.begun"))) == 2)
+            until(lambda: len([path for path in folder.glob("*.begun") if path.read_text()]) == 2)
             yield parent, [int(path.read_text()) for path in folder.glob("*.begun")]
         finally:
             parent.kill()
