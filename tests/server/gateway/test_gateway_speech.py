@@ -193,15 +193,16 @@ def test_a_client_that_leaves_frees_the_talker(
     asked = body(voice, input="The boats lay still on the silver water.", seed=2, max_new_tokens=4000, do_sample=True)
     asked |= more
     cancelled = metric(server, "talker_streams_total", reason="cancelled")
-    if more.get("stream") is False:
+    if more.get("stream") is False:  # one sentence might end before the client has left
+        asked["input"] = " ".join([asked["input"]] * 40)
         leaver = HTTPConnection(gateway.url.removeprefix("http://"))
         leaver.request("POST", "/v1/audio/speech", json.dumps(asked), {"Content-Type": "application/json"})
-        until(lambda: metric(server, "talker_live_streams") == 1)
+        until(lambda: metric(server, "talker_live_streams") > 0)
         leaver.close()
     else:
         with httpx2.stream("POST", f"{gateway.url}/v1/audio/speech", json=asked, timeout=60) as answer:
             next(answer.iter_raw())
-    until(lambda: metric(server, "talker_streams_total", reason="cancelled") == cancelled + 1)
+    until(lambda: metric(server, "talker_streams_total", reason="cancelled") > cancelled)
     until(lambda: idle(server, gateway))
 
 
