@@ -2,7 +2,7 @@
 
 The packages of this environment want another transformers, so `.venv/official5` has that one, and only this process
 imports it. torchaudio is not there: of it the codec uses the resampler alone, which is written out here as its
-documentation has it, by sums in place of convolutions.
+documentation has it, by sums over windows in double precision.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ def resample(waveform: torch.Tensor, rate: int, target: int) -> torch.Tensor:
     common = math.gcd(rate, target)
     old, new = rate // common, target // common
     band, length = 0.99 * min(old, new), waveform.shape[-1]
-    out = torch.zeros(*waveform.shape[:-1], -(-length * new // old), dtype=torch.float64)
     reach = math.ceil(6 * old / band)
-    for place in range(out.shape[-1]):
-        middle = place * old / new
-        taps = torch.arange(max(0, place // new * old - reach), min(length, place // new * old + reach + old))
-        times = ((taps - middle) / old * band).clamp(-6, 6).double()
-        filters = torch.sinc(times) * torch.cos(times * math.pi / 12) ** 2 * band / old
-        out[..., place] = (waveform[..., taps].double() * filters.float().double()).sum(-1)
-    return out.to(waveform.dtype)
+    steps = -(-length // old)
+    padded = torch.nn.functional.pad(waveform.double(), (reach, reach + old))
+    windows = padded.unfold(-1, 2 * reach + old, old)[..., :steps, :]  # of the samples around each `old` ones
+    out = []
+    for phase in range(new):
+        times = (((torch.arange(2 * reach + old) - reach) / old - phase / new) * band).clamp(-6, 6).double()
+        taps = torch.sinc(times) * torch.cos(times * math.pi / 12) ** 2 * band / old
+        out.append((windows * taps.float().double()).sum(-1))
+    resampled = torch.stack(out, dim=-1).flatten(-2)[..., : -(-length * new // old)]
+    return resampled.to(waveform.dtype)
 
 
 def _main(codec: Path, given: Path, made: Path) -> None:
