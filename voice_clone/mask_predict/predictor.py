@@ -26,7 +26,7 @@ class MaskRequest(Generic[P]):
 
     Attributes:
         prompt: the family's, of one utterance or several that follow each other.
-        how: they are unmasked.
+        how: how they are unmasked.
         max_frames: the stream is cut behind so many frames; None: all are heard.
         origin: the voice of the prompt.
     """
