@@ -1,1 +1,1 @@
-"""What the tools need to know of OmniVoice."""
+"""OmniVoice for the tools."""
