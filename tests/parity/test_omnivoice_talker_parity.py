@@ -1,4 +1,4 @@
-"""OmniVoice's talker against the official code: the same codes, alone, in company and in chunks. Random weights, fp32."""
+"""OmniVoice's talker against the official code: equal codes, alone, in company, in chunks. Random weights, fp32."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ REQUESTS: list[tuple[str, dict[str, Any], str | None]] = [
     ("Hm.", {"duration": 7 / 25, "denoise": False}, "de"),
     ("你好", {"duration": 1 / 25, "instruct": "耳语，中年"}, "zh"),
 ]
-LONG = "We read the same story twice, aloud. Mr. Smith asked which one they liked; nobody knew! Die Stimme, sagte er. Ja."
+LONG = (
+    "We read the same story twice, aloud. Mr. Smith asked which one they liked; nobody knew! Die Stimme, sagte er. Ja."
+)
 
 
 @pytest.fixture(scope="module", params=["tiny", pytest.param("released-2", marks=pytest.mark.long)])
@@ -70,7 +72,9 @@ def official_codes(official: OfficialTalker, voice: ResolvedVoice | None, config
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("cloned", [True, False], ids=["clone", "no voice"])
-def test_codes_are_the_official_ones(folder: Path, official: OfficialTalker, config: dict[str, Any], cloned: bool) -> None:
+def test_codes_are_the_official_ones(
+    folder: Path, official: OfficialTalker, config: dict[str, Any], cloned: bool
+) -> None:
     voice = some_voice(40) if cloned else None
     expected = [codes.T.numpy() for codes in official_codes(official, voice, config)]
     assert [len(each) for each in expected] == [33, 61, 7, 1]

@@ -18,7 +18,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from voice_clone import compute
 from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import CacheUsage, Origin

@@ -37,7 +37,9 @@ def settings_of(folder: Path) -> Settings:
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in values.items()}, "omnivoice")
 
 
-def some_voice(frames: int, transcript: str = "It's late, we're tired", rms: float = 0.05, seed: int = 0) -> ResolvedVoice:
+def some_voice(
+    frames: int, transcript: str = "It's late, we're tired", rms: float = 0.05, seed: int = 0
+) -> ResolvedVoice:
     """A voice of so many frames."""
     codes = np.random.default_rng(seed).integers(0, CODES, (frames, CODEBOOKS)).astype(np.uint16)
     return ResolvedVoice({CODEC_CODES: codes, REF_RMS: np.array([rms], np.float32)}, transcript, ICL)

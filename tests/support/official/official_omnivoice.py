@@ -117,5 +117,8 @@ class OfficialTalker:
             kind = CLASSES if like.dim() == 4 else POSITIONS
             return torch.from_numpy(uniforms(*turn, kind, like.numel())).view(like.shape)
 
-        with mock.patch.object(self.model, "_generate_iterative", begin), mock.patch.object(torch, "rand_like", rand_like):
+        with (
+            mock.patch.object(self.model, "_generate_iterative", begin),
+            mock.patch.object(torch, "rand_like", rand_like),
+        ):
             yield

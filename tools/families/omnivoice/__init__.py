@@ -1,1 +1,1 @@
-"""OmniVoice for the tools."""
+"""Tools for OmniVoice."""

@@ -181,7 +181,6 @@ class DecoderLayer(nn.Module):
         _add_product(x, heads, weight)
         return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
 
-
     def all_rows(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         """[B, T, C] -> [B, T, C], as `DecoderStack.all_rows`. Overwrites x."""
         _add_product(x, self.self_attn.all_rows(self.input_layernorm(x), cos, sin, mask), self.self_attn.o_proj.weight)

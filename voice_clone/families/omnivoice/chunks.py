@@ -16,13 +16,12 @@ LEAST = 3  # characters of a chunk
 BREAKS = frozenset(".,;:!?。，；：！？")  # a sentence ends behind one
 CLOSING = frozenset("\"'“”‘’）]》>」】")  # stay with the sentence before
 ENDS = frozenset(";:,.!?…)]}\"'“”‘’；：，。！？、）】")  # with one of these a transcript ends
-ABBREVIATIONS = frozenset(
-    """
-    Mr. Mrs. Ms. Dr. Prof. Sr. Jr. Rev. Fr. Hon. Pres. Gov. Capt. Gen. Sen. Rep. Col. Maj. Lt. Cmdr. Sgt. Cpl. Co. Corp.
-    Inc. Ltd. Est. Dept. St. Ave. Blvd. Rd. Mt. Ft. No. Jan. Feb. Mar. Apr. Aug. Sep. Sept. Oct. Nov. Dec. i.e. e.g. vs.
-    Vs. Etc. approx. fig. def.
-    """.split()
-)
+_ABBREVIATIONS = """
+Mr. Mrs. Ms. Dr. Prof. Sr. Jr. Rev. Fr. Hon. Pres. Gov. Capt. Gen. Sen. Rep. Col. Maj. Lt. Cmdr. Sgt. Cpl. Co. Corp.
+Inc. Ltd. Est. Dept. St. Ave. Blvd. Rd. Mt. Ft. No. Jan. Feb. Mar. Apr. Aug. Sep. Sept. Oct. Nov. Dec. i.e. e.g. vs.
+Vs. Etc. approx. fig. def.
+"""
+ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
 
 
 def is_chinese(text: str) -> bool:

@@ -40,7 +40,7 @@ _LAYERS_FIXED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class TalkerConfig:
-    """`llm_config`: sizes of the layers, a Qwen3 whose positions all see each other, and of the table of text tokens."""
+    """`llm_config`: sizes of a Qwen3 whose positions all see each other, and of the table of text tokens."""
 
     hidden_size: int
     intermediate_size: int
@@ -74,7 +74,7 @@ def load_config(folder: Path) -> TalkerConfig:
     heads, keys = config.num_attention_heads, config.num_key_value_heads
     if config.head_dim % 2 or heads % keys:
         raise CheckpointError(
-            f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads of {config.head_dim} dimensions do not fit together"
+            f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads of {config.head_dim} dimensions do not fit"
         )
     return config
 

@@ -25,8 +25,9 @@ _PAIRS = (
     {"whisper": "耳语"},
 )
 _PEOPLES = "american british australian chinese canadian indian korean portuguese russian japanese"
+_PLACES = "河南 陕西 四川 贵州 云南 桂林 济南 石家庄 甘肃 宁夏 青岛 东北"
 ACCENTS = frozenset(f"{people} accent" for people in _PEOPLES.split())  # of English alone
-DIALECTS = frozenset("河南话 陕西话 四川话 贵州话 云南话 桂林话 济南话 石家庄话 甘肃话 宁夏话 青岛话 东北话".split())
+DIALECTS = frozenset(f"{place}话" for place in _PLACES.split())  # of Chinese alone
 _GROUPS = (*(frozenset(pairs) | frozenset(pairs.values()) for pairs in _PAIRS), ACCENTS, DIALECTS)
 _TO_CHINESE = {english: chinese for pairs in _PAIRS for english, chinese in pairs.items()}
 _TO_ENGLISH = {chinese: english for english, chinese in _TO_CHINESE.items()}
@@ -58,7 +59,9 @@ def instruction(asked: str | None, text: str) -> str | None:
     words = [(_TO_CHINESE if in_chinese else _TO_ENGLISH).get(each, each) for each in words]
     for group in _GROUPS:
         if len(chosen := [each for each in words if each in group]) > 1:
-            raise InvalidArgument(f"option instruct: {' and '.join(chosen)} contradict each other; leave out one of them")
+            raise InvalidArgument(
+                f"option instruct: {' and '.join(chosen)} contradict each other; leave out one of them"
+            )
     return ("，" if is_chinese("".join(words)) else ", ").join(words) or None
 
 
@@ -68,4 +71,6 @@ def _unknown(words: list[str]) -> str:
         near = difflib.get_close_matches(word, sorted(WORDS), n=1)
         hints.append(f"{word[:40]!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
     known = ", ".join(sorted(each for each in WORDS if not is_chinese(each)))
-    return f"option instruct: unknown {', '.join(hints)}; this model knows {known}, and their Chinese words and dialects"
+    return (
+        f"option instruct: unknown {', '.join(hints)}; this model knows {known}, and their Chinese words and dialects"
+    )

@@ -1,4 +1,4 @@
-"""The languages that OmniVoice was trained to know: English names, and ids by which a prompt names them. Needs no torch.
+"""The languages that OmniVoice knows: English names, and the ids by which a prompt names them. Needs no torch.
 
 The ids are codes of ISO 639, of two letters where there is one. The table is that of omnivoice 0.2.1
 (`utils/lang_map.py`).

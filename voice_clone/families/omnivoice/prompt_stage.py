@@ -34,7 +34,7 @@ WARNING = {
 
 @dataclass(frozen=True)
 class Draft:
-    """What is known before the voice is: tokens of the text, for the report, ids of words, and how fast it is spoken."""
+    """What is known before the voice is: how many tokens the text has, its language, words for the voice, its pace."""
 
     tokens: int
     language: str | None
@@ -89,7 +89,9 @@ class OmniVoicePrompt:
             transcript = with_end(voice.transcript)
         reference = None if transcript is None else (transcript, len(codes))
         chunks = plan_chunks(speech.text, reference, draft.pace)
-        ids = self._chunk_ids([text for text, _ in chunks], transcript, draft, bool(speech.options.get("denoise", True)))
+        ids = self._chunk_ids(
+            [text for text, _ in chunks], transcript, draft, bool(speech.options.get("denoise", True))
+        )
         frames = [frames for _, frames in chunks]
         tensors = {
             "ids": np.concatenate(ids),

@@ -55,7 +55,7 @@ class Tokenizer:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} is no token of it")
         if (most := max(self._tokenizer.get_vocab().values())) >= config.vocab_size:
             raise CheckpointError(
-                f"{TOKENIZER_FILE}: has the id {most}, but llm_config.vocab_size in {CONFIG_FILE} is {config.vocab_size}"
+                f"{TOKENIZER_FILE}: has the id {most}; {CONFIG_FILE} allows ids below {config.vocab_size}"
             )
         added = self._tokenizer.get_added_tokens_decoder()
         self._control = {number: token.content for number, token in added.items() if token.content[:2] == "<|"}
@@ -84,7 +84,7 @@ class Tokenizer:
         return self.ids((DENOISE if denoise else "") + words)
 
     def text_ids(self, transcript: str | None, text: str) -> Ids:
-        """Those of the text, with the transcript of the clip before it: int32 [n]. A sound is a token of no neighbour."""
+        """Those of the text, with the transcript of the clip before it: int32 [n]. A sound is encoded by itself."""
         parts = _SOUND.split(joined(transcript, text).join(TEXT))
         return np.array([each for part in parts if part for each in self._encode(part)], np.int32)
 
