@@ -22,10 +22,11 @@ from voice_clone.autoregressive.stack.rope import (
     for_all_heads,
     norm_and_rotate_in_place,
     norm_tables,
+    rotary_tables,
     rotate,
 )
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
-from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
+from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, attend, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import CachedOnGpu
 
@@ -83,6 +84,10 @@ class Attention(nn.Module):
             return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
         return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
 
+    def all_rows(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+        """[B, T, C] -> the heads' results [B, T, H * D]; every position sees all that the mask has."""
+        return attend(*self._turned(self._projection(x), cos, sin), mask)
+
     def _attend_varlen(self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span) -> Tensor:
         """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
         assert span.varlen is not None
@@ -119,7 +124,7 @@ class Attention(nn.Module):
         return qkv
 
     def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D]; on a CPU."""
+        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D]."""
         sizes = [self.heads, self.kv_heads]
         qk = qkv[:, :, : sum(sizes)]
         if self.config.qk_norm:
@@ -174,6 +179,11 @@ class DecoderLayer(nn.Module):
         """
         heads, weight = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
         _add_product(x, heads, weight)
+        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
+
+    def all_rows(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+        """[B, T, C] -> [B, T, C], as `DecoderStack.all_rows`. Overwrites x."""
+        _add_product(x, self.self_attn.all_rows(self.input_layernorm(x), cos, sin, mask), self.self_attn.o_proj.weight)
         return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
 
 
@@ -291,6 +301,28 @@ class DecoderStack(nn.Module):
         masked = length > 1 or self.config.window is not None
         mask = self._visible(length, start, x) if masked else None
         return self._run(x, self._rotations(cache, positions), mask, cache, span)
+
+    @torch.inference_mode()
+    def all_rows(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Run T positions of B sequences, all of which see each other, without a cache: for a stack without `causal`.
+
+        Args:
+            x: [B, T, C].
+            mask: bool [B, T], true where a sequence has a position; what comes of the others means nothing. None: all
+                have T.
+
+        Returns:
+            [B, T, C], the normed hidden states.
+        """
+        if self.config.causal or self.config.window is not None:
+            raise ValueError("all_rows is for a stack whose positions see all others")
+        cos, sin = rotary_tables(self.config, x.shape[1], self.like)
+        seen = None if mask is None else additive_mask(mask, x.dtype)[:, None, None]  # [B, 1, 1, T]
+        x = x.clone(memory_format=torch.contiguous_format)
+        for layer in self.layers:
+            x = layer.all_rows(x, cos, sin, seen)  # type: ignore[operator]
+        hidden: Tensor = self.norm(x)
+        return hidden
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
