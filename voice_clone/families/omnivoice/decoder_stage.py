@@ -13,12 +13,12 @@ from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
+from voice_clone.families.omnivoice.config import CHUNK_FRAMES
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.decoder import DecoderNetwork, no_references
 
-CHUNK_FRAMES = (25, 50)  # all frames of a text's chunk are there at once: the first ones are decoded alone
 FORM = CodecFormat(
     PayloadForm(CODEBOOKS, np.uint16), FRAME_SAMPLES, SAMPLE_RATE, CODES, look_ahead=REACH, needs_voice=True
 )
