@@ -25,14 +25,19 @@ from safetensors.torch import load_file
 OFFICIAL = Path(sys.prefix) / "official5"
 
 
-def official(codec: Path, scratch: Path, clips: list[NDArray[np.float32]], codes: list[NDArray[Any]]) -> list[NDArray[Any]]:
+def codec_of_transformers(
+    codec: Path, scratch: Path, clips: list[NDArray[np.float32]], codes: list[NDArray[Any]]
+) -> list[NDArray[Any]]:
     """Codes [K, T] of each clip [samples], then waveforms [samples] of each of `codes` [K, T].
 
     Args:
         codec: the folder `audio_tokenizer`.
         scratch: a folder for files on the way.
     """
-    names = [f"clip{number:03}" for number, _ in enumerate(clips)], [f"codes{number:03}" for number, _ in enumerate(codes)]
+    names = (
+        [f"clip{number:03}" for number, _ in enumerate(clips)],
+        [f"codes{number:03}" for number, _ in enumerate(codes)],
+    )
     np.savez(scratch / "in.npz", **dict(zip(names[0], clips, strict=True)), **dict(zip(names[1], codes, strict=True)))  # type: ignore[arg-type]
     command = [sys.executable, __file__, str(codec), str(scratch / "in.npz"), str(scratch / "out.npz")]
     environment = {**os.environ, "PYTHONPATH": str(OFFICIAL), "HF_HUB_OFFLINE": "1"}

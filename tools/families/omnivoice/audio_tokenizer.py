@@ -89,7 +89,11 @@ def _config(config: CodecConfig) -> dict[str, Any]:
         "codebook_dim": config.codebook_dim,
         "downsample_factor": config.downsample_factor,
         "acoustic_model_config": {"model_type": "dac", **asdict(config.acoustic_model_config)},
-        "semantic_model_config": {"model_type": "hubert", "mask_time_prob": 0.0, **asdict(config.semantic_model_config)},
+        "semantic_model_config": {
+            "model_type": "hubert",
+            "mask_time_prob": 0.0,
+            **asdict(config.semantic_model_config),
+        },
     }
 
 
