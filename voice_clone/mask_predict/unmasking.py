@@ -65,8 +65,8 @@ class Unmasking:
 
     def schedule(self, cells: int) -> list[tuple[int, int]]:
         """The steps that unmask anything, as their numbers and how many of so many cells they unmask."""
-        times = torch.linspace(0.0, 1.0, self.steps + 1, device="cpu")
-        times = (self.shift * times / (1 + (self.shift - 1) * times)).tolist()
+        even = torch.linspace(0.0, 1.0, self.steps + 1, device="cpu")
+        times = (self.shift * even / (1 + (self.shift - 1) * even)).tolist()
         left, found = cells, []
         for step in range(self.steps):
             wanted = left if step == self.steps - 1 else math.ceil(cells * (times[step + 1] - times[step]))
