@@ -98,7 +98,7 @@ def equal(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
 def test_chunks_of_a_long_text_are_the_official_ones(
     folder: Path, official: OfficialTalker, cloned: bool, pace: dict[str, Any]
 ) -> None:
-    config = {"num_step": 4, "audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0}
+    config: dict[str, Any] = {"num_step": 4, "audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0}
     voice = some_voice(60, "One, two, three, and four, and five, and six.") if cloned else None
     theirs = None if voice is None else official_voice(official, voice)
     task = official.task(text=[LONG], voice_clone_prompt=theirs, instruct=["elderly"], **pace)

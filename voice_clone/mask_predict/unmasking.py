@@ -2,7 +2,8 @@
 
 An utterance is a table of cells, K codebooks by T frames. All are masked at first. A step predicts all cells at once;
 those of which it is most confident keep their codes, the others stay masked (Chang et al., "MaskGIT", CVPR 2022).
-Source: omnivoice 0.2.1, `models/omnivoice.py` (`_generate_iterative`, `_predict_tokens_with_scoring`).
+Guidance, penalty and noise are those of the official code of OmniVoice 0.2.1, `models/` (`_generate_iterative`,
+`_predict_tokens_with_scoring`).
 
 Shapes: K codebooks, T frames, V codes of a codebook and the mask.
 """

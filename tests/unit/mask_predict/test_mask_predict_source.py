@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.source import PayloadForm
+from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Cancelled, DeadlineExceeded, InvalidArgument
 from voice_clone.mask_predict.predictor import MaskRequest
@@ -159,7 +159,7 @@ def test_groups_hold_so_many_positions_and_miss_none() -> None:
 def test_a_stream_is_cut_behind_so_many_frames(most: int, lengths: list[int], finish: str) -> None:
     source = make()
     source.start(0, request((6, 5), max_frames=most))
-    frames = []
+    frames: list[Frame] = []
     while not frames or not frames[-1].finish:
         frames += source.step([0])
     assert [len(each.payload) for each in frames if each.payload is not None] == lengths

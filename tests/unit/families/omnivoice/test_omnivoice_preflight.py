@@ -22,7 +22,7 @@ def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
-def cut(name: str) -> Callable[[Path], None]:
+def cut(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-10])
 
 
@@ -44,7 +44,7 @@ def renamed(old: str, new: str) -> Callable[[Path], None]:
     return write
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no configuration": (without("config.json"), "config.json: the file is missing"),
     "another model": (configured({"model_type": "other"}), "model_type is 'other'; only 'omnivoice' is supported"),
     "other codes": (configured({"audio_vocab_size": 2049}), "audio_vocab_size is 2049; only 1025 is supported"),
@@ -87,7 +87,7 @@ def test_older_files_have_theta_elsewhere(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "what"), CASES.values(), ids=CASES)
-def test_what_is_wrong_is_said(made: Path, tmp_path: Path, change: Callable[[Path], None], what: str) -> None:
+def test_what_is_wrong_is_said(made: Path, tmp_path: Path, change: Callable[[Path], object], what: str) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "checkpoint"))
     change(folder)
     with pytest.raises(CheckpointError) as found:

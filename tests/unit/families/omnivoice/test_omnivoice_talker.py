@@ -20,7 +20,7 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
 
 LONG = "We read the same story twice, aloud. Then we asked which one they liked; nobody knew! So we read it again."
-CUT = {"audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0, "num_step": 2}
+CUT: dict[str, Any] = {"audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0, "num_step": 2}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def prepared(
 
 
 def test_the_mode_says_where_the_voice_comes_from(bare: BareTalker) -> None:
-    words = {"options": {"instruct": "female"}}
+    words: dict[str, Any] = {"options": {"instruct": "female"}}
     found = [prepared(bare).info, prepared(bare, **words).info, prepared(bare, some_voice(30), **words).info]
     assert [info["mode"] for info in found] == ["auto", "instruct", "icl"]
     assert [info["reference_frames"] for info in found] == [0, 0, 30]
@@ -49,7 +49,7 @@ def test_the_mode_says_where_the_voice_comes_from(bare: BareTalker) -> None:
 
 
 def test_a_short_text_without_a_voice_is_warned_of(bare: BareTalker) -> None:
-    short = {"options": {"duration": 1.0}}
+    short: dict[str, Any] = {"options": {"duration": 1.0}}
     assert [each["code"] for each in prepared(bare, **short).info["warnings"]] == ["short_text"]
     assert "warnings" not in prepared(bare, some_voice(30), **short).info
     assert "warnings" not in prepared(bare, text=LONG).info
@@ -209,7 +209,10 @@ def test_a_warm_up_fits_any_length(folder: Path) -> None:
 @pytest.mark.thorough
 def test_a_gpu_makes_the_codes_of_a_cpu(folder: Path, bare: BareTalker) -> None:
     """One that is pretended, in fp32: streams run together."""
-    asked = [("Good morning.", {"num_step": 4}), ("So long a day.", {"num_step": 6, "class_temperature": 0.5})]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("Good morning.", {"num_step": 4}),
+        ("So long a day.", {"num_step": 6, "class_temperature": 0.5}),
+    ]
     plans = [bare.plan(text, some_voice(20), 3, **options).request for text, options in asked]
     expected = [bare.speak(plan)[0] for plan in plans]
     with pretend_gpu():
