@@ -96,9 +96,9 @@ def equal(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
 @pytest.mark.parametrize("cloned", [True, False], ids=["clone", "no voice"])
 @pytest.mark.parametrize("pace", [{}, {"speed": 1.3}, {"duration": 9.0}], ids=str)
 def test_chunks_of_a_long_text_are_the_official_ones(
-    folder: Path, official: OfficialTalker, cloned: bool, pace: dict[str, float]
+    folder: Path, official: OfficialTalker, cloned: bool, pace: dict[str, Any]
 ) -> None:
-    config = {"num_step": 4, "audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0}
+    config: dict[str, Any] = {"num_step": 4, "audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0}
     voice = some_voice(60, "One, two, three, and four, and five, and six.") if cloned else None
     theirs = None if voice is None else official_voice(official, voice)
     task = official.task(text=[LONG], voice_clone_prompt=theirs, instruct=["elderly"], **pace)

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from voice_clone.autoregressive.generator import CPU_STREAMS, streams_that_fit
 from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import CacheUsage, Origin
@@ -27,7 +28,7 @@ from voice_clone.settings import TalkerSettings
 
 P = TypeVar("P")
 
-CPU_STREAMS, GPU_STREAMS = 8, 16
+LOGITS = 4  # tables of logits that a step has of one stream at once
 MOST_ROWS = 16384  # positions that run together on a GPU, padding included
 WARM_UP = ((0, 25), (64, 125), (250, 375))  # frames of the reference, and of the utterance
 
@@ -102,9 +103,8 @@ class MaskPredictSource(Generic[P]):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the contexts and codes of all streams, at most."""
-        size, width = self.predictor.like.shape[-1], self.payload.width
-        return self.slots * self.max_length * (size * self.predictor.like.element_size() + 8 * width)
+        """Bytes of all streams, at most; they are taken while a stream needs them."""
+        return self.slots * stream_bytes(self.predictor, self.max_length)
 
     def start(self, slot: int, request: MaskRequest[P]) -> int:
         """Give a free slot to a stream. Nothing is changed if this raises.
@@ -235,8 +235,16 @@ def _groups(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
         yield group
 
 
+def stream_bytes(predictor: MaskPredictor[Any], max_length: int) -> int:
+    """Bytes of a stream of `max_length` positions, at most: its context, and logits with and without it."""
+    logits = LOGITS * torch.float32.itemsize * predictor.form.width * (predictor.mask + 1)
+    return max_length * (predictor.like.shape[-1] * predictor.like.element_size() + logits)
+
+
 def load_source(settings: TalkerSettings, predictor: MaskPredictor[P]) -> MaskPredictSource[P]:
     """The streams of a predictor, as the settings ask for them."""
     together = predictor.like.device.type != "cpu"
-    slots = settings.max_streams or (GPU_STREAMS if together else CPU_STREAMS)
+    slots = settings.max_streams or CPU_STREAMS
+    if together and not settings.max_streams:
+        slots = streams_that_fit(torch.cuda.mem_get_info()[0], stream_bytes(predictor, settings.max_length))
     return MaskPredictSource(predictor, slots, settings.max_length, together, settings.deterministic)

@@ -2,7 +2,8 @@
 
 An utterance is a table of cells, K codebooks by T frames. All are masked at first. A step predicts all cells at once;
 those of which it is most confident keep their codes, the others stay masked (Chang et al., "MaskGIT", CVPR 2022).
-Source: omnivoice 0.2.1, `models/omnivoice.py` (`_generate_iterative`, `_predict_tokens_with_scoring`).
+Guidance, penalty and noise are those of the official code of OmniVoice 0.2.1, `models/` (`_generate_iterative`,
+`_predict_tokens_with_scoring`).
 
 Shapes: K codebooks, T frames, V codes of a codebook and the mask.
 """
@@ -65,8 +66,8 @@ class Unmasking:
 
     def schedule(self, cells: int) -> list[tuple[int, int]]:
         """The steps that unmask anything, as their numbers and how many of so many cells they unmask."""
-        times = torch.linspace(0.0, 1.0, self.steps + 1, device="cpu")
-        times = (self.shift * times / (1 + (self.shift - 1) * times)).tolist()
+        even = torch.linspace(0.0, 1.0, self.steps + 1, device="cpu")
+        times = (self.shift * even / (1 + (self.shift - 1) * even)).tolist()
         left, found = cells, []
         for step in range(self.steps):
             wanted = left if step == self.steps - 1 else math.ceil(cells * (times[step + 1] - times[step]))

@@ -21,7 +21,7 @@ from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import StreamPlan
 
-LENGTH = 2048
+SLOTS, LENGTH = 4, 2048
 
 
 def make_omnivoice_talker(folder: Path, shape: str = "tiny", seed: int = 0) -> Path:
@@ -31,9 +31,9 @@ def make_omnivoice_talker(folder: Path, shape: str = "tiny", seed: int = 0) -> P
     return folder
 
 
-def settings_of(folder: Path) -> Settings:
-    """Those of stages in fp32, on the CPU."""
-    values = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": "fp32"}
+def settings_of(folder: Path, **more: str) -> Settings:
+    """Those of stages, by default in fp32, on the CPU."""
+    values = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": "fp32", **more}
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in values.items()}, "omnivoice")
 
 
@@ -50,11 +50,12 @@ class BareTalker:
 
     Args:
         together: streams run together, as on a GPU.
+        more: settings of the talker.
     """
 
-    def __init__(self, folder: Path, slots: int = 4, together: bool = False, deterministic: bool = False) -> None:
-        self.network: Talker = load_network(settings_of(folder))
-        self.source = MaskPredictSource(self.network, slots, LENGTH, together, deterministic)
+    def __init__(self, folder: Path, together: bool = False, **more: str) -> None:
+        self.network: Talker = load_network(settings_of(folder, **more))
+        self.source = MaskPredictSource(self.network, SLOTS, LENGTH, together)
         self.prompt: OmniVoicePrompt = load_prompt(settings_of(folder))
         self.stage = OmniVoiceTalker(self.source)
 

@@ -33,7 +33,6 @@ from voice_clone.mask_predict.unmasking import CLASSES, POSITIONS, Unmasking, un
 def official_module(name: str) -> Any:
     """A module of the official package."""
     with (
-        warnings.catch_warnings(action="ignore"),  # pydub's, of its own source
         _stand_in("torchaudio"),
         mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]),
         mock.patch.object(transformers, "HiggsAudioV2TokenizerModel", object, create=True),
@@ -46,7 +45,9 @@ def _stand_in(name: str) -> Iterator[None]:
     """An empty module in place of one that is not installed; what is imported meanwhile stays imported."""
     sys.modules[name] = types.ModuleType(name)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pydub's, of its own source
+            yield
     finally:
         del sys.modules[name]
 
@@ -61,7 +62,8 @@ class OfficialTalker:
         self.model = self.module.OmniVoice(self.module.OmniVoiceConfig(**values)).eval()
         missing, unknown = self.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
         assert not unknown and set(missing) <= {"codebook_layer_offsets"}
-        self.model.text_tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+        tokenizer: Any = transformers.PreTrainedTokenizerFast
+        self.model.text_tokenizer = tokenizer(tokenizer_file=str(folder / "tokenizer.json"))
         self.model.duration_estimator = official_module("omnivoice.utils.duration").RuleDurationEstimator()
         self.model.audio_tokenizer = SimpleNamespace(config=SimpleNamespace(frame_rate=FRAME_RATE))
 

@@ -169,3 +169,23 @@ def test_biases_stay_exact_at_any_precision(precision: Precision) -> None:
     found = native.prefill(native.new_cache(1, LENGTH), 0, embeds)
     wanted = rounded.prefill(rounded.new_cache(1, LENGTH), 0, embeds)
     torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)  # activations are rounded, too
+
+
+@pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
+def test_all_rows_follow_the_formula_whatever_is_beside_them(options: dict[str, Any]) -> None:
+    stack = make(replace(PLAIN, **options, causal=False))
+    long, short = inputs(1), inputs(2)[:5]
+    together = torch.nn.utils.rnn.pad_sequence([long, short], batch_first=True, padding_value=7.0)
+    kept = together.clone()
+    mask = torch.tensor([[True] * LENGTH, [True] * 5 + [False] * (LENGTH - 5)])
+    found = stack.all_rows(together, mask)
+    assert torch.equal(together, kept)
+    for row, each in zip(found, (long, short), strict=True):
+        torch.testing.assert_close(row[: len(each)], by_formula(stack, each), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(stack.all_rows(each[None])[0], row[: len(each)], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": False, "window": 4}], ids=str)
+def test_all_rows_are_for_positions_that_see_all_others(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="positions see all others"):
+        make(replace(PLAIN, **options)).all_rows(inputs()[None])

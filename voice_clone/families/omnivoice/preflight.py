@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from voice_clone.checkpoint_folder import check_weights
+from voice_clone.families.omnivoice import codec_config
 from voice_clone.families.omnivoice.config import MODEL, load_config
 from voice_clone.families.omnivoice.text import Tokenizer
 
@@ -16,4 +17,6 @@ def check(checkpoint: Path) -> None:
         CheckpointError: something is wrong; the text says what.
     """
     Tokenizer(checkpoint, load_config(checkpoint))
-    check_weights(checkpoint, MODEL)
+    codec_config.load_codec_config(checkpoint)
+    for name in (MODEL, codec_config.MODEL):
+        check_weights(checkpoint, name)

@@ -21,7 +21,7 @@ from voice_clone.families.omnivoice.prompt import read_options
 from voice_clone.families.omnivoice.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
-from voice_clone.stages.protocols import Prepared, check_reference
+from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.requests import refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
@@ -93,7 +93,7 @@ class OmniVoicePrompt:
             [text for text, _ in chunks], transcript, draft, bool(speech.options.get("denoise", True))
         )
         frames = [frames for _, frames in chunks]
-        tensors = {
+        tensors: Arrays = {
             "ids": np.concatenate(ids),
             "id_counts": np.array([len(each) for each in ids], np.int32),
             "frames": np.array(frames, np.int32),
