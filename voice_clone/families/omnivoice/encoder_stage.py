@@ -1,7 +1,7 @@
 """A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`.
 
-The clip is prepared as official does it (omnivoice 0.2.1, `create_voice_clone_prompt`): a quiet one is made louder, long
-silences and those at the ends are cut, and what is no whole frame.
+The clip is prepared as official does it (omnivoice 0.2.1, `create_voice_clone_prompt`): a quiet one is made louder,
+long silences and those at the ends are cut, and what is no whole frame.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
+MODES = {ICL: ("reference_text",)}
 SILENCE = (200, 100, 200)  # milliseconds that `remove_silence` leaves of a clip: between words, before, behind
 
 
@@ -52,7 +53,7 @@ class OmniVoiceEncoder:
 
     sample_rate = SAMPLE_RATE
     presets = ()
-    modes = {ICL: ("reference_text",)}
+    modes = MODES
 
     def __init__(self, encoder: VoiceEncoder, fingerprint: str, max_frames: int) -> None:
         self._encoder = encoder
