@@ -121,6 +121,11 @@ make_environment() { # $1: extras of pyproject.toml to install
             mv .venv/official/torchaudio/compliance/kaldi.py .venv/official/torchaudio_kaldi.py
             rm -rf .venv/official/torchaudio .venv/official/torchaudio-*
             rm -rf .venv/official/{bin,tests,tools}
+            # OmniVoice's codec is in transformers 5, which only a process of its own imports.
+            rm -rf .venv/official5
+            pip_install --no-deps --target .venv/official5 \
+                transformers==5.24.0 huggingface_hub==2.4.0 tokenizers==0.23.3
+            rm -rf .venv/official5/bin
         fi
         echo "$wanted" >"$stamp"
     ) 9>"$ROOT/.venv.lock"

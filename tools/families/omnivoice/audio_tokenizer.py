@@ -51,7 +51,7 @@ CODECS = {
 # The first pattern found counts, else 1.
 _GAINS = (
     (r"^acoustic_encoder\.conv1\.", 8.0),  # speech has an RMS near 0.1
-    (r"^acoustic_decoder\.conv2\.", 0.15),  # the waveform: far from the limits
+    (r"^acoustic_decoder\.conv2\.", 0.04),  # the waveform: far from the limits
     (r"\.res_units?[.\d]*\.conv2\.", 0.3),  # residual branches
     (r"\.(out_proj|output_dense)\.", 0.5),
     (r"\.project_out\.", 1 / math.sqrt(CODEBOOKS)),  # so many add up
@@ -89,7 +89,11 @@ def _config(config: CodecConfig) -> dict[str, Any]:
         "codebook_dim": config.codebook_dim,
         "downsample_factor": config.downsample_factor,
         "acoustic_model_config": {"model_type": "dac", **asdict(config.acoustic_model_config)},
-        "semantic_model_config": {"model_type": "hubert", "mask_time_prob": 0.0, **asdict(config.semantic_model_config)},
+        "semantic_model_config": {
+            "model_type": "hubert",
+            "mask_time_prob": 0.0,
+            **asdict(config.semantic_model_config),
+        },
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source
 from voice_clone.families.omnivoice.codec_config import MODEL, load_codec_config
@@ -32,6 +33,15 @@ class CodecCheckpoint(CheckpointFiles):
             return super().source(name, shape)
         parts = f"{_POSITIONS}.parametrizations.weight.original"
         return Source({f"{parts}0": (1, 1, shape[2]), f"{parts}1": shape}, _fold)
+
+    def encoder_fingerprint(self, module: nn.Module) -> str:
+        """Of the voice encoder `module`."""
+        names = {
+            each
+            for name, tensor in module.state_dict().items()
+            for each in self.source(name, tuple(tensor.shape)).shapes
+        }
+        return self.fingerprint({"codec": "omnivoice", **asdict(self.config)}, self.file, "", names)
 
 
 def _fold(length: Tensor, direction: Tensor) -> Tensor:

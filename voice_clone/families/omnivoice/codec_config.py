@@ -1,7 +1,7 @@
 """The codec's configuration, `audio_tokenizer/config.json`. Needs no torch.
 
-The codec is transformers' `HiggsAudioV2TokenizerModel`: a DAC for the sound, a HuBERT for what is said, and one residual
-quantizer for both.
+The codec is transformers' `HiggsAudioV2TokenizerModel`: a DAC for the sound, a HuBERT for what is said, and one
+residual quantizer for both.
 """
 
 from __future__ import annotations

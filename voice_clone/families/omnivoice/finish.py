@@ -1,7 +1,8 @@
 """From the codec's samples of one stream to those that are heard, as they come.
 
-The chunks of a long text are joined by fades with silence between them. Long silences are cut, if the request wants it. A
-clone gets the level of its reference, a voice without reference a fixed peak. The ends are faded, with silence around them.
+The chunks of a long text are joined by fades with silence between them. Long silences are cut, if the request wants
+it. A clone gets the level of its reference, a voice without reference a fixed peak. The ends are faded, with silence
+around them.
 Source: omnivoice 0.2.1, `models/omnivoice.py` (`_post_process_audio`) and `utils/audio.py`.
 
 Every step is the same however the samples are cut, and holds back only what a later sample can still change:

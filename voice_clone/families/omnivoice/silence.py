@@ -8,6 +8,7 @@ milliseconds.
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def _kept(pcm: NDArray[np.int16], per_ms: int, middle: int) -> list[tuple[int, i
     begins_of_silence = [*(begin for begin, _ in silent), length]
     loud = [pair for pair in zip(ends, begins_of_silence, strict=True) if pair[0] < pair[1]]
     padded = [[begin - middle, end + middle] for begin, end in loud]
-    for before, after in zip(padded, padded[1:], strict=False):
+    for before, after in pairwise(padded):
         if after[0] < before[1]:
             before[1] = after[0] = (before[1] + after[0]) // 2
     return [(max(begin, 0), min(end, length)) for begin, end in padded]

@@ -42,8 +42,8 @@ class CodecDecoder(nn.Module):
 
     @torch.inference_mode()
     def waveform(self, latents: Tensor, before: int, after: int) -> Tensor:
-        """Latents [B, hidden_size, T] of a window -> the samples [B, (T - before - after) * FRAME_SAMPLES] of the frames
-        between the first `before` and the last `after`.
+        """Latents [B, hidden_size, T] of a window -> the samples [B, (T - before - after) * FRAME_SAMPLES] of its
+        frames between the first `before` and the last `after`.
         """
         samples = self.acoustic_decoder(latents)[:, 0]
         end = samples.shape[1] - after * FRAME_SAMPLES
