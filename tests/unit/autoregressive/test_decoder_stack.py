@@ -12,9 +12,11 @@ from torch import Tensor
 
 from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.matrix.weights import Precision, pack, unpack
+from voice_clone.native.packed_file import NOWHERE
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -189,3 +191,24 @@ def test_all_rows_follow_the_formula_whatever_is_beside_them(options: dict[str, 
 def test_all_rows_are_for_positions_that_see_all_others(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="positions see all others"):
         make(replace(PLAIN, **options)).all_rows(inputs()[None])
+
+
+@pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
+@pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
+def test_native_projections_compute_what_the_stack_does(
+    options: dict[str, Any], precision: Precision, error: float
+) -> None:
+    stack, native = (make(replace(PLAIN, **options, causal=False)) for _ in range(2))
+    full = native.state_dict()
+    native.to("meta")
+    native.norm.load_state_dict({"weight": full["norm.weight"]}, assign=True)
+
+    def load(layer: torch.nn.Module, index: int) -> None:
+        prefix = f"layers.{index}."
+        state = {name.removeprefix(prefix): each for name, each in full.items() if name.startswith(prefix)}
+        layer.load_state_dict(state, assign=True)
+
+    pack_projections(native, precision, load, NOWHERE)
+    x = torch.stack([inputs(1), inputs(2)])
+    expected, found = stack.all_rows(x), native.all_rows(x)
+    assert (found - expected).square().mean().sqrt() < error * expected.square().mean().sqrt()

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.families.toolkit import Encoder
+from voice_clone.native.matrix import weights
 
 ENCODERS: tuple[str, ...] = ()
 ENGINES: dict[str, tuple[str, ...]] = {}
 CPU_ENGINES: dict[str, str] = {}
-PRECISIONS = {"talker": ("auto", "fp32", "bf16"), "code2wav": ("auto", "fp32", "tf32", "bf16")}
+PRECISIONS = {"talker": ("auto", *weights.PRECISIONS), "code2wav": ("auto", "fp32", "tf32", "bf16")}
 
 
 def encoders(checkpoint: Path) -> dict[str, Encoder]:

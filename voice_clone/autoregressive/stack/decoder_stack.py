@@ -183,8 +183,9 @@ class DecoderLayer(nn.Module):
 
     def all_rows(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         """[B, T, C] -> [B, T, C], as `DecoderStack.all_rows`. Overwrites x."""
-        _add_product(x, self.self_attn.all_rows(self.input_layernorm(x), cos, sin, mask), self.self_attn.o_proj.weight)
-        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
+        x += self.self_attn.o_proj(self.self_attn.all_rows(self.input_layernorm(x), cos, sin, mask))
+        x += self.mlp(self.post_attention_layernorm(x))
+        return x
 
 
 def _add_product(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:

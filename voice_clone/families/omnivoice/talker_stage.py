@@ -16,7 +16,7 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, FRAME_RATE, REF_RMS
 from voice_clone.families.omnivoice.config import CHUNK_FRAMES, FAMILY, MODEL, load_config
 from voice_clone.families.omnivoice.finish import FinishPlan
-from voice_clone.families.omnivoice.networks.talker import Talker
+from voice_clone.families.omnivoice.networks.talker import Talker, use_native_code
 from voice_clone.families.omnivoice.prompt import Prompt, read_options
 from voice_clone.lru_cache import Origin
 from voice_clone.mask_predict.predictor import MaskRequest
@@ -101,7 +101,7 @@ def _rms(array: np.ndarray[Any, np.dtype[Any]]) -> float:
 
 
 def load_network(given: Settings) -> Talker:
-    """The talker, in torch on any device."""
+    """The talker; on a CPU below fp32 with native code."""
     settings = TalkerSettings.of(given)
     config = load_config(settings.checkpoint_dir)
     return load_talker_network(
@@ -112,6 +112,7 @@ def load_network(given: Settings) -> Talker:
         [PART],
         family=FAMILY,
         sizes=config,
+        use_native_code=use_native_code,
     )
 
 

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, settings_of, some_voice
+from voice_clone import compute
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, REF_RMS
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.prompt import OPTIONS, Prompt
 from voice_clone.families.omnivoice.prompt_stage import load_prompt
 from voice_clone.families.omnivoice.talker_stage import UNMASKING, load_talker
+from voice_clone.native import packed_file
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
 
@@ -204,6 +207,23 @@ def test_what_comes_to_the_talker_is_checked(bare: BareTalker) -> None:
 def test_a_warm_up_fits_any_length(folder: Path) -> None:
     talker = load_talker(settings_of(folder, MAX_LENGTH="100"))
     assert talker.source.warm_up(talker.example, 32, 10.0) > 0
+
+
+@pytest.mark.parametrize(("precision", "least"), [("bf16", 0.95), ("int8", 0.9), ("int4", 0.7)])
+def test_smaller_weights_speak_almost_the_same_and_are_found_by_the_next_start(
+    folder: Path, bare: BareTalker, precision: str, least: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(packed_file, "WORTH", 0)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
+    plan = bare.plan("A voice is known before the first word ends.", some_voice(30), 1, num_step=4).request
+    made = [BareTalker(folder, PRECISION=precision) for _ in range(2)]
+    [exact], *found = bare.speak(plan), *(each.speak(plan)[0] for each in made)
+    np.testing.assert_array_equal(*found)
+    assert len(list(tmp_path.glob("*.packed"))) == (precision != "bf16")
+    rows = [each.network.embed(torch.zeros(8, 20, dtype=torch.long)) for each in (bare, made[0])]
+    likely = [each.network.logits([row], [20])[0].argmax(-1) for each, row in zip((bare, made[0]), rows, strict=True)]
+    assert (likely[0] == likely[1]).float().mean() > least
+    assert found[0].shape == exact.shape and not np.array_equal(found[0], exact)
 
 
 @pytest.mark.thorough

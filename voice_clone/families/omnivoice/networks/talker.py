@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voice_clone.autoregressive.native_predictor import Load, layer_loader
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
 from voice_clone.families.omnivoice.artifacts import CODEBOOKS
@@ -23,6 +25,10 @@ from voice_clone.families.omnivoice.config import IDS, MASK, TalkerConfig
 from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
+from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.native.thread_pool import leave_threads_to_native_code
 
 
 class Qwen3(DecoderStack):
@@ -44,7 +50,7 @@ class Talker(nn.Module):
         self.config = config
         self.llm = Qwen3(config)
         self.audio_embeddings = empty_table(CODEBOOKS * IDS, config.hidden_size)
-        self.audio_heads = nn.Linear(config.hidden_size, CODEBOOKS * IDS, bias=False)
+        self.audio_heads: nn.Module = nn.Linear(config.hidden_size, CODEBOOKS * IDS, bias=False)
 
     @property
     def like(self) -> Tensor:
@@ -86,3 +92,29 @@ class Talker(nn.Module):
         weight = self.llm.embed_tokens.weight
         rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), weight.device), weight)
         return to_device(rows, self.like.device, self.like.dtype)
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the projections and the heads of a talker by native code, unless they stay fp32; returns it.
+
+    In fp32 native code is no faster: with so many positions at once, arithmetic takes the time, not memory.
+
+    Args:
+        talker: on the CPU.
+        precision: to which the weights of all layers are rounded; those of the heads not below int8.
+        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    if precision == "fp32":
+        for index, layer in enumerate([] if load is None else talker.llm.layers):
+            assert load is not None
+            load(layer, f"llm.layers.{index}")
+            layer.float()
+        return talker
+    pack_projections(talker.llm, precision, layer_loader(load, "llm"), packed)
+    talker.audio_heads = NativeLinear.of(talker.audio_heads, head_precision(precision))
+    packed.keep()
+    leave_threads_to_native_code()
+    return talker
