@@ -38,7 +38,8 @@ def codec_of_transformers(
         [f"clip{number:03}" for number, _ in enumerate(clips)],
         [f"codes{number:03}" for number, _ in enumerate(codes)],
     )
-    np.savez(scratch / "in.npz", **dict(zip(names[0], clips, strict=True)), **dict(zip(names[1], codes, strict=True)))  # type: ignore[arg-type]
+    given: dict[str, Any] = dict(zip([*names[0], *names[1]], [*clips, *codes], strict=True))
+    np.savez(scratch / "in.npz", **given)
     command = [sys.executable, __file__, str(codec), str(scratch / "in.npz"), str(scratch / "out.npz")]
     environment = {**os.environ, "PYTHONPATH": str(OFFICIAL), "HF_HUB_OFFLINE": "1"}
     subprocess.run(command, check=True, env=environment)
@@ -83,7 +84,7 @@ def _main(codec: Path, given: Path, made: Path) -> None:
                 out[name] = model.encode(tensor[None]).audio_codes[0].numpy()
             else:
                 out[name] = model.decode(tensor).audio_values[0, 0].numpy()
-    np.savez(made, **out)  # type: ignore[arg-type]
+    np.savez(made, **out)
 
 
 if __name__ == "__main__":

@@ -48,4 +48,5 @@ def _fold(length: Tensor, direction: Tensor) -> Tensor:
     """Of each place of the kernel its length [1, 1, K] and its direction [O, I, K] (Salimans & Kingma 2016)."""
     direction = direction.float()
     norms = torch.linalg.vector_norm(direction, dim=(0, 1), keepdim=True)
-    return direction * (length.float() / norms)
+    weight: Tensor = direction * (length.float() / norms)
+    return weight

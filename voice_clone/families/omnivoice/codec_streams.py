@@ -150,7 +150,8 @@ class CodecStreams:
         window = _Window(place.latents, place.before, 0)
         finished = [open_stream.finish.push(each) for each in self._samples([window])]
         open_stream.place = replace(place, latents=place.latents[:, :0], before=0)
-        return np.concatenate([*finished, open_stream.finish.end()]).clip(-1, 1)
+        rest: NDArray[np.float32] = np.concatenate([*finished, open_stream.finish.end()]).clip(-1, 1)
+        return rest
 
     def close(self, stream: int) -> None:
         """As of `DecoderStreams`."""

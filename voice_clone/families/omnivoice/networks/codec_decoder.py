@@ -47,7 +47,8 @@ class CodecDecoder(nn.Module):
         """
         samples = self.acoustic_decoder(latents)[:, 0]
         end = samples.shape[1] - after * FRAME_SAMPLES
-        return samples[:, before * FRAME_SAMPLES : end].float()
+        wanted: Tensor = samples[:, before * FRAME_SAMPLES : end].float()
+        return wanted
 
     def forward(self, codes: Tensor) -> Tensor:
         """All codes at once: int64 [B, K, T] -> waveform [B, T * FRAME_SAMPLES]."""

@@ -39,7 +39,8 @@ class VectorQuantizer(nn.Module):
         """[B, T, L] -> codes int64 [B, T]: the nearest vectors by Euclidean distance, the first of equal ones."""
         rows, table = self.project_in(latents), self.codebook.embed
         near = 2 * rows @ table.t() - rows.square().sum(-1, keepdim=True) - table.square().sum(-1)
-        return near.argmax(dim=-1)
+        nearest: Tensor = near.argmax(dim=-1)
+        return nearest
 
     def decode(self, codes: Tensor) -> Tensor:
         """Codes int64 [B, T] -> [B, T, L]."""
