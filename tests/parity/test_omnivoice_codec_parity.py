@@ -11,6 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from perf.bench.official.omnivoice import official_module
+from perf.bench.official.omnivoice_codec import codec_of_transformers, resample
 from tests.support.families.omnivoice_codec import (
     cut_at_random,
     heard,
@@ -19,8 +21,6 @@ from tests.support.families.omnivoice_codec import (
     some_frames,
 )
 from tests.support.families.speech_like import speech_like
-from tests.support.official.official_omnivoice import official_module
-from tests.support.official.omnivoice_codec import codec_of_transformers, resample
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
 from voice_clone.families.omnivoice.decoder_stage import FORM
 from voice_clone.families.omnivoice.encoder_stage import prepare_clip

@@ -13,6 +13,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -25,26 +26,32 @@ from safetensors.torch import load_file
 OFFICIAL = Path(sys.prefix) / "official5"
 
 
-def codec_of_transformers(
+def timed_codec(
     codec: Path, scratch: Path, clips: list[NDArray[np.float32]], codes: list[NDArray[Any]]
-) -> list[NDArray[Any]]:
-    """Codes [K, T] of each clip [samples], then waveforms [samples] of each of `codes` [K, T].
+) -> list[tuple[NDArray[Any], float]]:
+    """Codes [K, T] of each clip [samples], then waveforms [samples] of each of `codes` [K, T], each with its seconds.
 
     Args:
         codec: the folder `audio_tokenizer`.
         scratch: a folder for files on the way.
     """
-    names = (
-        [f"clip{number:03}" for number, _ in enumerate(clips)],
-        [f"codes{number:03}" for number, _ in enumerate(codes)],
-    )
-    given: dict[str, Any] = dict(zip([*names[0], *names[1]], [*clips, *codes], strict=True))
+    names = [f"clip{number:03}" for number, _ in enumerate(clips)] + [
+        f"code{number:03}" for number, _ in enumerate(codes)
+    ]
+    given: dict[str, Any] = dict(zip(names, [*clips, *codes], strict=True))
     np.savez(scratch / "in.npz", **given)
     command = [sys.executable, __file__, str(codec), str(scratch / "in.npz"), str(scratch / "out.npz")]
     environment = {**os.environ, "PYTHONPATH": str(OFFICIAL), "HF_HUB_OFFLINE": "1"}
     subprocess.run(command, check=True, env=environment)
     with np.load(scratch / "out.npz") as made:
-        return [made[name] for name in (*names[0], *names[1])]
+        return [(made[name], float(made[f"{name} seconds"])) for name in names]
+
+
+def codec_of_transformers(
+    codec: Path, scratch: Path, clips: list[NDArray[np.float32]], codes: list[NDArray[Any]]
+) -> list[NDArray[Any]]:
+    """As `timed_codec`, without the seconds."""
+    return [made for made, _ in timed_codec(codec, scratch, clips, codes)]
 
 
 def resample(waveform: torch.Tensor, rate: int, target: int) -> torch.Tensor:
@@ -80,10 +87,12 @@ def _main(codec: Path, given: Path, made: Path) -> None:
     with np.load(given) as arrays, torch.inference_mode():
         for name, array in arrays.items():
             tensor = torch.from_numpy(array)[None]
+            began = time.perf_counter()
             if name.startswith("clip"):
                 out[name] = model.encode(tensor[None]).audio_codes[0].numpy()
             else:
                 out[name] = model.decode(tensor).audio_values[0, 0].numpy()
+            out[f"{name} seconds"] = np.array(time.perf_counter() - began)
     np.savez(made, **out)
 
 
