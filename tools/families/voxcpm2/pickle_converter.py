@@ -37,5 +37,11 @@ def convert(checkpoint: Path) -> list[Path]:
 
 def _check_boundaries(found: Any, expected: tuple[int, ...]) -> None:
     """They choose the decoder's scales and biases, and official code takes those of the pickle."""
-    if type(found) is not torch.Tensor or found.layout is not torch.strided or found.tolist() != list(expected):
+    plain = type(found) is torch.Tensor and found.dtype == torch.int32 and found.device.type == "cpu"
+    if (
+        not plain
+        or found.is_sparse
+        or found.is_nested
+        or not torch.equal(found, torch.tensor(expected, dtype=torch.int32))
+    ):
         raise CheckpointError(f"{SOURCE}: refused, {BOUNDARIES!r} must be {list(expected)}, as in config.json")
