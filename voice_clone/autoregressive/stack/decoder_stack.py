@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.kv_cache import KVCache, PackedKVCache, Span, visible
+from voice_clone.autoregressive.stack.kv_cache import KVCache, OneCall, PackedKVCache, Span, visible
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import (
     fold_norms,
@@ -197,10 +197,19 @@ class DecoderStack(nn.Module):
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
         self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
         self._norms: CachedOnGpu[Tensor] = CachedOnGpu()  # of queries and keys of all layers
+        self._calls: dict[tuple[int, torch.dtype, torch.device], OneCall] = {}  # of `together`, by length
 
     @property
     def like(self) -> Tensor:
         return self.norm.weight
+
+    @property
+    def input_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
 
     def prepare(self, graphs: bool) -> None:
         """Set `varlen`, if graphs are used and attention over a stream's own length can be had on this device."""
@@ -292,6 +301,21 @@ class DecoderStack(nn.Module):
         mask = self._visible(length, start, x) if masked else None
         return self._run(x, self._rotations(cache, positions), mask, cache, span)
 
+    def together(self, x: Tensor) -> Tensor:
+        """B sequences of T positions, each by itself: [B, T, C] -> the normed hidden states [B, T, C].
+
+        The stack is not causal: all positions of a sequence see each other.
+        """
+        length = x.shape[1]
+        key = length, x.dtype, x.device
+        if key not in self._calls:
+            self._calls[key] = OneCall(self.config, length, self.like)
+        cache, whole = self._calls[key], slice(0, length)
+        hidden: Tensor = self.norm(
+            self._layers(x.clone(), self._rotations(cache, whole), None, cache, Span(whole, whole, whole, length))
+        )
+        return hidden
+
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
         """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
         seen = keys <= positions[:, None]
@@ -331,7 +355,11 @@ class DecoderStack(nn.Module):
 
     def _run(self, x: Tensor, rotations: list[Rotation], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]. Overwrites x."""
+        hidden: Tensor = self.norm(self._layers(x, rotations, mask, cache, span)[:, -1])
+        return hidden
+
+    def _layers(self, x: Tensor, rotations: list[Rotation], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+        """x [B, T, C] -> what the last norm gets, in x."""
         for index, (layer, rotation) in enumerate(zip(self.layers, rotations, strict=True)):
             x = layer(x, rotation, mask, cache, index, span)
-        hidden: Tensor = self.norm(x[:, -1])
-        return hidden
+        return x
