@@ -129,9 +129,13 @@ def _check(config: VoxCPM2Config) -> None:
                 f"{CONFIG_FILE}: {name} has {heads} heads, no multiple of num_key_value_heads, {lm.num_key_value_heads}"
             )
     if config.dit_config.hidden_dim < 4 or config.dit_config.hidden_dim % 2:
-        raise CheckpointError(f"{CONFIG_FILE}: dit_config.hidden_dim is {config.dit_config.hidden_dim}; it must be even")
+        raise CheckpointError(
+            f"{CONFIG_FILE}: dit_config.hidden_dim is {config.dit_config.hidden_dim}; it must be even"
+        )
     if lm.vocab_size <= REFERENCE_END:
-        raise CheckpointError(f"{CONFIG_FILE}: lm_config.vocab_size is {lm.vocab_size}; it must be above {REFERENCE_END}")
+        raise CheckpointError(
+            f"{CONFIG_FILE}: lm_config.vocab_size is {lm.vocab_size}; it must be above {REFERENCE_END}"
+        )
     sizes = {
         "residual_lm_num_layers": config.residual_lm_num_layers,
         "scalar_quantization_latent_dim": config.scalar_quantization_latent_dim,
