@@ -67,6 +67,8 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         return value
     if kind == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
         return tuple(value)
+    if kind == tuple[float, ...] and isinstance(value, list) and all(type(item) in (int, float) for item in value):
+        return tuple(float(item) for item in value)
     if isinstance(value, dict) and kind == Mapping[str, int]:
         return dict(value)
     raise CheckpointError(f"{where}: unexpected value {value!r}")

@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 _SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"  # coarser than the tokenizer's own: merges must lie within a word
 _MERGES = 700
-_CORPUS = """
+CORPUS = """
 The voice of a friend is known before the first word ends. We read the same short story aloud, once in the morning
 and once at night, and asked the listeners which of the two they liked better. Numbers such as 12, 305 or 1998 are
 spoken as words; so are dates, prices and the time of the day. It's late, we're tired, but they'll sing again.
@@ -31,7 +31,7 @@ ROLES = "assistant\n" * 50
 
 def train_merges() -> list[tuple[str, str]]:
     """The merges; those of `assistant` are among them, because chat templates need it in one token."""
-    tokenizer = train([_CORPUS, ROLES, "\n\n\n"], _SPLIT, _MERGES, min_frequency=1)
+    tokenizer = train([CORPUS, ROLES, "\n\n\n"], _SPLIT, _MERGES, min_frequency=1)
     return merges_of(tokenizer)
 
 

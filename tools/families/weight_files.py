@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,20 +92,34 @@ def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def with_zero_row(checkpoint: Path, folder: Path, name: str, tensor: str, row: int) -> Path:
-    """A checkpoint like `checkpoint`, in the new folder `folder`, with zeros in one row of a tensor.
+    """As `with_changed`, with zeros in one row of a tensor."""
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        tensors[tensor][row] = 0
+
+    return with_changed(checkpoint, folder, name, [tensor], change)
+
+
+def with_changed(
+    checkpoint: Path, folder: Path, name: str, tensors: Collection[str], change: Callable[[dict[str, Tensor]], None]
+) -> Path:
+    """A checkpoint like `checkpoint`, in the new folder `folder`, with other numbers in some tensors.
 
     It links to the files of `checkpoint`, and needs them.
 
     Args:
-        name: of the weights that hold the tensor, as of `write_weights`.
+        name: of the weights, as of `write_weights`.
+        tensors: their names; all of them are in one file.
+        change: gets the tensors of that file, and changes them in place.
     """
     index = checkpoint / f"{name}.safetensors.index.json"
-    changed = json.loads(index.read_text())["weight_map"][tensor] if index.is_file() else f"{name}.safetensors"
+    places = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
+    [changed] = {places.get(tensor, f"{name}.safetensors") for tensor in tensors}
     folder.mkdir()
     for file in checkpoint.iterdir():
         if file.name != changed:
             (folder / file.name).symlink_to(file.resolve())
-    tensors = load_file(checkpoint / changed)
-    tensors[tensor][row] = 0
-    save_file(tensors, folder / changed, metadata={"format": "pt"})
+    found = load_file(checkpoint / changed)
+    change(found)
+    save_file(found, folder / changed, metadata={"format": "pt"})
     return folder

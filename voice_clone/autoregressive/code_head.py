@@ -30,7 +30,7 @@ from voice_clone.autoregressive.sampling import (
     penalise,
 )
 from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.stack.protocol import Stack
+from voice_clone.autoregressive.stack.protocol import PredictorStack
 from voice_clone.batching.source import PayloadForm
 from voice_clone.native.transformer.draw import first_codes, repetition_aware_codes
 
@@ -219,7 +219,7 @@ class PredictorParts(Protocol):
     """A code predictor by its parts: a small transformer over K positions."""
 
     @property
-    def stack(self) -> Stack:
+    def stack(self) -> PredictorStack:
         """Its decoder layers."""
 
     @property

@@ -35,7 +35,7 @@ class Row:
         may_stop: whether that frame may be the end of speech.
         frame: its number; 0: there is no newest frame yet, which the talker would read.
         position: where the newest frame goes.
-        text: [C], the text embedding that goes with the newest frame.
+        text: the text embedding that goes with the newest frame, of the stack's input size.
     """
 
     slot: int

@@ -147,10 +147,11 @@ class NativePredictor:
         for work in (self._head_work, self._projection_work):
             work.resize(count)
         books, size = self.codebooks - 1, self._vocabulary
-        self._places = np.zeros((books, 2, 2 * count), np.int64)
-        self._places[0] = np.repeat(np.arange(count), 2), np.tile([0, 1], count)
+        self._places = np.zeros((books, 3, 2 * count), np.int64)
+        self._places[0, :2] = np.repeat(np.arange(count), 2), np.tile([0, 1], count)
         self._places[1:, 0, :count] = np.arange(count)
         self._places[1:, 1] = np.arange(2, books + 1)[:, None]
+        self._places[:, 2] = self._places[:, 1] + 1  # a row sees the ones before it and itself
         threads = thread_pool().threads
         self._shared = tuple(np.zeros((count, width), np.float32) for width in (size, self._tables.shape[2]))
         self._own = tuple(np.zeros((threads, size), kind) for kind in (np.int32, np.float32))

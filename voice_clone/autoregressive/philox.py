@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a draw is a pure function of (seed, frame, codebook).
+"""Counter-based random numbers: a draw is a pure function of (seed, frame, place in the frame).
 
 Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011. There is no
 state to share, so no stream's draws can depend on another stream or on the shape of a batch.
@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 _ROUNDS = 10
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))  # what the key grows by each round
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
+_HALF_A_STEP = 2.0**-33  # of the uniform numbers, which may be 0
 
 
 def philox4x32(counter: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -67,6 +69,16 @@ class Draws:
             self._block = block
         drawn: npt.NDArray[np.float64] = self._made[place]
         return drawn
+
+
+class NormalDraws(Draws):
+    """Standard normal deviates: the quantiles of uniform numbers in the middle of their steps."""
+
+    def of(self, frame: int) -> npt.NDArray[np.float64]:
+        """float64 [count]."""
+        middles = torch.from_numpy(super().of(frame) + _HALF_A_STEP)
+        deviates: npt.NDArray[np.float64] = torch.special.ndtri(middles).numpy()
+        return deviates
 
 
 def uniforms(seeds: Sequence[int], frames: Sequence[int], codebooks: int) -> npt.NDArray[np.float64]:

@@ -53,7 +53,7 @@ class StaticPrefill:
         sizes = [most, most, streams, streams, streams + 1]
         self._table = Upload((sum(sizes),), torch.int64, model.device)
         self._parts = torch.split(self._table.device, sizes)
-        self._embeds = torch.zeros(most, model.hidden.shape[1], dtype=model.hidden.dtype, device=model.device)
+        self._embeds = torch.zeros(most, len(model.no_text), dtype=model.hidden.dtype, device=model.device)
 
     @property
     def prompts_at_once(self) -> int:
@@ -150,7 +150,7 @@ class StaticStep:
         self._slots = torch.arange(slots, device=device)
         head = model.talker.head
         self._table = Upload((slots, FIXED + len(head.neutral) + head.draws), torch.float64, device)
-        self._text = torch.zeros_like(model.hidden)
+        self._text = torch.zeros(slots, len(model.no_text), dtype=model.hidden.dtype, device=device)
         self._made = Download((slots, head.form.width + 2), head.dtype, device)
 
     def prepare(self) -> None:

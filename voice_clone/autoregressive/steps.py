@@ -3,7 +3,7 @@
 Nothing in `FrameModel` reads a value on the device: what it does depends on shapes and on what the host knows. So it
 runs eagerly on rows of any slots (`EagerStep`, on a CPU) as well as in CUDA graphs (static_step.py).
 
-Shapes: B rows, W numbers of a frame, C hidden size.
+Shapes: B rows, W numbers of a frame, I input size of the stack, C hidden size.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PromptPiece:
     Attributes:
         slot: of its memory.
         start: the first position.
-        embeds: [n, C].
+        embeds: [n, I].
     """
 
     slot: int
@@ -89,10 +89,9 @@ class FrameModel:
         self.device = like.device
         self.cache = talker.stack.new_cache(slots, max_length + idle_rows)
         self.memory = head.new_memory(slots, max_length, self.device)
-        size = like.shape[-1]
-        self.hidden = torch.zeros(slots, size, dtype=like.dtype, device=self.device)
+        self.hidden = torch.zeros(slots, talker.stack.hidden_size, dtype=like.dtype, device=self.device)
         self.newest = torch.zeros(slots, head.form.width, dtype=head.dtype, device=self.device)
-        self.no_text = torch.zeros(size, dtype=like.dtype, device=self.device)
+        self.no_text = torch.zeros(talker.stack.input_size, dtype=like.dtype, device=self.device)
 
     def pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
         """The table of a step; None is a row without a stream."""
@@ -114,8 +113,8 @@ class FrameModel:
         The result depends on nothing that this changes, so it may run again.
 
         Args:
-            text: [B, C], what is added to the frames' embeddings.
-            decode: the talker's step for these rows, [B, C] -> [B, C].
+            text: [B, I], what is added to the frames' embeddings.
+            decode: the talker's step for these rows, [B, I] -> [B, C].
         """
         slots, moves = batch.slots, batch.table.moves
         newest = self.newest[slots]

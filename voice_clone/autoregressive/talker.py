@@ -3,7 +3,7 @@
 A frame: the head makes it of the stack's hidden state; the frame's embedding plus a text embedding is the stack's next
 input.
 
-Shapes: N frames, W numbers of a frame, C hidden size.
+Shapes: N frames, W numbers of a frame, I input size of the stack.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class TalkerInput:
     """What the talker reads. T prefill positions, M of which wait for text, R frames that still bring text.
 
     Attributes:
-        embeds: [T - M, C].
-        trailing_text: [R, C]; row i is added to frame i's embedding.
-        pad: [C]; added to the frames after those.
-        below: [M, C]; to each of its rows the next row of text is added, or `pad` if the text has ended. None: M is 0.
-        end: [C], the row behind an open text's last one. None: the text is complete.
+        embeds: [T - M, I].
+        trailing_text: [R, I]; row i is added to frame i's embedding.
+        pad: [I]; added to the frames after those.
+        below: [M, I]; to each of its rows the next row of text is added, or `pad` if the text has ended. None: M is 0.
+        end: [I], the row behind an open text's last one. None: the text is complete.
     """
 
     embeds: Tensor
@@ -115,7 +115,7 @@ class TextFeed:
         given: what is known at the start.
 
     Attributes:
-        embeds: [n, C], the first positions of the prompt: those whose text is known.
+        embeds: [n, I], the first positions of the prompt: those whose text is known.
         length: all its positions.
     """
 
@@ -140,12 +140,12 @@ class TextFeed:
         return not self.open and frames > self._passed + len(self._trailing)
 
     def row(self, frames: int) -> Tensor:
-        """[C], what is added to the newest of so many frames."""
+        """[I], what is added to the newest of so many frames."""
         index = frames - 1 - self._passed
         return self._trailing[index] if 0 <= index < len(self._trailing) else self._pad
 
     def extend(self, rows: Tensor, last: bool, frames: int) -> None:
-        """More text, [n, C], comes while the stream has so many frames; `last` closes the text."""
+        """More text, [n, I], comes while the stream has so many frames; `last` closes the text."""
         if self._end is None:
             raise ValueError("the text of this stream is complete")
         if last:
@@ -177,7 +177,7 @@ class TextReader(Protocol):
     """A talker whose text may follow while it speaks: one whose prompts can have an `end`."""
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        """Text tokens, int64 [N] -> [N, C]. A row does not depend on the others beside it."""
+        """Text tokens, int64 [N] -> [N, I]. A row does not depend on the others beside it."""
 
 
 class Talker(Protocol[P_contra]):
@@ -212,4 +212,4 @@ class Talker(Protocol[P_contra]):
         """Embed a prompt that `check` has passed."""
 
     def embed_frames(self, payload: Tensor) -> Tensor:
-        """Frames [N, W] as the head made them -> [N, C]."""
+        """Frames [N, W] as the head made them -> [N, I]."""

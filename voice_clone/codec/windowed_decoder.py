@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from voice_clone.codec.decoder import RaggedDecoder
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, StreamingModule, StreamState, streaming_slots
+from voice_clone.layers.vocoder import Vocoder
 
 
 class StreamingDecoder(nn.Module, RaggedDecoder):
@@ -76,11 +77,11 @@ class WindowedDecoder(StreamingDecoder):
 
     Attributes:
         upsample: `Upsample`s, from the rate of frames on.
-        decoder: a `vocoder`, behind them.
+        decoder: behind them.
     """
 
     upsample: nn.ModuleList
-    decoder: nn.ModuleList
+    decoder: Vocoder
 
     @abstractmethod
     def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
@@ -124,8 +125,5 @@ class WindowedDecoder(StreamingDecoder):
         hidden = latent
         for upsample in self.upsample:
             hidden = upsample(hidden, stream)
-        first, *blocks, snake, last = self.decoder
-        hidden = stream(first, hidden)
-        for block in blocks:
-            hidden = block(hidden, stream)
-        return stream(last, snake(hidden)).squeeze(1)
+        waveform: Tensor = self.decoder(hidden, stream)
+        return waveform.squeeze(1)

@@ -7,6 +7,7 @@ parameters, and rotary tables are computed from positions when they are needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,6 +61,7 @@ def rotary_cos_sin(
     theta: float,
     dtype: torch.dtype = torch.float32,
     frequencies: Tensor | None = None,
+    factors: Sequence[float] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Rotary tables (Su et al. 2021) in the half-split layout: dimensions i and i + D/2 rotate together.
 
@@ -71,13 +73,19 @@ def rotary_cos_sin(
             official code of such models does; its cosine differs from `cos` in the last bit now and then.
         frequencies: `rotary_frequencies` of D and theta, if they are cached: a CUDA graph must not fetch them from the
             host.
+        factors: by which the positions of each pair of dimensions are divided [D/2] (LongRoPE, Ding et al. 2024).
 
     Returns:
         cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`; sin's first half is negated.
     """
     if frequencies is None:
         frequencies = rotary_frequencies(head_dim, theta, positions.device)
-    angles = positions.float()[..., None] * frequencies  # [..., T, D/2]
+    places = positions.float()[..., None]
+    if factors is not None:
+        places = places * (
+            1.0 / torch.tensor(factors, device=positions.device)
+        )  # in this order, as official code has it
+    angles = places * frequencies  # [..., T, D/2]
     if dtype == torch.float32:
         cos, sin = angles.cos(), angles.sin()
     else:

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from perf.bench.official.fish_speech import BARE, PACKAGES
 from perf.bench.official.qwen_tts import quiet
+from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
-from voice_clone.families.voxtral.networks.flow_head import NormalDraws
 from voice_clone.families.voxtral.prompt import Prompt
 
 MODELS = "vllm_omni.model_executor.models.voxtral_tts"

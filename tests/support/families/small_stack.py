@@ -26,6 +26,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"qkv_bias": True},
     {"rope": "interleaved"},
     {"rope_dtype": torch.bfloat16},
+    {"rope": "none"},
+    {"rope_factors": (1.0, 2.5, 0.7, 9.0), "qk_norm": False},
     {"window": 4},
     {"window": 1},
     {"qk_norm": False, "qkv_bias": True, "rope": "interleaved", "window": 5},

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make
+from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
-from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.matrix.weights import Precision, pack, unpack
 from voice_clone.native.packed_file import NOWHERE
@@ -26,12 +27,15 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def turned(x: Tensor, config: StackConfig) -> Tensor:
     """[T, H, D], turned pair by pair."""
     out = x.clone()
+    if config.rope == "none":
+        return out
     half = config.head_dim // 2
     for position in range(len(x)):
         for pair in range(half):
-            angle = position * config.rope_theta ** (-2 * pair / config.head_dim)
+            factor = config.rope_factors[pair] if config.rope_factors else 1.0
+            angle = position / factor * config.rope_theta ** (-2 * pair / config.head_dim)
             cos, sin = (torch.tensor(f(angle)).to(config.rope_dtype).float() for f in (math.cos, math.sin))
-            i, j = (pair, pair + half) if config.rope == "half" else (2 * pair, 2 * pair + 1)
+            i, j = (pair, pair + half) if config.rope != "interleaved" else (2 * pair, 2 * pair + 1)
             out[position, :, i] = x[position, :, i] * cos - x[position, :, j] * sin
             out[position, :, j] = x[position, :, j] * cos + x[position, :, i] * sin
     return out
@@ -128,12 +132,47 @@ def test_positions_of_a_call_see_each_other_without_causality(window: int | None
         assert not torch.allclose(changed, stack.prefill(stack.new_cache(1, LENGTH), 0, embeds))
 
 
+@pytest.mark.parametrize("options", [{}, {"qk_norm": False}, {"rope": "none", "qkv_bias": True}], ids=str)
+def test_sequences_together_follow_the_formula(options: dict[str, Any]) -> None:
+    """In torch, on a pretended GPU, in native code; there, with the same bits, more sequences than one call takes."""
+    config = replace(PLAIN, causal=False, **options)
+    some = torch.stack([inputs(seed) for seed in range(3)])
+    expected = torch.stack([by_formula(make(config), each) for each in some])
+    given = some.clone()
+    torch.testing.assert_close(make(config).together(some), expected)
+    assert torch.equal(some, given), "what was given stays"
+    with pretend_gpu():
+        torch.testing.assert_close(on_gpu(config).together(some.to("cuda")).cpu(), expected)
+    native = NativeStack(make(config), "fp32")
+    many = some.repeat(SEQUENCES, 1, 1)
+    torch.testing.assert_close(native.together(many), expected.repeat(SEQUENCES, 1, 1))
+    assert torch.equal(native.together(many)[-1], native.together(some)[-1])
+    assert torch.equal(native.together(some[:, :4])[2], native.together(some[2:, :4])[0])
+
+
+def test_two_stacks_share_a_cache() -> None:
+    """Each has some of the layers in it, its own way to turn, and computes as with a cache of its own."""
+    configs = [replace(PLAIN, num_hidden_layers=3), replace(PLAIN, rope="none")]
+    cache = make(replace(PLAIN, num_hidden_layers=5)).new_cache(3, LENGTH)
+    stacks = [make(config) for config in configs]
+    places = (slice(3), slice(3, 5))
+    parts = [cache.part(place, stack.config, stack.like) for place, stack in zip(places, stacks, strict=True)]
+    for stack, part in zip(stacks, parts, strict=True):
+        stack.prefill(part, 2, inputs()[:6])
+    cache.move(2, 0, 6)
+    for stack, part in zip(stacks, parts, strict=True):
+        got = stack.decode(part, [0], [6], inputs()[6:7].clone())
+        torch.testing.assert_close(got[0], by_formula(stack, inputs())[6])
+
+
 NATIVE: list[dict[str, Any]] = [
     {},
     {"qk_norm": False},
     {"rope_dtype": torch.bfloat16},
     {"qkv_bias": True},
     {"qk_norm": False, "qkv_bias": True},
+    {"rope": "none"},
+    {"rope_factors": (1.0, 2.5, 0.7, 9.0), "qk_norm": False},
 ]
 
 
@@ -174,23 +213,23 @@ def test_biases_stay_exact_at_any_precision(precision: Precision) -> None:
 
 
 @pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
-def test_all_rows_follow_the_formula_whatever_is_beside_them(options: dict[str, Any]) -> None:
+def test_sequences_of_unequal_lengths_follow_the_formula(options: dict[str, Any]) -> None:
     stack = make(replace(PLAIN, **options, causal=False))
     long, short = inputs(1), inputs(2)[:5]
-    together = torch.nn.utils.rnn.pad_sequence([long, short], batch_first=True, padding_value=7.0)
-    kept = together.clone()
+    both = torch.nn.utils.rnn.pad_sequence([long, short], batch_first=True, padding_value=7.0)
+    kept = both.clone()
     mask = torch.tensor([[True] * LENGTH, [True] * 5 + [False] * (LENGTH - 5)])
-    found = stack.all_rows(together, mask)
-    assert torch.equal(together, kept)
+    found = stack.together(both, mask)
+    assert torch.equal(both, kept)
     for row, each in zip(found, (long, short), strict=True):
         torch.testing.assert_close(row[: len(each)], by_formula(stack, each), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(stack.all_rows(each[None])[0], row[: len(each)], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(stack.together(each[None])[0], row[: len(each)], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": False, "window": 4}], ids=str)
-def test_all_rows_are_for_positions_that_see_all_others(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="positions see all others"):
-        make(replace(PLAIN, **options)).all_rows(inputs()[None])
+def test_positions_with_a_direction_do_not_run_together(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="see all others"):
+        make(replace(PLAIN, **options)).together(inputs()[None])
 
 
 @pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
@@ -210,5 +249,5 @@ def test_native_projections_compute_what_the_stack_does(
 
     pack_projections(native, precision, load, NOWHERE)
     x = torch.stack([inputs(1), inputs(2)])
-    expected, found = stack.all_rows(x), native.all_rows(x)
+    expected, found = stack.together(x), native.together(x)
     assert (found - expected).square().mean().sqrt() < error * expected.square().mean().sqrt()

@@ -10,13 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from tools.families.cosyvoice3.decoder import make_decoder
 from tools.families.cosyvoice3.encoders import ENCODERS, make_encoders
 from tools.families.cosyvoice3.pickle_converter import convert
 from tools.families.cosyvoice3.talker import HEAD, make_talker
-from tools.families.weight_files import DTYPES
+from tools.families.weight_files import DTYPES, with_changed
 from tools.new_folder import new_folder
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
 
@@ -65,13 +65,9 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
     It links to the files of `checkpoint`, and needs them. The ids that end a speech get a logit of zero, and all others
     logits so far apart that one above zero always wins.
     """
-    folder.mkdir()
-    changed = f"{LLM}.safetensors"
-    for file in checkpoint.iterdir():
-        if file.name != changed:
-            (folder / file.name).symlink_to(file.resolve())
-    tensors = load_file(checkpoint / changed)
-    tensors[HEAD][CODES:] = 0
-    tensors[HEAD][:CODES] *= 10
-    save_file(tensors, folder / changed, metadata={"format": "pt"})
-    return folder
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        tensors[HEAD][CODES:] = 0
+        tensors[HEAD][:CODES] *= 10
+
+    return with_changed(checkpoint, folder, LLM, [HEAD], change)

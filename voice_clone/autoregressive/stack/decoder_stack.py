@@ -15,20 +15,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.kv_cache import KVCache, PackedKVCache, Span, visible
+from voice_clone.autoregressive.stack.kv_cache import KVCache, OneCall, PackedKVCache, Span, visible
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import (
     fold_norms,
     for_all_heads,
     norm_and_rotate_in_place,
     norm_tables,
-    rotary_tables,
     rotate,
 )
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
-from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, attend, normalise
+from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import CachedOnGpu
+
+LEAST_TOGETHER = 64  # positions whose rotary tables are made at once
 
 Rotation = tuple[Tensor, ...]
 """Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `norm_and_rotate_in_place`."""
@@ -54,11 +55,11 @@ class Attention(nn.Module):
 
     def forward(
         self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
-    ) -> tuple[Tensor, Tensor]:
-        """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
+    ) -> tuple[Tensor, Tensor | nn.Module]:
+        """[B, T, C] -> the heads' results [B, T, H * D], and what projects them: as of `_add_projected`."""
         batch, length, _ = x.shape
         if span.varlen is not None:
-            return self._attend_varlen(x, rotation, cache, layer, span), self.o_proj.weight
+            return self._attend_varlen(x, rotation, cache, layer, span), self.o_proj
         q, k, v = self._projected(x, rotation, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
@@ -82,11 +83,7 @@ class Attention(nn.Module):
             # CUDA's memory-efficient kernel writes the first head of every group, then the second of every group. The
             # results stay so, and the projection's columns were put in that order once.
             return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
-        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
-
-    def all_rows(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        """[B, T, C] -> the heads' results [B, T, H * D]; every position sees all that the mask has."""
-        return attend(*self._turned(self._projection(x), cos, sin), mask)
+        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj
 
     def _attend_varlen(self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span) -> Tensor:
         """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
@@ -124,7 +121,7 @@ class Attention(nn.Module):
         return qkv
 
     def _turned(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D]."""
+        """[B, T, H + 2 G, D] -> queries [B, H, T, D], keys and values [B, G, T, D]; on a CPU."""
         sizes = [self.heads, self.kv_heads]
         qk = qkv[:, :, : sum(sizes)]
         if self.config.qk_norm:
@@ -177,19 +174,16 @@ class DecoderLayer(nn.Module):
         """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
         may look; None: everywhere.
         """
-        heads, weight = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
-        _add_product(x, heads, weight)
-        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
-
-    def all_rows(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        """[B, T, C] -> [B, T, C], as `DecoderStack.all_rows`. Overwrites x."""
-        x += self.self_attn.o_proj(self.self_attn.all_rows(self.input_layernorm(x), cos, sin, mask))
-        x += self.mlp(self.post_attention_layernorm(x))
-        return x
+        heads, projection = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
+        _add_projected(x, heads, projection)
+        return _add_projected(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj)
 
 
-def _add_product(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """x + y times the weight of a projection without bias, in x: one kernel."""
+def _add_projected(x: Tensor, y: Tensor, projection: Tensor | nn.Module) -> Tensor:
+    """x plus y behind a projection without bias, in x; one kernel where it is torch's, or its weight."""
+    weight = projection if isinstance(projection, Tensor) else getattr(projection, "weight", None)
+    if not isinstance(weight, Tensor):  # native code
+        return x.add_(projection(y))  # type: ignore[operator]
     x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), weight.T)
     return x
 
@@ -208,10 +202,19 @@ class DecoderStack(nn.Module):
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
         self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
         self._norms: CachedOnGpu[Tensor] = CachedOnGpu()  # of queries and keys of all layers
+        self._calls: dict[tuple[int, torch.dtype, torch.device], OneCall] = {}  # of `together`, by their most positions
 
     @property
     def like(self) -> Tensor:
         return self.norm.weight
+
+    @property
+    def input_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
 
     def prepare(self, graphs: bool) -> None:
         """Set `varlen`, if graphs are used and attention over a stream's own length can be had on this device."""
@@ -304,7 +307,7 @@ class DecoderStack(nn.Module):
         return self._run(x, self._rotations(cache, positions), mask, cache, span)
 
     @torch.inference_mode()
-    def all_rows(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def together(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Run T positions of B sequences, all of which see each other, without a cache: for a stack without `causal`.
 
         Args:
@@ -316,13 +319,16 @@ class DecoderStack(nn.Module):
             [B, T, C], the normed hidden states.
         """
         if self.config.causal or self.config.window is not None:
-            raise ValueError("all_rows is for a stack whose positions see all others")
-        cos, sin = rotary_tables(self.config, x.shape[1], self.like)
+            raise ValueError("only positions that see all others run together")
+        length = x.shape[1]
+        key = max(LEAST_TOGETHER, 1 << (length - 1).bit_length()), x.dtype, x.device
+        if key not in self._calls:
+            self._calls[key] = OneCall(self.config, key[0], self.like)
+        cache, whole = self._calls[key], slice(0, length)
         seen = None if mask is None else additive_mask(mask, x.dtype)[:, None, None]  # [B, 1, 1, T]
         x = x.clone(memory_format=torch.contiguous_format)
-        for layer in self.layers:
-            x = layer.all_rows(x, cos, sin, seen)  # type: ignore[operator]
-        hidden: Tensor = self.norm(x)
+        span = Span(whole, whole, whole, length)
+        hidden: Tensor = self.norm(self._layers(x, self._rotations(cache, whole), seen, cache, span))
         return hidden
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
@@ -364,7 +370,11 @@ class DecoderStack(nn.Module):
 
     def _run(self, x: Tensor, rotations: list[Rotation], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
         """x [B, T, C] -> hidden state of the last position [B, C]. Overwrites x."""
+        hidden: Tensor = self.norm(self._layers(x, rotations, mask, cache, span)[:, -1])
+        return hidden
+
+    def _layers(self, x: Tensor, rotations: list[Rotation], mask: Tensor | None, cache: KVCache, span: Span) -> Tensor:
+        """x [B, T, C] -> what the last norm gets, in x."""
         for index, (layer, rotation) in enumerate(zip(self.layers, rotations, strict=True)):
             x = layer(x, rotation, mask, cache, index, span)
-        hidden: Tensor = self.norm(x[:, -1])
-        return hidden
+        return x

@@ -68,10 +68,22 @@ class KVCache:
         made = [_zeros((layers, slots, count, max_length, config.head_dim), like) for count in heads]
         self._parts, self._pages = zip(*made, strict=True)
         self.keys, self.values = self._split(self._parts, 2)
+        self._make_tables(config, max_length, like)
+
+    def _make_tables(self, config: StackConfig, max_length: int, like: Tensor) -> None:
         if like.is_cuda:
             self.rotations = rotation_tables(config, max_length, like.device)
         else:
             self.cos, self.sin = rotary_tables(config, max_length, like)
+
+    def part(self, layers: slice, config: StackConfig, like: Tensor) -> KVCache:
+        """Some of the layers, in the same memory, with the rotary tables of a stack of these alone."""
+        part = KVCache.__new__(KVCache)
+        part._groups, part._pages = self._groups, (None,) * len(self._parts)
+        part._parts = tuple(memory[layers] for memory in self._parts)
+        part.keys, part.values = part._split(part._parts, 2)
+        part._make_tables(config, self.keys.shape[3], like)
+        return part
 
     @property
     def nbytes(self) -> int:
@@ -147,6 +159,20 @@ def visible(length: int, offset: int, config: StackConfig, device: torch.device)
     if config.window is not None:
         mask = mask.triu(offset - config.window + 1)
     return mask.repeat(config.num_attention_heads // config.num_key_value_heads, 1)
+
+
+class OneCall(KVCache):
+    """Of calls that keep nothing: the positions of any sequences see those of the same call."""
+
+    def __init__(self, config: StackConfig, length: int, like: Tensor) -> None:
+        """Of at most `length` positions; `like` gives dtype and device."""
+        self._groups = config.num_key_value_heads
+        self._parts, self._pages = (), ()
+        self._make_tables(config, length, like)
+
+    def update(self, layer: int, new: Sequence[Tensor], span: Span) -> tuple[Tensor, Tensor]:
+        """The new keys and values."""
+        return self._split(new, 1)
 
 
 class PackedKVCache(KVCache):

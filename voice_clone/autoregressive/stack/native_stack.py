@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -20,6 +19,7 @@ from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
 
 PROJECTIONS = 4  # of a layer: queries, keys and values; output; gate and up; down
+SEQUENCES = 32  # that are read in one call of `together`
 
 LoadLayer = Callable[[nn.Module, int], None]
 """Fills a layer, given its number."""
@@ -72,9 +72,8 @@ class NativeStack:
         self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None, part: Part = made
     ) -> None:
         config, norm = stack.config, stack.norm
-        known = replace(config, rope="half", window=None, causal=True)
-        if config != known:
-            raise ValueError("native code knows stacks with half-split RoPE and full causal attention")
+        if config.rope == "interleaved" or config.window is not None:
+            raise ValueError("native code knows no stacks with interleaved RoPE or a window")
         self.config = config
         layers = [layer for layer in stack.layers if isinstance(layer, DecoderLayer)]
         arrays = part(partial(_pack, layers, precision, load, config))
@@ -92,6 +91,7 @@ class NativeStack:
         self.work = self._prompt_work = StackWork(size, widths, *stacked)
         if stacked[0].prompt_type != stacked[0].activation_type:
             self._prompt_work = StackWork(size, widths, *stacked, prompts=True)
+        self._scratch: dict[int, KVCache] = {}  # of `together`, by length
         stack.layers = nn.ModuleList()
 
     @property
@@ -102,6 +102,14 @@ class NativeStack:
     def nbytes(self) -> int:
         """Bytes of the packed projections."""
         return sum(array.nbytes for arrays in self.weights for array in arrays)
+
+    @property
+    def input_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
 
     def prepare(self, graphs: bool) -> None:
         """torch's threads would take the processors from native code."""
@@ -147,11 +155,30 @@ class NativeStack:
         rows = self.run(x.flatten(0, 1), cache, *_places(batch, start, start + length))
         return rows.view(batch, length, -1)[:, -1]
 
-    def run(self, x: Tensor, cache: KVCache, slots: Tensor, positions: Tensor, work: StackWork | None = None) -> Tensor:
+    def together(self, x: Tensor) -> Tensor:
+        """As of `DecoderStack`, a few sequences after the other. Rows are rounded as those of frames."""
+        batch, length, _ = x.shape
+        if length not in self._scratch:
+            self._scratch[length] = self.new_cache(SEQUENCES, length)
+        cache, done = self._scratch[length], []
+        for some in torch.split(x, SEQUENCES):
+            slots, positions = _places(len(some), 0, length)
+            done.append(self.run(some.flatten(0, 1), cache, slots, positions, seen=torch.full_like(slots, length)))
+        return torch.cat(done).view(batch, length, -1)
+
+    def run(
+        self,
+        x: Tensor,
+        cache: KVCache,
+        slots: Tensor,
+        positions: Tensor,
+        work: StackWork | None = None,
+        seen: Tensor | None = None,
+    ) -> Tensor:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].
 
-        A row sees its slot's positions up to its own, also those that come in the same call. Rows are rounded as `work`
-        has it, by default as those of frames.
+        A row sees its slot's positions up to its own, or the first `seen` [N] ones, also those that come in the same
+        call. Rows are rounded as `work` has it, by default as those of frames.
         """
         work = work or self.work
         work.resize_to(x.shape[0], cache.cos.shape[0])
@@ -164,7 +191,7 @@ class NativeStack:
             self.vectors,
             self.eps,
             tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
-            (slots.numpy(), positions.numpy()),
+            (slots.numpy(), positions.numpy(), (positions + 1 if seen is None else seen).numpy()),
             work.per_thread,
             work.common,
             np.array(x.numpy()),

@@ -1,6 +1,6 @@
 """What a decoder stack is: its sizes and options, by which families differ, and what a talker asks of it.
 
-Shapes: B streams, T positions, S positions read, C hidden size.
+Shapes: B streams, T positions, S positions read, I input size, C hidden size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class StackConfig:
     Attributes:
         qk_norm: queries and keys have an RMSNorm each, over a head's dimensions.
         qkv_bias: the projections to queries, keys and values have biases.
-        rope: which dimensions turn together: i and i + D/2 (`half`), or 2i and 2i + 1 (`interleaved`).
+        rope: which dimensions turn together: i and i + D/2 (`half`), or 2i and 2i + 1 (`interleaved`). `none`: no
+            dimension turns.
+        rope_factors: by which the angle of each pair of dimensions is divided [D/2]; None: 1.
         rope_dtype: to which the rotary tables are rounded before they get the dtype of the weights.
         window: a position sees itself and the `window - 1` positions before it; None: all before it.
         causal: a position sees no later ones. Without it, all positions that are read in one call see each other.
@@ -39,7 +41,8 @@ class StackConfig:
     rope_theta: float
     qk_norm: bool = True
     qkv_bias: bool = False
-    rope: Literal["half", "interleaved"] = "half"
+    rope: Literal["half", "interleaved", "none"] = "half"
+    rope_factors: tuple[float, ...] | None = None
     rope_dtype: torch.dtype = torch.float32
     window: int | None = None
     causal: bool = True
@@ -52,15 +55,23 @@ class StackConfig:
 
 
 class Stack(Protocol):
-    """What a talker or a code predictor runs on. It keeps no state: the key-value cache is the caller's."""
+    """What a talker runs on. It keeps no state: the key-value cache is the caller's."""
 
     @property
     def config(self) -> StackConfig:
-        """Its sizes and options."""
+        """Its sizes and options. Those of the key-value cache are its numbers of layers, heads and dimensions."""
 
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and on the device of hidden states."""
+
+    @property
+    def input_size(self) -> int:
+        """I, numbers of a position that it reads."""
+
+    @property
+    def hidden_size(self) -> int:
+        """C, numbers of what it makes of a position."""
 
     @property
     def varlen(self) -> bool:
@@ -80,14 +91,11 @@ class Stack(Protocol):
     def new_cache(self, slots: int, max_length: int) -> KVCache:
         """A key-value cache of `slots` streams of at most `max_length` positions."""
 
-    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
-        """As `new_cache`, for extensions alone."""
-
     def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
         """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
 
         Args:
-            embeds: [T, C].
+            embeds: [T, I].
 
         Returns:
             [C], the normed hidden state of the last position.
@@ -106,7 +114,7 @@ class Stack(Protocol):
         Args:
             slots: B different slots; an ascending run of neighbours is read without a copy.
             positions: each stream's new position = the number of positions it has in the cache.
-            embeds: [B, C].
+            embeds: [B, I].
             seen: how many positions each stream attends to, by itself; None: all attend together. A repeatable stack
                 lets each stream attend by itself in any case.
 
@@ -121,7 +129,7 @@ class Stack(Protocol):
 
         Args:
             positions: int64 [B], each stream's new position; `length` or more where the result is not used.
-            embeds: [B, C].
+            embeds: [B, I].
             length: the first `length` positions of the cache are read, as far as a stream's position allows.
 
         Returns:
@@ -145,7 +153,7 @@ class Stack(Protocol):
             owner: int64 [N], the stream of each position, as its place in `slots`.
             positions: int64 [N]; the earlier ones of a stream are in the cache or come in the same call. `length` or
                 more where the result is not used.
-            embeds: [N, C].
+            embeds: [N, I].
             length: the first `length` positions of the cache are read, as far as a position allows.
             begins: int64 [R + 1], where each stream's positions begin, if they are consecutive and one stream follows
                 the other; and the end, behind which is padding.
@@ -153,6 +161,13 @@ class Stack(Protocol):
         Returns:
             [N, C], the normed hidden states.
         """
+
+
+class PredictorStack(Stack, Protocol):
+    """What a code predictor runs on: the positions of one frame after the other, in a short cache. I is C."""
+
+    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+        """As `new_cache`, for extensions alone."""
 
     def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
         """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.

@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al. 2021) in the kinds that decoder stacks have.
 
 The half-split kind is that of `voice_clone.layers.attention`: dimension i turns together with i + D/2. In the
-interleaved kind dimension 2i turns together with 2i + 1.
+interleaved kind dimension 2i turns together with 2i + 1. Where none turns, the half-split kind's tables are 1 and 0.
 
 On a CPU `rotate` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied in
 place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes
@@ -26,8 +26,7 @@ from voice_clone.layers.graphs import to_device
 
 def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin of all positions, [positions, D], in the layout of the kind, of the dtype and device of `like`."""
-    places = torch.arange(positions, device=like.device)
-    cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype)
+    cos, sin = _cos_sin(config, positions, like.device)
     if config.rope == "interleaved":
         half = config.head_dim // 2
         cos, sin = cos[:, :half].repeat_interleave(2, dim=1), sin[:, half:].repeat_interleave(2, dim=1)
@@ -37,7 +36,7 @@ def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Te
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
     """Rotation queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
-    if config.rope == "half":
+    if config.rope != "interleaved":
         return apply_rotary(x, cos, sin)
     cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)
     partners = x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape)  # dimension 2i + 1 at 2i, and 2i at 2i + 1
@@ -48,8 +47,7 @@ def rotation_tables(config: StackConfig, positions: int, device: torch.device) -
     """fp32 [positions, 2, 2, D/2]: how much of a pair's two parts (third dimension) is in the turned ones (second)."""
     half = config.head_dim // 2
     # A CPU computes them: the last bit of a GPU's cosine may differ, and one that is rounded to bf16 then by far more.
-    places = torch.arange(positions, device="cpu")
-    cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype)
+    cos, sin = _cos_sin(config, positions, torch.device("cpu"))
     cos, sin = cos[:, :half], sin[:, half:]
     return to_device(torch.stack([cos, -sin, sin, cos], dim=1).view(positions, 2, 2, half), device)
 
@@ -89,6 +87,15 @@ def norm_and_rotate_in_place(qkv: Tensor, table: Tensor, config: StackConfig, ep
 
 def _pairs(x: Tensor, config: StackConfig) -> Tensor:
     """[..., D] -> [..., 2, D/2], a view: the dimensions that turn together, one below the other."""
-    if config.rope == "half":
-        return torch.unflatten(x, -1, (2, -1))
-    return torch.unflatten(x, -1, (-1, 2)).transpose(-1, -2)
+    if config.rope == "interleaved":
+        return torch.unflatten(x, -1, (-1, 2)).transpose(-1, -2)
+    return torch.unflatten(x, -1, (2, -1))
+
+
+def _cos_sin(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """fp32 [positions, D] each, half-split."""
+    if config.rope == "none":
+        ones = torch.ones(positions, config.head_dim, device=device)
+        return ones, torch.zeros_like(ones)
+    places = torch.arange(positions, device=device)
+    return rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype, factors=config.rope_factors)

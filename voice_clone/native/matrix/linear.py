@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from voice_clone.native.matrix.products import linear
 from voice_clone.native.matrix.weights import Array, Packed, Precision, empty, pack, zeros
+from voice_clone.native.packed_file import Part
 from voice_clone.native.thread_pool import thread_pool
 
 
@@ -74,3 +77,29 @@ class NativeLinear(nn.Module):
         thread_pool().run(linear, 1, multiplications, *self.packed.arrays, rows, self._workspace.per_thread, out)
         result = torch.from_numpy(out).view(*x.shape[:-1], -1)
         return result if self.bias is None else result.add_(self.bias)
+
+
+def use_native_linears(
+    owner: nn.Module, names: Sequence[str], precision: Precision, part: Part, fill: Callable[[], None] | None = None
+) -> None:
+    """Replace `nn.Linear`s of a module by their native forms.
+
+    Args:
+        owner: the module.
+        names: its attributes.
+        precision: to which their weights are rounded. Biases stay exact.
+        part: finds the packed weights.
+        fill: loads the module, and is called if they must be packed; None: it is loaded.
+    """
+
+    def made() -> list[Array]:
+        if fill is not None:
+            fill()
+        linears = [getattr(owner, name) for name in names]
+        return [array for linear in linears for array in pack(linear.weight.detach(), precision).arrays]
+
+    arrays = part(made)
+    for place, name in enumerate(names):
+        linear = getattr(owner, name)
+        bias = None if linear.bias is None else linear.bias.detach().float()
+        setattr(owner, name, NativeLinear(Packed(*arrays[2 * place : 2 * place + 2]), linear.out_features, bias))

@@ -101,7 +101,7 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
     (qkv, qkv_groups), (o, o_groups), (gate_up, gate_up_groups), (down, down_groups) = weights
     attention_norm, mlp_norm, query_norm, key_norm, _, bias = vectors
     keys, values, cos, sin = cache
-    slots, positions = where
+    slots, positions, seen = where
     count = x.shape[0]
     mine = per_thread[0][thread], per_thread[1][thread]
     normed, scores = per_thread[2][thread][:count], per_thread[3][thread]
@@ -134,7 +134,7 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
                     _add_bias(query, bias[layer], h * dim)
                     _normalise_and_rotate(query, query_norm[layer], eps, cos[position], sin[position])
                     result = attended[n, h * dim : (h + 1) * dim]
-                    attend(query, keys[layer, slot, g], values[layer, slot, g], position + 1, scores, result)
+                    attend(query, keys[layer, slot, g], values[layer, slot, g], seen[n], scores, result)
             finish(counters, phase + 1, 1)
             g = claim(counters, phase + 1)
         wait(counters, phase + 1, kv_heads)
@@ -161,8 +161,8 @@ def decoder_stack(thread, threads, counters, weights, vectors, eps, cache, where
             [L, D], or [L, 0] if there are none, and the last norm [C]; the biases of qkv [L, O], or [L, 0].
         eps: float32, of all norms.
         cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
-        where: the slot and the position of each row, int64 [N] each. A row attends to its slot's positions up to its
-            own, also to those that are written in this call.
+        where: of each row its slot, its position, and how many of its slot's first positions it attends to, int64 [N]
+            each; also to those that are written in this call.
         per_thread: memory of each thread: rounded rows [N * I], their scales, normed rows float32 [N, C], attention
             scores.
         shared: float32 rows that the threads share: queries, keys and values; the attention's results; gate and up; the

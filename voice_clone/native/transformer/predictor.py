@@ -46,7 +46,8 @@ def predict(
         thread, threads, weights, vectors, eps, cache: as of `decoder_stack`.
         per_thread, shared: as of `decoder_stack`, for 2 N rows.
         counters: int64 [2 * (K - 1) * (LAYER_PHASES * L + CODEBOOK_PHASES)], zeros.
-        places: for each codebook the slots and the positions of its rows, int64 [K - 1, 2, 2 N].
+        places: of each codebook's rows the slots, the positions, and how many positions they see, int64
+            [K - 1, 3, 2 N].
         heads: their weights [K - 1, V, I], or [1, V, I] if the codebooks share one, the scales of their groups,
             memory of each thread for rounded rows and for the rows' scales, and memory for logits [N, V].
         projection: from embeddings to hidden states: weights [C, I], the scales of their groups, memory as above, bias
@@ -72,7 +73,8 @@ def predict(
         phase = book * (inner + CODEBOOK_PHASES)
         each = 2 if book == 0 else 1  # rows of a stream
         rows = x[: each * count]
-        where = places[book, 0, : each * count], places[book, 1, : each * count]
+        at = places[book, :, : each * count]
+        where = at[0], at[1], at[2]
         decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cache, where, per_thread, shared, rows)
         phase += inner
         for n in range(count):

@@ -14,11 +14,11 @@ from tools.families.voxtral.checkpoint_config import VOICES
 from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, has_encoder
 from voice_clone.families.voxtral.encoder_stage import load_encoder
-from voice_clone.families.voxtral.networks.flow_head import NormalDraws
 from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.prompt_stage import VoxtralPrompt, load_prompt
 from voice_clone.families.voxtral.talker_stage import VoxtralTalker, load_talker

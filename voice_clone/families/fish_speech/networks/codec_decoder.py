@@ -23,7 +23,7 @@ from voice_clone.families.fish_speech.networks.codec_parts import (
 from voice_clone.layers.convolution import Upsample
 from voice_clone.layers.rvq import CodeVectors
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.layers.vocoder import Snake, vocoder
+from voice_clone.layers.vocoder import Snake, Vocoder
 from voice_clone.layers.window_transformer import WindowTransformer
 from voice_clone.native.codec.chain import Chain, ChainBuilder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
@@ -65,7 +65,7 @@ class CodecDecoder(WindowedDecoder):
         latent = config.latent_dim
         self.quantizer = DecoderQuantizer(config)
         self.upsample = nn.ModuleList(Upsample(latent, factor) for factor in reversed(QUANTIZER_RATES))
-        self.decoder = vocoder(latent, config.decoder_dim, DECODER_RATES, Snake)
+        self.decoder = Vocoder(latent, config.decoder_dim, DECODER_RATES, Snake)
 
     @property
     def device(self) -> torch.device:

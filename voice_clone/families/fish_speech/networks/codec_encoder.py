@@ -27,30 +27,24 @@ from voice_clone.families.fish_speech.networks.codec_parts import (
 )
 from voice_clone.layers.convolution import CausalConv1d, ConvNeXtBlock
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
-from voice_clone.layers.vocoder import DILATIONS, ResidualUnit, Snake
+from voice_clone.layers.vocoder import EncoderBlock, Snake
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
 
 PIECE_FRAMES = 64  # encoded at once
 
 
-class EncoderBlock(nn.Module):
-    """Residual units, then a convolution to twice the channels and 1 / rate of the steps, then maybe a transformer."""
+class AttendingBlock(EncoderBlock):
+    """An `EncoderBlock`, then maybe a transformer."""
 
     def __init__(self, dim: int, rate: int, transformer: WindowConfig | None) -> None:
-        super().__init__()
-        half = dim // 2
-        units = [ResidualUnit(half, dilation, Snake) for dilation in DILATIONS]
-        self.block = nn.ModuleList([*units, Snake(half), CausalConv1d(half, dim, 2 * rate, rate)])
+        super().__init__(dim, rate, Snake)
         if transformer is not None:
             self.block.append(WindowTransformer(transformer))
 
-    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
+    def encode(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """x [B, C / 2, T]; `position` int64 [B], of the first step behind the convolution."""
-        *units, snake, convolution = self.block[: len(DILATIONS) + 2]
-        for unit in units:
-            x = unit(x, stream)
-        x = stream(convolution, snake(x))
-        for transformer in self.block[len(DILATIONS) + 2 :]:
+        x = self(x, stream)
+        for transformer in self.block[self.convolutional :]:
             x = transformer(x.transpose(1, 2), stream, position).transpose(1, 2)
         return x
 
@@ -66,14 +60,15 @@ class Encoder(nn.Module):
         transformers = [*[None] * (len(ENCODER_RATES) - 1), last]
         for rate, transformer in zip(ENCODER_RATES, transformers, strict=True):
             dim *= 2
-            self.block.append(EncoderBlock(dim, rate, transformer))
+            self.block.append(AttendingBlock(dim, rate, transformer))
         self.block.extend([Snake(dim), CausalConv1d(dim, config.latent_dim, 3)])
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         first, *blocks, snake, last = self.block
         x = stream(first, x)
         for block in blocks:
-            x = block(x, stream, position)
+            assert isinstance(block, AttendingBlock)
+            x = block.encode(x, stream, position)
         return stream(last, snake(x))
 
 

@@ -81,7 +81,7 @@ class Talker(nn.Module):
         if min(lengths) < most:
             ends = to_device(torch.tensor(lengths), self.like.device)
             mask = torch.arange(most, device=ends.device) < ends[:, None]
-        hidden = self.llm.all_rows(nn.utils.rnn.pad_sequence(list(sequences), batch_first=True), mask)
+        hidden = self.llm.together(nn.utils.rnn.pad_sequence(list(sequences), batch_first=True), mask)
         return [
             self.audio_heads(row[end - count : end]).float().view(count, CODEBOOKS, IDS).transpose(0, 1)
             for row, end, count in zip(hidden, lengths, frames, strict=True)

@@ -28,7 +28,7 @@ from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.layers.convolution import CausalConv1d, Upsample
 from voice_clone.layers.rvq import DecoderCodebook, ResidualDecoder, SplitResidualDecoder
 from voice_clone.layers.streaming import ChunkPass
-from voice_clone.layers.vocoder import SnakeBeta, vocoder
+from voice_clone.layers.vocoder import SnakeBeta, Vocoder
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
 from voice_clone.native.codec.chain import Chain, ChainBuilder
 from voice_clone.native.matrix.weights import Array
@@ -61,7 +61,7 @@ class CodecDecoder(WindowedDecoder):
         self.pre_conv = CausalConv1d(config.codebook_dim, latent, 3)
         self.pre_transformer = Transformer(config)
         self.upsample = nn.ModuleList(Upsample(latent, factor) for factor in config.upsampling_ratios)
-        self.decoder = vocoder(latent, config.decoder_dim, config.upsample_rates, SnakeBeta)
+        self.decoder = Vocoder(latent, config.decoder_dim, config.upsample_rates, SnakeBeta)
 
     @property
     def device(self) -> torch.device:

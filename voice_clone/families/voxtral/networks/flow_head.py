@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames
-from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
@@ -28,7 +28,6 @@ from voice_clone.layers.attention import GatedMLP, RMSNorm, attend, split_heads
 from voice_clone.layers.fused import fused_linear
 
 TIME_THETA = 10_000.0  # of the longest wavelength of the time's embedding
-HALF_A_STEP = 2.0**-33  # of the uniform numbers, which may be 0
 GUIDANCE = 1.2  # as upstream serves the model
 MOST_GUIDANCE = 10.0
 
@@ -139,17 +138,6 @@ class SamplingParameters:
         check_sampling_options({"seed": self.seed})
         if not 0 <= self.guidance <= MOST_GUIDANCE:  # NaN is not
             raise InvalidArgument(f"guidance must be a number from 0 to {MOST_GUIDANCE:g}, got {self.guidance}")
-
-
-class NormalDraws(Draws):
-    """Standard normal deviates: the quantiles of uniform numbers in the middle of their steps."""
-
-    def of(self, frame: int) -> npt.NDArray[np.float64]:
-        """float64 [count]."""
-        deviates: npt.NDArray[np.float64] = torch.special.ndtri(
-            torch.from_numpy(super().of(frame) + HALF_A_STEP)
-        ).numpy()
-        return deviates
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Shapes: N frames, K codebooks, C hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -29,9 +29,9 @@ from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Array, Packed, Precision, head_precision, pack
-from voice_clone.native.packed_file import NOWHERE, PackedFile, Part
+from voice_clone.native.matrix.linear import use_native_linears
+from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 OTHERS = ("semantic_codebook_output", "llm_projection", "input_projection", "acoustic_codebook_output")
 """The flow head's projections outside its layers, but for that of the time."""
@@ -180,24 +180,7 @@ def use_native_code(
         ):
             name = f"flow.layers.{number}.{part}"
             fill = None if load is None else partial(load, owner, name)
-            _replace(owner, projections, precision, packed.part(name), fill)
-    _replace(flow, OTHERS, head_precision(precision), packed.part("flow"))
+            use_native_linears(owner, projections, precision, packed.part(name), fill)
+    use_native_linears(flow, OTHERS, head_precision(precision), packed.part("flow"))
     packed.keep()
     return talker
-
-
-def _replace(
-    owner: nn.Module, names: Sequence[str], precision: Precision, part: Part, fill: Callable[[], None] | None = None
-) -> None:
-    """Projections of a module by their native forms; `fill` loads the module, and is called if they must be packed."""
-
-    def made() -> list[Array]:
-        if fill is not None:
-            fill()
-        linears = [getattr(owner, name) for name in names]
-        return [array for linear in linears for array in pack(linear.weight.detach(), precision).arrays]
-
-    arrays = part(made)
-    for place, name in enumerate(names):
-        outputs = getattr(owner, name).out_features
-        setattr(owner, name, NativeLinear(Packed(*arrays[2 * place : 2 * place + 2]), outputs))

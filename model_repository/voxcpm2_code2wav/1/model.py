@@ -1,0 +1,10 @@
+"""Frames of latents to waveform."""
+
+from voice_clone.families.voxcpm2.decoder_stage import load_decoder
+from voice_clone.triton.stages.code2wav import Code2WavModel
+
+
+class TritonPythonModel(Code2WavModel):
+    """Of VoxCPM2."""
+
+    load_stage = staticmethod(load_decoder)

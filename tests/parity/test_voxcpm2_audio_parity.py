@@ -1,0 +1,86 @@
+"""VoxCPM2's AudioVAE against voxcpm 2.0.3: random weights, fp32."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from perf.bench.official.voxcpm_audio import official_audio_vae, official_frames, official_waveform
+from tests.support.families.speech_like import rms, speech_like
+from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, load_audio_vae, make_audio_vae_folder
+from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
+from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
+
+SEEDS = (0, 1, 2)
+RATE = 16000
+LENGTHS = (100, 2560, 2561, 8 * 2560, 8 * 2560 + 1, 3 * RATE, 7 * RATE + 7)  # samples
+TOLERANCE = 1e-4  # of the spread of latents, of the RMS of waveforms
+STREAMED = 2e-5
+
+VARIANTS = [(shape, seed) for shape in AUDIO_VAE_SHAPES for seed in SEEDS]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.long if kind[1] else []) for kind in VARIANTS],
+    ids=[f"{shape}-{seed}" for shape, seed in VARIANTS],
+)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AudioVAECheckpoint:
+    shape, seed = request.param
+    return make_audio_vae_folder(tmp_path_factory.mktemp("voxcpm2") / "checkpoint", shape, seed)
+
+
+def some_frames(count: int) -> Tensor:
+    """Frames [count, 256] of about the spread of an encoder's."""
+    return torch.randn(count, 256, generator=torch.Generator().manual_seed(3))
+
+
+def in_chunks(decoder: AudioDecoder, frames: Tensor, sizes: list[int]) -> Tensor:
+    state = decoder.new_state(1)
+    return torch.cat([decoder.decode_chunk(part, state)[0] for part in torch.split(frames.T[None], sizes, dim=2)])
+
+
+def error(got: Tensor, expected: Tensor) -> float:
+    return float((got - expected).abs().max()) / rms(expected)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_encoder_makes_the_same_latents(checkpoint: AudioVAECheckpoint, left: bool) -> None:
+    encoder, _ = load_audio_vae(checkpoint)
+    official = official_audio_vae(checkpoint)
+    for samples in LENGTHS:
+        clip = speech_like(samples, RATE)
+        missing = -samples % 2560
+        frames = encoder.encode(torch.nn.functional.pad(clip, (missing, 0) if left else (0, missing)))
+        expected = official_frames(official, clip, left)
+        assert frames.shape == expected.shape == (math.ceil(samples / 2560), 256)
+        assert float(expected.std()) > 0.1
+        assert error(frames, expected) < TOLERANCE, samples
+
+
+def test_decoder_makes_the_same_waveform(checkpoint: AudioVAECheckpoint) -> None:
+    _, decoder = load_audio_vae(checkpoint)
+    frames = some_frames(40)
+    expected = official_waveform(official_audio_vae(checkpoint), frames)
+    assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
+    whole = decoder(frames.T[None])[0]
+    assert whole.shape == (40 * 7680,)
+    assert error(whole, expected) < TOLERANCE
+    for sizes in ([1] * 40, [1, 2, 4, 8, 16, 9], [7, 33]):
+        assert error(in_chunks(decoder, frames, sizes), whole) < STREAMED
+
+
+def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
+    """The comparisons above are not empty: two seeds differ in both networks."""
+    first, second = (load_audio_vae(make_audio_vae_folder(tmp_path / str(seed), "tiny", seed)) for seed in SEEDS[:2])
+    clip, frames = speech_like(5 * 2560, RATE), some_frames(5)
+    latents, others = first[0].encode(clip), second[0].encode(clip)
+    assert error(others, latents) > 0.5
+    waveform = first[1](frames.T[None])
+    assert error(second[1](frames.T[None]), waveform) > 0.5

@@ -1,0 +1,50 @@
+"""Makes checkpoints with random weights in the official format of `openbmb/VoxCPM2`: they speak noise.
+
+Sizes: `tiny` for tests and the demo, `2b` with the released shapes (5 GB), `2b-2` with the released widths and few
+layers. Same arguments, same bytes. audiovae.pth is written as released, and converted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.families.voxcpm2.audio_vae import audio_vae_json, make_audio_vae
+from tools.families.voxcpm2.checkpoint_tokenizer import write_tokenizer
+from tools.families.voxcpm2.pickle_converter import convert
+from tools.families.voxcpm2.talker import TALKERS, make_endless, talker_json, write_talker
+from tools.families.weight_files import DTYPES, write_json
+from tools.new_folder import new_folder
+from voice_clone.families.voxcpm2.config import CONFIG_FILE
+
+SHAPES = TALKERS
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+
+
+def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
+    """Write a checkpoint; `folder` appears when it is whole.
+
+    Args:
+        shape: a key of `SHAPES`.
+        seed: of all weights.
+        folder: new; its parents are made.
+        dtype: a key of `DTYPES`, of model.safetensors; the AudioVAE is fp32.
+        shards: number of weight files of the talker; 1: one file and no index.
+
+    Raises:
+        FileExistsError: there is something at `folder`.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as made:
+        write_checkpoint(shape, seed, made, dtype, shards)
+
+
+def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str, shards: int) -> None:
+    """Fill an empty folder; arguments as of `make_checkpoint`."""
+    config = TALKERS[shape]
+    write_tokenizer(folder, config.lm_config.vocab_size)
+    write_json(folder / CONFIG_FILE, {**talker_json(config), "audio_vae_config": audio_vae_json(shape)})
+    write_talker(config, seed, folder, dtype, shards)
+    make_audio_vae(shape, seed, folder)
+    convert(folder)

@@ -1,0 +1,120 @@
+"""The talker: language models and sampler, a `voice_clone.autoregressive.talker.Talker`.
+
+It is made of torch's modules; `use_native_code` replaces them on a CPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from voice_clone.autoregressive.native_predictor import Load, layer_loader
+from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.talker import Prefix, TalkerInput
+from voice_clone.families.voxcpm2.config import LEAST_FRAMES, REFERENCE_BEGIN, REFERENCE_END, TEXT_END, VoxCPM2Config
+from voice_clone.families.voxcpm2.networks.language_models import LanguageModels
+from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, Sampler
+from voice_clone.families.voxcpm2.prompt import Prompt
+from voice_clone.layers.graphs import to_device
+from voice_clone.lru_cache import digest
+from voice_clone.native.matrix.linear import use_native_linears
+from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+
+
+class Talker(nn.Module):
+    """All networks of the talker.
+
+    Attributes:
+        models: the language models; the stack.
+        sampler: the networks of the head.
+        head: a `PatchHead`.
+    """
+
+    min_frames = LEAST_FRAMES
+
+    def __init__(self, config: VoxCPM2Config) -> None:
+        super().__init__()
+        self.config = config
+        self.models = LanguageModels(config)
+        self.sampler = Sampler(config)
+        self.head = PatchHead(self.sampler, self.models)
+
+    @property
+    def stack(self) -> LanguageModels:
+        return self.models
+
+    def check(self, prompt: Prompt) -> None:
+        prompt.check(self.config)
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        return prompt.length
+
+    def prefix(self, prompt: Prompt) -> Prefix:
+        """The reference, and its marks."""
+        length = prompt.reference_length
+        return Prefix(digest(prompt.reference_latents) if length else b"", length)
+
+    @torch.inference_mode()
+    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+        parts = [self._token_rows(np.append(prompt.text_ids, np.int32(TEXT_END)))]
+        if len(prompt.reference_latents):
+            marks = self._token_rows(np.array([REFERENCE_BEGIN, REFERENCE_END], np.int32))
+            parts = [marks[:1], self._frame_rows(prompt.reference_latents), marks[1:], *parts]
+        if len(prompt.prompt_latents):
+            parts.append(self._frame_rows(prompt.prompt_latents))
+        embeds = torch.cat(parts)
+        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+
+    def embed_frames(self, payload: Tensor) -> Tensor:
+        """Latents [N, W] -> [N, I]."""
+        return self.models.frame_rows(payload)
+
+    def _frame_rows(self, latents: npt.NDArray[np.float32]) -> Tensor:
+        return self.models.frame_rows(to_device(torch.from_numpy(np.array(latents)), self.stack.like.device))
+
+    def _token_rows(self, ids: npt.NDArray[np.int32]) -> Tensor:
+        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
+        table, like = self.models.base_lm.embed_tokens.weight, self.stack.like
+        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
+        return self.models.token_rows(to_device(rows, like.device, like.dtype))
+
+
+def use_native_code(
+    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
+) -> Talker:
+    """Replace the layers and projections of a talker by native code; returns it.
+
+    Args:
+        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
+        precision: to which the weights of the language models are rounded; all others not below int8: they repeat their
+            errors in every step of every frame.
+        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
+        packed: finds the packed layers and keeps them.
+    """
+    models, sampler = talker.models, talker.sampler
+    estimator, encoder, least = sampler.estimator, models.feat_encoder, head_precision(precision)
+    # The official code runs a checkpoint in bf16, and so were these numbers in training.
+    sampler.times(torch.float32 if precision == "fp32" else torch.bfloat16)
+    del estimator.time_mlp, estimator.delta_time_mlp
+
+    def native(name: str, kept: Precision) -> NativeStack:
+        stack = talker.get_submodule(name)
+        return NativeStack(stack, kept, layer_loader(load, name), packed.part(name))  # type: ignore[arg-type]
+
+    models.native = native("models.base_lm", precision), native("models.residual_lm", precision)
+    encoder.native_encoder = native("models.feat_encoder.encoder", least)
+    estimator.native_decoder = native("sampler.feat_decoder.estimator.decoder", least)
+    for name, projections in (
+        ("models", ("enc_to_lm_proj", "fusion_concat_proj")),
+        ("models.feat_encoder", ("in_proj",)),
+        ("models.fsq_layer", ("in_proj", "out_proj")),
+        ("sampler", ("lm_to_dit_proj", "res_to_dit_proj", "stop_proj")),
+        ("sampler.feat_decoder.estimator", ("in_proj", "cond_proj", "out_proj")),
+    ):
+        use_native_linears(talker.get_submodule(name), projections, least, packed.part(f"{name} projections"))
+    packed.keep()
+    return talker
