@@ -91,3 +91,18 @@ def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
     assert error(others, latents) > 0.5
     waveform = first[1](frames.T[None])
     assert error(second[1](frames.T[None]), waveform) > 0.5
+
+
+@pytest.mark.long
+def test_released_widths(tmp_path: Path) -> None:
+    """Latents of a clip of two seconds, and the waveform of one."""
+    checkpoint = make_audio_vae_folder(tmp_path / "checkpoint", "2b")
+    encoder, decoder = load_audio_vae(checkpoint)
+    official = official_audio_vae(checkpoint)
+    clip, frames = speech_like(13 * 2560, RATE), some_frames(6)
+    assert error(encoder.encode(clip), official_frames(official, clip)) < TOLERANCE
+    expected = official_waveform(official, frames)
+    assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
+    assert error(in_chunks(decoder, frames, [1, 2, 3]), expected) < TOLERANCE
+    native = NativeAudioDecoder(decoder)
+    assert error(in_chunks(native, frames, [1, 2, 3]), expected) < TOLERANCE
