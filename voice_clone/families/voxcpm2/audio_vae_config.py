@@ -90,10 +90,10 @@ def load_audio_vae_config(folder: Path) -> AudioVAEConfig:
 
 
 def check_converted(folder: Path) -> None:
-    """Check that the AudioVAE of a checkpoint folder was converted.
+    """Check that audiovae.pth, which no server opens, is converted.
 
     Raises:
-        CheckpointError: it was not.
+        CheckpointError: it is there, and its safetensors file is not.
     """
     if not (folder / f"{AUDIO_VAE}.safetensors").is_file() and (folder / f"{AUDIO_VAE}.pth").is_file():
         raise CheckpointError(f"{AUDIO_VAE}.pth is not converted yet; run once: tools/convert_pickles CHECKPOINT")

@@ -124,9 +124,14 @@ class Chain:
         """
         batch, frames, _ = x.shape
         self._resize(batch, frames)
-        first = self._buffers[0][: batch * frames * padded(self._inputs)].reshape(batch, frames, -1)
-        first[..., : self._inputs] = x.numpy()
-        first[..., self._inputs :] = 0
+        memory, at, size = (
+            int(self._layers[0, each]) for each in (layer_table.MEMORY, layer_table.STATE, layer_table.SIZE)
+        )
+        first = self._buffers[0][: batch * (memory + frames * size)].reshape(batch, -1)
+        first[:, :memory] = state[:, at : at + memory].numpy()
+        rows = first[:, memory:].reshape(batch, frames, size)  # a view
+        rows[..., : self._inputs] = x.numpy()
+        rows[..., self._inputs :] = 0
         first_positions = position.numpy()
         cos, sin = self._rotary(position, frames)
         next_state = torch.empty_like(state)
@@ -186,10 +191,19 @@ class Chain:
 
 @dataclass
 class Snake:
-    """The activation x + scale * sin(alpha * x) ** 2; alpha and scale are [C]."""
+    """The activation x + scale * sin(alpha * x) ** 2; alpha and scale are [C].
+
+    `affine`: a scale and a shift, [C] each, of what it is applied to; the residual signal has neither.
+    """
 
     alpha: Tensor
     scale: Tensor
+    affine: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """In the order in which layers have them."""
+        return [self.alpha, self.scale, *(self.affine or ())]
 
 
 Activation = Snake | Literal["gelu"] | None
@@ -197,8 +211,14 @@ Activation = Snake | Literal["gelu"] | None
 Residual = Literal["untouched", "set", "added"]
 """What a product does with the residual signal: nothing; sets it to the result; adds it to the result, then sets it."""
 
-_ACTIVATIONS = {Snake: layer_table.SNAKE, str: layer_table.GELU, type(None): layer_table.PLAIN}
 _RESIDUALS = {"untouched": layer_table.UNTOUCHED, "set": layer_table.SET, "added": layer_table.ADDED}
+
+
+def _kind_of(activation: Activation) -> int:
+    if isinstance(activation, Snake):
+        return layer_table.SNAKE if activation.affine is None else layer_table.AFFINE_SNAKE
+    return layer_table.PLAIN if activation is None else layer_table.GELU
+
 
 WINOGRAD_ROWS = 16  # rows of a frame from which on a convolution takes Winograd's form
 WINOGRAD_OUTPUTS = 24  # outputs, likewise
@@ -305,6 +325,21 @@ class ChainBuilder:
         self._add(layer_table.DEPTHWISE, parameters, memory=(taps - 1) * padded(self._size))
         self._table[-1][layer_table.TAPS] = taps
 
+    def filter(
+        self, weight: Tensor, bias: Tensor | None, dilation: int = 1, *, activation: Snake | None = None
+    ) -> None:
+        """A causal depthwise convolution, weight [C, 1, K], and maybe Snake, which has no `affine` here."""
+        channels, _, taps = weight.shape
+        size = padded(channels)
+        columns = [*weight[:, 0].T, torch.zeros(channels) if bias is None else bias]
+        if activation is not None:
+            columns += activation.parameters
+        parameters = [F.pad(each.float(), (0, size - channels)) for each in columns]
+        self._add(layer_table.FILTER, parameters, memory=(taps - 1) * dilation * size)
+        layer = self._table[-1]
+        layer[layer_table.TAPS], layer[layer_table.BETWEEN_TAPS] = taps, dilation * size
+        layer[layer_table.ACTIVATION] = _kind_of(activation)
+
     def build(self) -> Chain:
         """The chain of all layers. The builder gives up its matrices and must not be used again."""
         self._add(layer_table.END)
@@ -388,13 +423,15 @@ class ChainBuilder:
 
         parameters = [repeated(torch.zeros(outputs) if bias is None else bias)]
         if isinstance(activation, Snake):
-            parameters += [repeated(activation.alpha), repeated(activation.scale)]
+            if activation.affine is not None and residual == "set":
+                raise ValueError("the residual signal is set by a layer without scale and shift alone")
+            parameters += [repeated(each) for each in activation.parameters]
         self._add(kind, parameters, memory=memory)
         layer = self._table[-1]
         layer[layer_table.WEIGHTS] = sum(before.size for before in self._matrices)
         layer[layer_table.COLUMNS] = stride * padded(outputs)
         layer[layer_table.RESIDUAL] = _RESIDUALS[residual]
-        layer[layer_table.ACTIVATION] = _ACTIVATIONS[type(activation)]
+        layer[layer_table.ACTIVATION] = _kind_of(activation)
         self._matrices.append(torch.cat([panel.flatten() for panel in panels]).numpy())
         self._size = outputs
         return layer
