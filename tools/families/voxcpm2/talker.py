@@ -7,6 +7,7 @@ speech ends about once in some hundred frames.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,14 @@ from voice_clone.families.voxcpm2.config import (
 from voice_clone.families.voxcpm2.networks.talker import Talker
 
 STOP_HEAD, STOP_PROJ = "stop_head.weight", "stop_proj"
-STOPS = 0.4  # spread of the logits of the end
+# The first pattern found counts, else 1.
+_GAINS = (
+    (r"^feat_decoder\..*\.o_proj\.", 1.5),  # a frame depends on the rows before it
+    (r"\.(o_proj|down_proj)\.", 0.3),
+    (r"^fsq_layer\.", 2.0),  # all levels come up
+    (r"^feat_decoder\.estimator\.(in_proj|cond_proj)\.", 0.5),
+)
+ONWARD = 1.0  # by how much each weight of going on is above those of the end, in standard deviations
 LAST_FACTOR = 31.0  # by which the slowest pair of dimensions turns more slowly
 
 
@@ -154,16 +162,14 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 def _tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     noise = noise_of(name, shape, seed)
     if name == STOP_HEAD:
-        made = noise * (STOPS / math.sqrt(shape[1]))
-        made[0] += 6 * STOPS / shape[1]  # what it is multiplied with is above zero on the average
-        return made
-    if name.endswith("out_proj.weight") and "estimator" in name:
-        return noise / math.sqrt(shape[1])
+        made = noise - noise.mean(1, keepdim=True)
+        made[0] += ONWARD  # what it is multiplied with is above zero on the average
+        return made / math.sqrt(shape[1])
     if name.endswith(("embed_tokens.weight", "special_token")):
         return noise
     if name.endswith(".bias"):
         return 0.1 * noise
     if len(shape) == 1:  # norms
         return 1 + 0.1 * noise
-    branch = 0.3 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-    return noise * (branch / math.sqrt(shape[1]))
+    gain = next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
+    return noise * (gain / math.sqrt(shape[1]))

@@ -25,14 +25,11 @@ from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.batching.source import PayloadForm
-from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import VoxCPM2Config
 from voice_clone.families.voxcpm2.networks.language_models import LanguageModels, local_stack_config
+from voice_clone.families.voxcpm2.options import CFG, LEAST_STEPS, MOST_STEPS, STEPS, check_guidance
 
-LEAST_STEPS, MOST_STEPS = 4, 30
-STEPS, CFG = 10, 2.0
-LEAST_CFG, MOST_CFG = 1.0, 3.0
 TIME_SCALE, LONGEST = 1000, 10_000  # of the time's embedding
 SMALL = 1e-8  # keeps a quotient finite
 
@@ -59,15 +56,7 @@ class SamplingParameters:
 
     def __post_init__(self) -> None:
         check_sampling_options({"seed": self.seed, "temperature": self.temperature})
-        if not LEAST_CFG <= self.cfg_value <= MOST_CFG:  # NaN is not
-            raise InvalidArgument(
-                f"cfg_value must be a number from {LEAST_CFG:g} to {MOST_CFG:g}, got {self.cfg_value}"
-            )
-        if not LEAST_STEPS <= self.inference_timesteps <= MOST_STEPS:
-            raise InvalidArgument(
-                f"inference_timesteps must be a number from {LEAST_STEPS} to {MOST_STEPS}, "
-                f"got {self.inference_timesteps}"
-            )
+        check_guidance(self.cfg_value, self.inference_timesteps)
 
 
 class TimeMLP(nn.Module):

@@ -1,0 +1,147 @@
+"""The prompt to frames of latents: a `voice_clone.stages.protocols.TalkerStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.voxcpm2.audio_vae_config import (
+    CHUNK_FRAMES,
+    CONTEXT_FRAMES,
+    FRAME_SECONDS,
+    PROMPT_LATENTS,
+    REFERENCE_LATENTS,
+    WIDTH,
+)
+from voice_clone.families.voxcpm2.config import MODEL, VoxCPM2Config, check_names, load_config
+from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
+from voice_clone.families.voxcpm2.networks.talker import Talker, use_native_code
+from voice_clone.families.voxcpm2.options import CFG, CFG_VALUE, INFERENCE_TIMESTEPS, STEPS, check
+from voice_clone.families.voxcpm2.prompt import Prompt
+from voice_clone.families.voxcpm2.prompt_stage import TARGET_TOKENS
+from voice_clone.lru_cache import Origin
+from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.speakers.record import ArtifactId
+from voice_clone.speakers.store import KnownVoices
+from voice_clone.stages.known_voices import Artifacts, known_prompts
+from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
+from voice_clone.stages.protocols import Arrays, StreamPlan
+from voice_clone.stages.requests import check_tensors, refuse_knobs, refuse_streaming_text
+
+TENSORS = ("text_ids", REFERENCE_LATENTS, PROMPT_LATENTS)
+FRAMES_A_TOKEN, MORE_FRAMES = 6, 10  # what the official code grants a text
+MISSING_KNOBS = ("do_sample", "top_k", "top_p", "repetition_penalty")
+"""A frame comes from noise, not from a draw among codes."""
+PARTS = [
+    TalkerPart(
+        place="models.",
+        prefix="",
+        layers=("base_lm.layers.", "residual_lm.layers.", "feat_encoder.encoder.layers."),
+        in_file=("base_lm.embed_tokens.weight",),
+    ),
+    TalkerPart(place="sampler.", prefix="", layers=("feat_decoder.estimator.decoder.layers.",)),
+]
+
+
+class VoxCPM2Talker:
+    """The talker of a checkpoint with the memory of its streams."""
+
+    chunk_frames = CHUNK_FRAMES
+    frame_seconds = FRAME_SECONDS
+
+    def __init__(self, source: Generator[Prompt]) -> None:
+        self.source = source
+
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
+        """A stream of the prompt that `VoxCPM2Prompt` has made."""
+        check(options)
+        refuse_knobs(knobs, MISSING_KNOBS)
+        refuse_streaming_text(knobs)
+        check_tensors(tensors, (*TENSORS, TARGET_TOKENS))
+        prompt = Prompt(**{name: tensors[name] for name in TENSORS})
+        sampling = SamplingParameters(
+            seed=knobs["seed"],
+            cfg_value=float(options.get(CFG_VALUE, CFG)),
+            inference_timesteps=options.get(INFERENCE_TIMESTEPS, STEPS),
+            temperature=float(knobs.get("temperature", 1.0)),
+        )
+        self.source.talker.check(prompt)
+        limit = frame_limit(tensors[TARGET_TOKENS], knobs.get("max_frames"), self.source.max_length - prompt.length)
+        return StreamPlan(TalkerRequest(prompt, sampling, *limit), prompt.prompt_latents[-CONTEXT_FRAMES:])
+
+    def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
+        """A request of zeros, for the warm-up."""
+        frames = max(1, min(reference_frames, self.source.max_length - max_frames - 32))
+        clip = np.zeros((frames, WIDTH), np.float32)
+        return TalkerRequest(Prompt(np.zeros(8, np.int32), clip, clip[:0]), SamplingParameters(seed=0), max_frames)
+
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
+        """Of each stored voice, in each of its modes."""
+
+        def prompt(transcript: str, artifacts: Artifacts) -> Prompt:
+            reference = artifacts[REFERENCE_LATENTS]
+            return Prompt(np.zeros(1, np.int32), reference, reference[:0])
+
+        for mode in ("icl", "reference"):
+            yield from known_prompts(voices, ArtifactId("voxcpm2", mode), [REFERENCE_LATENTS], prompt)
+
+
+def frame_limit(target: Any, max_frames: int | None, room: int) -> tuple[int, bool]:
+    """`max_frames` and `budgeted` of a `TalkerRequest`.
+
+    Args:
+        target: int32 [1], tokens of the text that is to be spoken.
+        max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
+        room: frames that fit the stream's slot behind the prompt. The official limit is cut to them.
+
+    Raises:
+        InvalidArgument: `target` is no such number, or `max_frames` is < 1.
+    """
+    if target.dtype != np.int32 or target.shape != (1,) or int(target[0]) < 1:
+        raise InvalidArgument(f"{TARGET_TOKENS} must be INT32 [1], at least 1")
+    if max_frames is not None and max_frames < 1:
+        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
+    budget = FRAMES_A_TOKEN * int(target[0]) + MORE_FRAMES
+    if max_frames is None:
+        return max(1, min(budget, room)), True
+    frames = min(budget, max_frames)
+    return frames, frames != max_frames
+
+
+def load_network(given: Settings) -> tuple[Talker, VoxCPM2Config]:
+    """The talker, native on a CPU, and the configuration.
+
+    Raises:
+        CheckpointError: as of `CheckpointFiles.load`, or the file has tensors that are none of this model's.
+    """
+    settings = TalkerSettings.of(given)
+    config = load_config(settings.checkpoint_dir)
+    talker = empty(partial(Talker, config))
+    check_names(settings.checkpoint_dir, {*talker.models.state_dict(), *talker.sampler.state_dict()})
+    loaded = load_talker_network(
+        settings,
+        talker,
+        CheckpointFiles(settings.checkpoint_dir),
+        MODEL,
+        PARTS,
+        family="voxcpm2",
+        sizes=config,
+        use_native_code=use_native_code,
+    )
+    return loaded, config
+
+
+def load_talker(given: Settings) -> VoxCPM2Talker:
+    """The talker stage as the settings ask for it."""
+    settings = TalkerSettings.of(given)
+    talker, _ = load_network(given)
+    return VoxCPM2Talker(load_generator(settings, talker, 1 / FRAME_SECONDS, 512 << 20))
