@@ -15,6 +15,7 @@ from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, load_audio_va
 from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.networks.audio_decoder import NativeAudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
@@ -56,14 +57,16 @@ def error(got: Tensor, expected: Tensor) -> float:
 def test_encoder_makes_the_same_latents(checkpoint: AudioVAECheckpoint, left: bool) -> None:
     encoder, _ = load_audio_vae(checkpoint)
     official = official_audio_vae(checkpoint)
-    for samples in LENGTHS:
-        clip = speech_like(samples, RATE)
-        missing = -samples % 2560
-        frames = encoder.encode(torch.nn.functional.pad(clip, (missing, 0) if left else (0, missing)))
-        expected = official_frames(official, clip, left)
-        assert frames.shape == expected.shape == (math.ceil(samples / 2560), 256)
-        assert float(expected.std()) > 0.1
-        assert error(frames, expected) < TOLERANCE, samples
+    expected = {samples: official_frames(official, speech_like(samples, RATE), left) for samples in LENGTHS}
+    for native in (False, True):
+        network = NativeAudioEncoder(encoder) if native else encoder
+        for samples, latents in expected.items():
+            missing = -samples % 2560
+            clip = torch.nn.functional.pad(speech_like(samples, RATE), (missing, 0) if left else (0, missing))
+            frames = network.encode(clip)
+            assert frames.shape == latents.shape == (math.ceil(samples / 2560), 256)
+            assert float(latents.std()) > 0.1
+            assert error(frames, latents) < TOLERANCE, f"{samples} samples, native {native}"
 
 
 def test_decoder_makes_the_same_waveform(checkpoint: AudioVAECheckpoint) -> None:
@@ -100,7 +103,9 @@ def test_released_widths(tmp_path: Path) -> None:
     encoder, decoder = load_audio_vae(checkpoint)
     official = official_audio_vae(checkpoint)
     clip, frames = speech_like(13 * 2560, RATE), some_frames(6)
-    assert error(encoder.encode(clip), official_frames(official, clip)) < TOLERANCE
+    latents = official_frames(official, clip)
+    assert error(encoder.encode(clip), latents) < TOLERANCE
+    assert error(NativeAudioEncoder(encoder).encode(clip), latents) < TOLERANCE
     expected = official_waveform(official, frames)
     assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
     assert error(in_chunks(decoder, frames, [1, 2, 3]), expected) < TOLERANCE

@@ -65,18 +65,29 @@ def add_vocoder(chain: ChainBuilder, vocoder: Vocoder) -> None:
     """From a latent to samples."""
     *layers, snake, last = vocoder
     blocks = [layer for layer in layers if isinstance(layer, DecoderBlock)]
-    snakes = [*(_snake(block.block[0], block.affine) for block in blocks), _snake(snake)]
+    snakes = [*(snake_of(block.block[0], block.affine) for block in blocks), snake_of(snake)]
     *before, first = layers[: -len(blocks)]
     for layer in before:
         add_convolution(chain, layer)
     add_convolution(chain, first, snakes[0])
     for block, following in zip(blocks, snakes[1:], strict=True):
-        units = [unit for unit in block.block if isinstance(unit, ResidualUnit)]
-        _add_transposed(chain, block.block[1], _snake(units[0].act1), residual="set")
-        for unit, after in zip(units, [*(_snake(unit.act1) for unit in units[1:]), following], strict=True):
-            add_convolution(chain, unit.conv1, _snake(unit.act2))
-            add_convolution(chain, unit.conv2, after, residual="added")
+        _add_transposed(chain, block.block[1], snake_of(units(block.block)[0].act1), residual="set")
+        add_units(chain, units(block.block), following)
     add_convolution(chain, last)
+
+
+def units(layers: nn.ModuleList) -> list[ResidualUnit]:
+    """The residual units among them."""
+    return [layer for layer in layers if isinstance(layer, ResidualUnit)]
+
+
+def add_units(chain: ChainBuilder, layers: list[ResidualUnit], following: SnakeActivation) -> None:
+    """Residual units and the activation behind them; the layer before them has set the residual signal, and the
+    activation behind it is that of the first unit.
+    """
+    for unit, after in zip(layers, [*(snake_of(unit.act1) for unit in layers[1:]), following], strict=True):
+        add_convolution(chain, unit.conv1, snake_of(unit.act2))
+        add_convolution(chain, unit.conv2, after, residual="added")
 
 
 def add_convolution(
@@ -91,6 +102,8 @@ def add_convolution(
     if module.conv.groups > 1:
         assert residual == "untouched"
         chain.filter(*take(module.conv), dilation, activation=snake)
+    elif module.stride > 1:
+        chain.strided(*take(module.conv), module.stride, activation=snake, residual=residual)
     else:
         chain.convolution(*take(module.conv), dilation, activation=snake, residual=residual)
 
@@ -126,7 +139,8 @@ def take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     return weight, bias if isinstance(bias, Tensor) else None
 
 
-def _snake(module: nn.Module, affine: Affine | None = None) -> SnakeActivation:
+def snake_of(module: nn.Module, affine: Affine | None = None) -> SnakeActivation:
+    """As native layers take it; `affine` stands before it."""
     assert isinstance(module, (Snake, SnakeBeta))
     return SnakeActivation(*module.factors, None if affine is None else (affine.scale, affine.shift))
 

@@ -30,8 +30,9 @@ def padded(size: int) -> int:
 class Chain:
     """Layers, each of which reads what the layer before it writes; `ChainBuilder` makes it.
 
-    Rows are channel-last, [B, T, C]. At the beginning of the chain T is a number of frames; a transposed convolution
-    multiplies it. The rows of a stream are the same, bit for bit, in chunks of any size and beside any other streams.
+    Rows are channel-last, [B, T, C]. At the beginning of the chain T is a number of frames, or a multiple of it; a
+    transposed convolution multiplies it, and one with a stride divides it. The rows of a stream are the same, bit for
+    bit, in chunks of any size and beside any other streams.
 
     Args:
         layers: the layer table, int64 [layers + 1, FIELDS].
@@ -115,21 +116,22 @@ class Chain:
         """The next rows of B streams.
 
         Args:
-            x: float32 [B, T, C], T frames.
+            x: float32 [B, T, C], T a multiple of the rows of a frame.
             state: float32 [B, S]; it is not changed.
             position: int64 [B], of each stream's first frame in x.
 
         Returns:
             Rows, float32 [B, T', C'], which the next call overwrites, and the next state.
         """
-        batch, frames, _ = x.shape
+        batch, count, _ = x.shape
+        frames = count // int(self._layers[0, layer_table.RATE])
         self._resize(batch, frames)
         memory, at, size = (
             int(self._layers[0, each]) for each in (layer_table.MEMORY, layer_table.STATE, layer_table.SIZE)
         )
-        first = self._buffers[0][: batch * (memory + frames * size)].reshape(batch, -1)
+        first = self._buffers[0][: batch * (memory + count * size)].reshape(batch, -1)
         first[:, :memory] = state[:, at : at + memory].numpy()
-        rows = first[:, memory:].reshape(batch, frames, size)  # a view
+        rows = first[:, memory:].reshape(batch, count, size)  # a view
         rows[..., : self._inputs] = x.numpy()
         rows[..., self._inputs :] = 0
         first_positions = position.numpy()
@@ -229,11 +231,12 @@ class ChainBuilder:
 
     Args:
         size: channels of the rows that the first layer reads.
+        rate: how many of them are a frame.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, rate: int = 1) -> None:
         self._inputs = self._size = size
-        self._rate = 1  # rows for each frame that the next layer reads
+        self._rate = rate  # rows for each frame that the next layer reads
         self._table: list[list[int]] = []
         self._parameters: list[Tensor] = []
         self._matrices: list[Array] = []
@@ -281,6 +284,26 @@ class ChainBuilder:
         padding = (0, padded(channels) - channels, 0, 0, 0, padded(outputs) - outputs)
         parts = F.pad(parts.permute(3, 1, 2, 0), padding)
         self._product(parts.flatten(0, 1), bias, 1, outputs, stride, activation, residual)
+
+    def strided(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: int,
+        *,
+        activation: Activation = None,
+        residual: Residual = "untouched",
+    ) -> None:
+        """A causal convolution, weight [O, C, K], K a multiple of the stride, which divides the rows of a frame.
+
+        Rows lie side by side: those of a stride are one row of more channels, and then the stride is 1.
+        """
+        if not self._table:
+            raise ValueError("a convolution with a stride must not be the first layer of a chain")
+        outputs, channels, kernel = weight.shape
+        matrix = F.pad(weight.permute(0, 2, 1), (0, padded(channels) - channels))  # [O, K, C]
+        self._rate, self._size = self._rate // stride, stride * padded(channels)
+        self._product(matrix.reshape(outputs, kernel // stride, -1), bias, 1, outputs, 1, activation, residual)
 
     def linear(
         self,

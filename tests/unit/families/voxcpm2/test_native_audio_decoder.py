@@ -115,6 +115,28 @@ def test_a_filter_is_a_depthwise_convolution(channels: int, taps: int, dilation:
         torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("channels", "stride", "taps"), [(5, 2, 2), (16, 5, 2), (20, 4, 3), (3, 8, 1)])
+@torch.no_grad()
+def test_a_convolution_with_a_stride(channels: int, stride: int, taps: int) -> None:
+    """Frames have twice as many rows as the stride."""
+    first, second = CausalConv1d(channels, channels, 3), CausalConv1d(channels, 7, stride * taps, stride)
+    fill_random(first, seed=1)
+    fill_random(second, seed=2)
+    chain = ChainBuilder(channels, 2 * stride)
+    chain.convolution(first.conv.weight, first.conv.bias)
+    chain.strided(second.conv.weight, second.conv.bias, stride)
+    built, x = chain.build(), torch.randn(2, 24 * stride, channels, generator=torch.Generator().manual_seed(0))
+    expected = second(first(x.transpose(1, 2))).transpose(1, 2)
+    for sizes in ([12], [1, 4, 7]):
+        state, parts = built.new_state(2), []
+        for part in torch.split(x, [2 * stride * size for size in sizes], dim=1):
+            rows, state = built(part, state, torch.zeros(2).long())
+            parts.append(rows.clone())
+        torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="must not be the first layer"):
+        ChainBuilder(channels, stride).strided(second.conv.weight, second.conv.bias, stride)
+
+
 @pytest.mark.parametrize("added", [False, True])
 @torch.no_grad()
 def test_snake_of_a_scaled_and_shifted_sum(added: bool) -> None:
