@@ -46,7 +46,7 @@ SETTINGS = ("family", "shape", "length", "kernel_us", "bandwidth", "share")  # t
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
-    parser.add_argument("--shape", help="by default the released one: 0.6b, s2-pro, 4b-encoder")
+    parser.add_argument("--shape", help="by default the released one: 0.6b, s2-pro, 4b-encoder, 2b")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--length", type=int, default=512, help="positions that the talker's attention reads")
     parser.add_argument("--kernel-us", type=float, default=2.6, help="that a small kernel of a graph takes")
