@@ -205,6 +205,8 @@ class Engine(Generic[R]):
             stream.started = self._clock()
             try:
                 stream.unread = stream.prompt_positions = self._source.start(slot, stream.request)
+                if not stream.unread:  # a source without prompts that are read piece by piece
+                    stream.prefilled = self._clock()
             except Exception as error:
                 with self._changed:
                     del self._live[slot]

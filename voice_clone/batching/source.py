@@ -47,10 +47,12 @@ class Frame:
     Attributes:
         payload: [width], of the source's form, or a run of n frames [n, width]; None: no frame came of this step.
         finish: None while the stream goes on, else why it ends: `error`, or what its last chunk gives as the reason.
+        flush: what was made goes out now, though its chunk is not full: nothing follows it for long.
     """
 
     payload: NDArray[Any] | None
     finish: str | None
+    flush: bool = False
 
 
 WaitForFrames = Callable[[], Sequence[Frame | None]]

@@ -147,12 +147,12 @@ class Stream(Generic[R]):
         """Take a frame or a run of frames; returns the chunks that it completes.
 
         A chunk is complete when it has as many frames as the schedule says, when the stream's last frame is in it, or
-        earlier if the listener's playback would run dry before the chunk is full.
+        earlier if the source says so, or the listener's playback would run dry before the chunk is full.
         """
         now = self.clock()
         early = False
         if frame.payload is not None:
-            early = self._runs_dry(now)
+            early = frame.flush or self._runs_dry(now)
             made = frame.payload if frame.payload.ndim == 2 else frame.payload[None]
             self.pending.extend(made)
             self.frames += len(made)

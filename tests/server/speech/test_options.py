@@ -164,7 +164,9 @@ def probe(
     """A server with the repository as it is; its ensemble with each wrong wire stands beside it, by other names."""
     folder = tmp_path_factory.mktemp("options-server")
     models = shutil.copytree(
-        MODELS, folder / "models", ignore=shutil.ignore_patterns("fish_speech*", "voxtral*", "cosyvoice3*")
+        MODELS,
+        folder / "models",
+        ignore=shutil.ignore_patterns("fish_speech*", "voxtral*", "cosyvoice3*", "omnivoice*"),
     )
     for number, fault in enumerate(WIRES):
         write_wrong_ensemble(models, f"{FAMILY}_wrong{number}", fault)
@@ -223,7 +225,9 @@ def test_wrong_code_is_found(
     checkpoint: Path, bare: BareQwen3, voices: dict[str, Voice], tmp_path: Path, fault: Miswired
 ) -> None:
     models = shutil.copytree(
-        MODELS, tmp_path / "models", ignore=shutil.ignore_patterns("fish_speech*", "voxtral*", "cosyvoice3*")
+        MODELS,
+        tmp_path / "models",
+        ignore=shutil.ignore_patterns("fish_speech*", "voxtral*", "cosyvoice3*", "omnivoice*"),
     )
     with (models / f"{FAMILY}_{fault.stage}" / "1" / "model.py").open("a", encoding="utf-8") as file:
         file.write(fault.code)

@@ -13,9 +13,11 @@ from torch import Tensor
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.matrix.weights import Precision, pack, unpack
+from voice_clone.native.packed_file import NOWHERE
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -208,3 +210,44 @@ def test_biases_stay_exact_at_any_precision(precision: Precision) -> None:
     found = native.prefill(native.new_cache(1, LENGTH), 0, embeds)
     wanted = rounded.prefill(rounded.new_cache(1, LENGTH), 0, embeds)
     torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)  # activations are rounded, too
+
+
+@pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
+def test_sequences_of_unequal_lengths_follow_the_formula(options: dict[str, Any]) -> None:
+    stack = make(replace(PLAIN, **options, causal=False))
+    long, short = inputs(1), inputs(2)[:5]
+    both = torch.nn.utils.rnn.pad_sequence([long, short], batch_first=True, padding_value=7.0)
+    kept = both.clone()
+    mask = torch.tensor([[True] * LENGTH, [True] * 5 + [False] * (LENGTH - 5)])
+    found = stack.together(both, mask)
+    assert torch.equal(both, kept)
+    for row, each in zip(found, (long, short), strict=True):
+        torch.testing.assert_close(row[: len(each)], by_formula(stack, each), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(stack.together(each[None])[0], row[: len(each)], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": False, "window": 4}], ids=str)
+def test_positions_with_a_direction_do_not_run_together(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="see all others"):
+        make(replace(PLAIN, **options)).together(inputs()[None])
+
+
+@pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
+@pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
+def test_native_projections_compute_what_the_stack_does(
+    options: dict[str, Any], precision: Precision, error: float
+) -> None:
+    stack, native = (make(replace(PLAIN, **options, causal=False)) for _ in range(2))
+    full = native.state_dict()
+    native.to("meta")
+    native.norm.load_state_dict({"weight": full["norm.weight"]}, assign=True)
+
+    def load(layer: torch.nn.Module, index: int) -> None:
+        prefix = f"layers.{index}."
+        state = {name.removeprefix(prefix): each for name, each in full.items() if name.startswith(prefix)}
+        layer.load_state_dict(state, assign=True)
+
+    pack_projections(native, precision, load, NOWHERE)
+    x = torch.stack([inputs(1), inputs(2)])
+    expected, found = stack.together(x), native.together(x)
+    assert (found - expected).square().mean().sqrt() < error * expected.square().mean().sqrt()

@@ -111,3 +111,11 @@ def test_a_late_chunk_is_an_underrun_and_an_early_one_is_not() -> None:
     assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
     playback.add(0, 99.0)  # the last chunk may be empty: it is not late
     assert playback.underruns == 2 and playback.silence == pytest.approx(0.5)
+
+
+def test_what_nothing_follows_for_long_goes_out_before_its_chunk_is_full(clock: list[float]) -> None:
+    stream: Stream[None] = Stream("s", None, Nowhere(), RAMP, PayloadForm(2), 0.0, clock=lambda: clock[0])
+    runs = [Frame(np.zeros((count, 2), np.int32), None, flush=True) for count in (5, 1, 12)]
+    assert [[len(chunk.payload) for chunk in stream.add(run)] for run in runs] == [[1, 2, 2], [1], [12]]
+    assert stream.add(Frame(np.zeros((3, 2), np.int32), None)) == []
+    assert [len(chunk.payload) for chunk in stream.add(Frame(None, "stop"))] == [3]

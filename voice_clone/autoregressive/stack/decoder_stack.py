@@ -29,6 +29,8 @@ from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, norma
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import CachedOnGpu
 
+LEAST_TOGETHER = 64  # positions whose rotary tables are made at once
+
 Rotation = tuple[Tensor, ...]
 """Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `norm_and_rotate_in_place`."""
 
@@ -53,11 +55,11 @@ class Attention(nn.Module):
 
     def forward(
         self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
-    ) -> tuple[Tensor, Tensor]:
-        """[B, T, C] -> the heads' results [B, T, H * D], and the weight [C, H * D] that they are projected by."""
+    ) -> tuple[Tensor, Tensor | nn.Module]:
+        """[B, T, C] -> the heads' results [B, T, H * D], and what projects them: as of `_add_projected`."""
         batch, length, _ = x.shape
         if span.varlen is not None:
-            return self._attend_varlen(x, rotation, cache, layer, span), self.o_proj.weight
+            return self._attend_varlen(x, rotation, cache, layer, span), self.o_proj
         q, k, v = self._projected(x, rotation, cache, layer, span)
         # The H/G query heads of one key-value head are laid one after the other as queries of that head:
         # the same products as repeating keys and values H/G times, without the copies.
@@ -81,7 +83,7 @@ class Attention(nn.Module):
             # CUDA's memory-efficient kernel writes the first head of every group, then the second of every group. The
             # results stay so, and the projection's columns were put in that order once.
             return out.transpose(1, 2).flatten(1)[:, None], self._columns.get(self.o_proj.weight, self._reordered)
-        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj.weight
+        return torch.unflatten(out, 2, (-1, length)).permute(0, 3, 1, 2, 4).flatten(2), self.o_proj
 
     def _attend_varlen(self, x: Tensor, rotation: Rotation, cache: KVCache, layer: int, span: Span) -> Tensor:
         """[B, 1, C] -> the heads' results [B, 1, H * D]; each stream reads its own length alone."""
@@ -172,13 +174,16 @@ class DecoderLayer(nn.Module):
         """Overwrites x. `mask` is bool, or added to the scores; broadcastable to [B, G, H/G * T, S], true where a query
         may look; None: everywhere.
         """
-        heads, weight = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
-        _add_product(x, heads, weight)
-        return _add_product(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj.weight)
+        heads, projection = self.self_attn(self.input_layernorm(x), rotation, mask, cache, layer, span)
+        _add_projected(x, heads, projection)
+        return _add_projected(x, self.mlp.hidden(self.post_attention_layernorm(x)), self.mlp.down_proj)
 
 
-def _add_product(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """x + y times the weight of a projection without bias, in x: one kernel."""
+def _add_projected(x: Tensor, y: Tensor, projection: Tensor | nn.Module) -> Tensor:
+    """x plus y behind a projection without bias, in x; one kernel where it is torch's, or its weight."""
+    weight = projection if isinstance(projection, Tensor) else getattr(projection, "weight", None)
+    if not isinstance(weight, Tensor):  # native code
+        return x.add_(projection(y))  # type: ignore[operator]
     x.view(-1, x.shape[-1]).addmm_(y.view(-1, y.shape[-1]), weight.T)
     return x
 
@@ -197,7 +202,7 @@ class DecoderStack(nn.Module):
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
         self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
         self._norms: CachedOnGpu[Tensor] = CachedOnGpu()  # of queries and keys of all layers
-        self._calls: dict[tuple[int, torch.dtype, torch.device], OneCall] = {}  # of `together`, by length
+        self._calls: dict[tuple[int, torch.dtype, torch.device], OneCall] = {}  # of `together`, by their most positions
 
     @property
     def like(self) -> Tensor:
@@ -301,19 +306,29 @@ class DecoderStack(nn.Module):
         mask = self._visible(length, start, x) if masked else None
         return self._run(x, self._rotations(cache, positions), mask, cache, span)
 
-    def together(self, x: Tensor) -> Tensor:
-        """B sequences of T positions, each by itself: [B, T, C] -> the normed hidden states [B, T, C].
+    @torch.inference_mode()
+    def together(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Run T positions of B sequences, all of which see each other, without a cache: for a stack without `causal`.
 
-        The stack is not causal: all positions of a sequence see each other.
+        Args:
+            x: [B, T, C].
+            mask: bool [B, T], true where a sequence has a position; what comes of the others means nothing. None: all
+                have T.
+
+        Returns:
+            [B, T, C], the normed hidden states.
         """
+        if self.config.causal or self.config.window is not None:
+            raise ValueError("only positions that see all others run together")
         length = x.shape[1]
-        key = length, x.dtype, x.device
+        key = max(LEAST_TOGETHER, 1 << (length - 1).bit_length()), x.dtype, x.device
         if key not in self._calls:
-            self._calls[key] = OneCall(self.config, length, self.like)
+            self._calls[key] = OneCall(self.config, key[0], self.like)
         cache, whole = self._calls[key], slice(0, length)
-        hidden: Tensor = self.norm(
-            self._layers(x.clone(), self._rotations(cache, whole), None, cache, Span(whole, whole, whole, length))
-        )
+        seen = None if mask is None else additive_mask(mask, x.dtype)[:, None, None]  # [B, 1, 1, T]
+        x = x.clone(memory_format=torch.contiguous_format)
+        span = Span(whole, whole, whole, length)
+        hidden: Tensor = self.norm(self._layers(x, self._rotations(cache, whole), seen, cache, span))
         return hidden
 
     def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:

@@ -162,10 +162,10 @@ def visible(length: int, offset: int, config: StackConfig, device: torch.device)
 
 
 class OneCall(KVCache):
-    """Of calls that keep nothing: T positions of any sequences see those of the same call."""
+    """Of calls that keep nothing: the positions of any sequences see those of the same call."""
 
     def __init__(self, config: StackConfig, length: int, like: Tensor) -> None:
-        """Of `length` positions; `like` gives dtype and device."""
+        """Of at most `length` positions; `like` gives dtype and device."""
         self._groups = config.num_key_value_heads
         self._parts, self._pages = (), ()
         self._make_tables(config, length, like)

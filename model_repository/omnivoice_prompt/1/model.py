@@ -1,0 +1,10 @@
+"""Text and voice to the talker's prompt."""
+
+from voice_clone.families.omnivoice.prompt_stage import load_prompt
+from voice_clone.triton.stages.prompt import PromptModel
+
+
+class TritonPythonModel(PromptModel):
+    """Of OmniVoice."""
+
+    load_stage = staticmethod(load_prompt)

@@ -1,0 +1,11 @@
+"""Waveform to codec codes."""
+
+from voice_clone.families.omnivoice.encoder_stage import load_encoder
+from voice_clone.triton.stages.encoder import EncoderModel
+
+
+class TritonPythonModel(EncoderModel):
+    """Of OmniVoice."""
+
+    stage = "voice_encoder"
+    load_stage = staticmethod(load_encoder)

@@ -1,0 +1,53 @@
+"""Makes checkpoints with random weights in the official format of `k2-fsa/OmniVoice`: noise.
+
+Sizes: `tiny` for tests and the demo, `released` with the released shapes (2.5 GB and 0.8 GB), `released-2` with the
+released widths and two layers of the talker. Same arguments, same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.families.omnivoice.audio_tokenizer import make_audio_tokenizer
+from tools.families.omnivoice.talker import TALKERS, make_talker
+from tools.families.weight_files import DTYPES
+from tools.new_folder import new_folder
+
+SHAPES = TALKERS
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+
+
+def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards: int = 1) -> None:
+    """Write a checkpoint; `folder` appears when it is whole.
+
+    Args:
+        shape: a key of `SHAPES`.
+        seed: of all weights.
+        folder: new; its parents are made.
+        dtype: a key of `DTYPES`, for the talker; the codec is fp32.
+        shards: files of the talker's weights.
+
+    Raises:
+        FileExistsError: there is something at `folder`.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists; give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(folder) as made:
+        write_checkpoint(shape, seed, made, dtype, shards)
+
+
+def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards: int = 1) -> None:
+    """Fill an empty folder; arguments as of `make_checkpoint`."""
+    make_talker(shape, seed, folder, dtype, shards)
+    make_audio_tokenizer(shape, seed, folder)
+
+
+def make_endless(checkpoint: Path, folder: Path) -> Path:
+    """A folder that links to the files of `checkpoint`: no speech of this family ends by itself, for its length is
+    known before it begins. `duration` makes it as long as is wanted.
+    """
+    folder.mkdir()
+    for file in checkpoint.iterdir():
+        (folder / file.name).symlink_to(file.resolve())
+    return folder

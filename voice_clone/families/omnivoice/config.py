@@ -1,0 +1,95 @@
+"""OmniVoice's configuration: `config.json` of a checkpoint folder. Needs no torch.
+
+The codec beside it has a configuration of its own, see `codec_config.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.errors import CheckpointError
+from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
+
+FAMILY = "omnivoice"
+CONFIG_FILE = "config.json"
+TOKENIZER_FILE = "tokenizer.json"
+MODEL = "model"  # the weight file, without its ending
+
+MASK = CODES  # the code of a masked cell
+IDS = CODES + 1  # of a codebook: its codes and the mask
+CHUNK_FRAMES = (25, 50)  # of a stream's chunks; the last repeats
+
+# What the released checkpoint has, and the only thing that the network computes.
+_FIXED: dict[str, Any] = {
+    "model_type": FAMILY,
+    "audio_vocab_size": IDS,
+    "audio_mask_id": MASK,
+    "num_audio_codebook": CODEBOOKS,
+}
+_LAYERS_FIXED: dict[str, Any] = {
+    "model_type": "qwen3",
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "use_sliding_window": False,
+    "rope_scaling": None,
+}
+
+
+@dataclass(frozen=True)
+class TalkerConfig:
+    """`llm_config`: sizes of a Qwen3 whose positions all see each other, and of the table of text tokens."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    vocab_size: int
+
+
+def load_config(folder: Path) -> TalkerConfig:
+    """Read and check the configuration of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: the file is missing or malformed, or this is no checkpoint of OmniVoice.
+    """
+    if not folder.is_dir():
+        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    values = read_json(folder, CONFIG_FILE)
+    _check_fixed(values, _FIXED, "")
+    layers = values.get("llm_config")
+    if not isinstance(layers, dict):
+        raise CheckpointError(f"{CONFIG_FILE}: llm_config is no JSON object")
+    _check_fixed(layers, _LAYERS_FIXED, "llm_config.")
+    config = parse(TalkerConfig, _with_theta(layers), f"{CONFIG_FILE}: llm_config")
+    for name in TalkerConfig.__dataclass_fields__:
+        if getattr(config, name) <= 0:
+            raise CheckpointError(f"{CONFIG_FILE}: llm_config.{name} is {getattr(config, name)}; it must be above 0")
+    heads, keys = config.num_attention_heads, config.num_key_value_heads
+    if config.head_dim % 2 or heads % keys:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads of {config.head_dim} dimensions do not fit"
+        )
+    return config
+
+
+def _check_fixed(values: dict[str, Any], fixed: dict[str, Any], where: str) -> None:
+    for name, right in fixed.items():
+        if values.get(name, right) != right:
+            raise CheckpointError(f"{CONFIG_FILE}: {where}{name} is {values[name]!r}; only {right!r} is supported")
+
+
+def _with_theta(layers: dict[str, Any]) -> dict[str, Any]:
+    """With `rope_theta` where older files have it: newer ones have it among `rope_parameters`."""
+    rope = layers.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return layers
+    if rope.get("rope_type", "default") != "default":
+        raise CheckpointError(f"{CONFIG_FILE}: llm_config.rope_parameters.rope_type must be 'default'")
+    return {"rope_theta": layers.get("rope_theta"), **layers, **rope}

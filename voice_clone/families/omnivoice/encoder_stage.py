@@ -1,0 +1,84 @@
+"""A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`.
+
+The clip is prepared as official does it (omnivoice 0.2.1, `create_voice_clone_prompt`): a quiet one is made louder,
+long silences and those at the ends are cut, and what is no whole frame.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone.errors import Unsupported
+from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
+from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
+from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
+from voice_clone.families.omnivoice.finish import QUIET
+from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
+from voice_clone.families.omnivoice.silence import remove_silence
+from voice_clone.settings import EncoderSettings, Settings
+from voice_clone.stages.loading import empty, load_encoder_network
+from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
+
+MODES = {ICL: ("reference_text",)}
+SILENCE = (200, 100, 200)  # milliseconds that `remove_silence` leaves of a clip: between words, before, behind
+
+
+def prepare_clip(waveform: NDArray[np.float32]) -> tuple[NDArray[np.float32], np.float32]:
+    """What the network hears of a clip, float32 [frames * FRAME_SAMPLES], and the clip's RMS.
+
+    Args:
+        waveform: float32 [samples] at 24 kHz, not empty.
+
+    Raises:
+        Unsupported: nothing of it is louder than -50 dB of full scale.
+    """
+    rms = np.sqrt(np.mean(waveform**2))
+    if 0 < rms < QUIET:
+        waveform = waveform * np.float32(QUIET) / rms
+    heard = remove_silence(waveform, SAMPLE_RATE, *SILENCE)
+    heard = heard[: len(heard) // FRAME_SAMPLES * FRAME_SAMPLES]
+    if not len(heard):
+        raise Unsupported("nothing is left of the clip without its silence; OmniVoice needs a clip with speech in it")
+    return heard, np.float32(rms)
+
+
+class OmniVoiceEncoder:
+    """Waveform to codes, uint16 [frames, CODEBOOKS], and the clip's RMS, float32 [1].
+
+    Args:
+        max_frames: of a clip without its silence.
+    """
+
+    sample_rate = SAMPLE_RATE
+    presets = ()
+    modes = MODES
+
+    def __init__(self, encoder: VoiceEncoder, fingerprint: str, max_frames: int) -> None:
+        self._encoder = encoder
+        self._max_frames = max_frames
+        self.fingerprint = fingerprint
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """Of the codes."""
+        return {CODEC_CODES: Limit(CODES, (1, self._max_frames))}
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The artifacts of a clip."""
+        if waveform.size == 0:
+            return {CODEC_CODES: np.zeros((0, CODEBOOKS), np.uint16), REF_RMS: np.zeros(1, np.float32)}
+        heard, rms = prepare_clip(waveform)
+        check_clip(len(heard) // FRAME_SAMPLES, self._max_frames)
+        codes = self._encoder.encode(torch.from_numpy(heard)).cpu().numpy().astype(np.uint16)
+        return {CODEC_CODES: codes, REF_RMS: np.array([rms], np.float32)}
+
+
+def load_encoder(given: Settings, call: Call | None = None) -> OmniVoiceEncoder:
+    """As the settings ask for it, in torch."""
+    settings = EncoderSettings.of(given)
+    checkpoint = CodecCheckpoint(settings.checkpoint_dir)
+    encoder = empty(lambda: VoiceEncoder(checkpoint.config))
+    fingerprint = checkpoint.encoder_fingerprint(encoder)
+    loaded = load_encoder_network(settings, encoder, checkpoint, checkpoint.file, "")
+    return OmniVoiceEncoder(loaded, fingerprint, settings.max_chunk_frames)

@@ -1,0 +1,22 @@
+"""A quick look at a checkpoint folder, before a server starts that would take long to fail. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voice_clone.checkpoint_folder import check_weights
+from voice_clone.families.omnivoice import codec_config
+from voice_clone.families.omnivoice.config import MODEL, load_config
+from voice_clone.families.omnivoice.text import Tokenizer
+
+
+def check(checkpoint: Path) -> None:
+    """Check that the configuration is one that can be served, and that all files are there and whole.
+
+    Raises:
+        CheckpointError: something is wrong; the text says what.
+    """
+    Tokenizer(checkpoint, load_config(checkpoint))
+    codec_config.load_codec_config(checkpoint)
+    for name in (MODEL, codec_config.MODEL):
+        check_weights(checkpoint, name)

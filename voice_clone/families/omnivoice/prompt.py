@@ -1,0 +1,107 @@
+"""The talker's prompt: ids of each chunk of a text, and the codes of a clip; and the options. Needs no torch.
+
+The talker reads the ids of a chunk, the codes of the clip, and the frames that it is to unmask. Without a clip the
+frames of the first chunk are the clip of all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
+from voice_clone.families.omnivoice.config import TalkerConfig
+from voice_clone.speech import check_options
+
+# Each option with its type and, of a number, the least and the largest value.
+_NUMBERS: dict[str, tuple[type, float, float]] = {
+    "num_step": (int, 1, 1000),
+    "guidance_scale": (float, 0.0, 100.0),
+    "t_shift": (float, 1e-3, 100.0),
+    "layer_penalty_factor": (float, 0.0, 1000.0),
+    "position_temperature": (float, 0.0, 1000.0),
+    "class_temperature": (float, 0.0, 1000.0),
+    "duration": (float, 0.04, 600.0),
+    "speed": (float, 0.1, 10.0),
+    "audio_chunk_duration": (float, 1.0, 60.0),
+    "audio_chunk_threshold": (float, 0.0, 60.0),
+}
+OPTIONS: dict[str, type] = {name: kind for name, (kind, _, _) in _NUMBERS.items()} | {
+    "instruct": str,
+    "denoise": bool,
+    "remove_silence": bool,
+}
+"""The options of a request by their types; those of official have its names."""
+
+
+def read_options(options: Mapping[str, Any]) -> None:
+    """Check the options of a request.
+
+    Raises:
+        InvalidArgument: one is unknown, of another type, or out of range.
+    """
+    check_options(options, OPTIONS)
+    for name, (_, least, most) in _NUMBERS.items():
+        if name in options and not least <= options[name] <= most:
+            raise InvalidArgument(f"options: {name} is {options[name]}; it must lie in {least:g}..{most:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One speech, for the talker.
+
+    Attributes:
+        ids: int32 [sum of id_counts], the tokens before the frames, chunk after chunk.
+        id_counts: int32 [n], how many of them are of each chunk.
+        frames: int32 [n], those of each chunk.
+        codec_codes: uint16 [T, 8], the clip; T is 0 if there is none.
+
+    Raises:
+        InvalidArgument: on construction, if a shape, a type or a value is wrong.
+    """
+
+    ids: npt.NDArray[np.int32]
+    id_counts: npt.NDArray[np.int32]
+    frames: npt.NDArray[np.int32]
+    codec_codes: npt.NDArray[np.uint16]
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "id_counts", "frames"):
+            array = getattr(self, name)
+            if array.dtype != np.int32 or array.ndim != 1 or not len(array):
+                raise InvalidArgument(f"{name} must be INT32 of 1 dimension and not empty")
+        if len(self.id_counts) != len(self.frames) or self.id_counts.min() < 1 or self.frames.min() < 1:
+            raise InvalidArgument("id_counts and frames must have the same length, and each number must be above 0")
+        if int(self.id_counts.sum(dtype=np.int64)) != len(self.ids):
+            raise InvalidArgument(f"the sum of id_counts must be the length of ids, which is {len(self.ids)}")
+        codes = self.codec_codes
+        if codes.dtype != np.uint16 or codes.ndim != 2 or codes.shape[1] != CODEBOOKS or (codes >= CODES).any():
+            raise InvalidArgument(f"codec_codes must be UINT16 [frames, {CODEBOOKS}] in 0..{CODES - 1}")
+
+    def check(self, config: TalkerConfig) -> None:
+        """Check all values against the checkpoint.
+
+        Raises:
+            InvalidArgument: an id is none of the checkpoint's.
+        """
+        if int(self.ids.min()) < 0 or int(self.ids.max()) >= config.vocab_size:
+            raise InvalidArgument(f"ids must lie in 0..{config.vocab_size - 1}")
+
+    @property
+    def chunks(self) -> list[npt.NDArray[np.int32]]:
+        """The ids of each chunk."""
+        return np.split(self.ids, np.cumsum(self.id_counts)[:-1])
+
+    @property
+    def lengths(self) -> list[tuple[int, int]]:
+        """Positions before the frames, and frames, of each chunk."""
+        heard = [len(self.codec_codes) or int(self.frames[0]) * (index > 0) for index in range(len(self.frames))]
+        return [
+            (int(ids) + before, int(frames))
+            for ids, before, frames in zip(self.id_counts, heard, self.frames, strict=True)
+        ]

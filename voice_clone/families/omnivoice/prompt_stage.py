@@ -1,0 +1,134 @@
+"""Text and voice to the talker's prompt: a `voice_clone.stages.protocols.PromptStage`. Needs no torch.
+
+The mode says where the voice comes from. `icl`: from a clip and its transcript. `instruct`: from words that describe
+it. `auto`: from chance, so the request's seed decides. An instruction may also go with a clip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from voice_clone.errors import Internal, Unsupported
+from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, ICL, REF_RMS
+from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
+from voice_clone.families.omnivoice.config import load_config
+from voice_clone.families.omnivoice.instruct import instruction
+from voice_clone.families.omnivoice.languages import language_id
+from voice_clone.families.omnivoice.prompt import read_options
+from voice_clone.families.omnivoice.text import Tokenizer
+from voice_clone.settings import PromptSettings, Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.protocols import Arrays, Prepared, check_reference
+from voice_clone.stages.requests import refuse_speaker_embedding
+from voice_clone.stages.text import Ids, limited_ids
+
+SHORT = 25  # frames of a text; without a voice such a short one is noise often
+WARNING = {
+    "code": "short_text",
+    "message": "a text of about a second without a voice may be noise; give a longer one, or a voice",
+}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What is known before the voice is: how many tokens the text has, its language, words for the voice, its pace."""
+
+    tokens: int
+    language: str | None
+    instruction: str | None
+    pace: Pace
+
+
+class OmniVoicePrompt:
+    """The prompt stage of a checkpoint.
+
+    Args:
+        max_tokens: of a text, and of a transcript; longer ones are refused.
+        max_reference_frames: of a clip.
+    """
+
+    appends = False  # the length of the speech depends on the whole text
+    presets = ()
+    voiceless = True
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_tokens, self._max_reference_frames = max_tokens, max_reference_frames
+
+    def draft(self, speech: SpeechRequest) -> Draft:
+        """Check text, language and options."""
+        refuse_speaker_embedding(speech)
+        options = speech.options
+        read_options(options)
+        tokens = self._count("text", speech.text)
+        if speech.reference_text is not None:
+            self._count("reference_text", speech.reference_text)  # refused before its clip is encoded
+        default = Pace()
+        pace = Pace(
+            speed=float(options.get("speed", default.speed)),
+            duration=options.get("duration"),
+            chunk_seconds=float(options.get("audio_chunk_duration", default.chunk_seconds)),
+            threshold_seconds=float(options.get("audio_chunk_threshold", default.threshold_seconds)),
+        )
+        return Draft(tokens, language_id(speech.language), instruction(options.get("instruct"), speech.text), pace)
+
+    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+        """The tensors that `OmniVoiceTalker.plan` reads."""
+        codes, rms, transcript = np.zeros((0, CODEBOOKS), np.uint16), np.zeros(1, np.float32), None
+        if voice is not None:
+            codes, rms = voice.artifacts[CODEC_CODES], voice.artifacts[REF_RMS]
+            if codes.ndim != 2 or codes.shape[1] != CODEBOOKS or rms.shape != (1,) or not len(codes):
+                raise Internal("the artifacts of this voice belong to another checkpoint")
+            if voice.transcript is None:
+                raise Unsupported("this voice has no transcript; register it again with reference_text")
+            check_reference(len(codes), self._max_reference_frames)
+            self._count("reference_text", voice.transcript)
+            transcript = with_end(voice.transcript)
+        reference = None if transcript is None else (transcript, len(codes))
+        chunks = plan_chunks(speech.text, reference, draft.pace)
+        ids = self._chunk_ids(
+            [text for text, _ in chunks], transcript, draft, bool(speech.options.get("denoise", True))
+        )
+        frames = [frames for _, frames in chunks]
+        tensors: Arrays = {
+            "ids": np.concatenate(ids),
+            "id_counts": np.array([len(each) for each in ids], np.int32),
+            "frames": np.array(frames, np.int32),
+            CODEC_CODES: codes,
+            REF_RMS: rms,
+        }
+        info: dict[str, Any] = {
+            "mode": ICL if voice is not None else "instruct" if draft.instruction else "auto",
+            "text_tokens": draft.tokens,
+            "text_chunks": len(chunks),
+            "planned_frames": sum(frames),
+            "reference_frames": len(codes),
+        }
+        if voice is None and frames[0] <= SHORT:
+            info["warnings"] = [WARNING]
+        return Prepared(tensors, info)
+
+    def _chunk_ids(self, texts: list[str], transcript: str | None, draft: Draft, denoise: bool) -> list[Ids]:
+        """The ids of each chunk. Without a clip the first chunk is the clip of the others."""
+        found = []
+        for index, text in enumerate(texts):
+            before = transcript if transcript is not None or index == 0 else texts[0]
+            style = self._tokenizer.style_ids(denoise and before is not None, draft.language, draft.instruction)
+            found.append(np.concatenate([style, self._tokenizer.text_ids(before, text)]))
+        return found
+
+    def _count(self, name: str, text: str) -> int:
+        """How many tokens a text has; it is refused if they are too many, or command the model."""
+        ids = limited_ids(name, text, self._tokenizer.ids, self._max_tokens)
+        self._tokenizer.check(name, ids)
+        return len(ids)
+
+
+def load_prompt(given: Settings) -> OmniVoicePrompt:
+    """The prompt stage as the settings ask for it."""
+    settings = PromptSettings.of(given)
+    tokenizer = Tokenizer(settings.checkpoint_dir, load_config(settings.checkpoint_dir))
+    return OmniVoicePrompt(tokenizer, settings.max_text_tokens, settings.max_chunk_frames)

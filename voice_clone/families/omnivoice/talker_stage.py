@@ -1,0 +1,121 @@
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`.
+
+Options change how frames are made; the knobs of samplers that draw frame after frame mean nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.errors import InvalidArgument
+from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, FRAME_RATE, REF_RMS
+from voice_clone.families.omnivoice.config import CHUNK_FRAMES, FAMILY, MODEL, load_config
+from voice_clone.families.omnivoice.finish import FinishPlan
+from voice_clone.families.omnivoice.networks.talker import Talker, use_native_code
+from voice_clone.families.omnivoice.prompt import Prompt, read_options
+from voice_clone.lru_cache import Origin
+from voice_clone.mask_predict.predictor import MaskRequest
+from voice_clone.mask_predict.source import MaskPredictSource, load_source
+from voice_clone.mask_predict.unmasking import Unmasking
+from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.speakers.store import KnownVoices
+from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
+from voice_clone.stages.protocols import Arrays, StreamPlan
+from voice_clone.stages.requests import check_tensors, refuse_knobs, refuse_streaming_text
+
+TENSORS = ("ids", "id_counts", "frames", CODEC_CODES)
+PART = TalkerPart(  # a prompt needs a few rows of the table
+    place="", prefix="", layers=("llm.layers.",), in_file=("llm.embed_tokens.weight",)
+)
+MISSING_KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
+UNMASKING = {
+    "num_step": "steps",
+    "t_shift": "shift",
+    "guidance_scale": "guidance",
+    "layer_penalty_factor": "layer_penalty",
+    "position_temperature": "position_temperature",
+    "class_temperature": "class_temperature",
+}
+"""Options by which an utterance is unmasked."""
+
+
+class OmniVoiceTalker:
+    """The talker of a checkpoint with the memory of its streams."""
+
+    chunk_frames = CHUNK_FRAMES
+    frame_seconds = 1 / FRAME_RATE
+
+    def __init__(self, source: MaskPredictSource[Prompt]) -> None:
+        self.source = source
+
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[MaskRequest[Prompt]]:
+        """A stream of the prompt that `OmniVoicePrompt` has made."""
+        read_options(options)
+        refuse_knobs(knobs, MISSING_KNOBS)
+        refuse_streaming_text(knobs)
+        check_tensors(tensors, (*TENSORS, REF_RMS))
+        prompt = Prompt(**{name: tensors[name] for name in TENSORS})
+        max_frames = knobs.get("max_frames")
+        if max_frames is not None and max_frames < 1:
+            raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
+        given = {field: options[name] for name, field in UNMASKING.items() if name in options}
+        request = MaskRequest(prompt, Unmasking(seed=knobs["seed"], **given), max_frames)
+        heard = tuple(_heard([int(each) for each in prompt.frames], max_frames))
+        finish = FinishPlan(_rms(tensors[REF_RMS]), heard, bool(options.get("remove_silence", True)))
+        return StreamPlan(request, np.zeros((0, CODEBOOKS), np.uint16), finish.arrays)
+
+    def example(self, reference_frames: int, max_frames: int) -> MaskRequest[Prompt]:
+        """A request of zeros, for the warm-up."""
+        frames = max(1, min(max_frames, self.source.max_length - 32))
+        clip = max(0, min(reference_frames, self.source.max_length - frames - 32))
+        ids = np.zeros(32, np.int32)
+        codes = np.zeros((clip, CODEBOOKS), np.uint16)
+        prompt = Prompt(ids, np.array([len(ids)], np.int32), np.array([frames], np.int32), codes)
+        return MaskRequest(prompt, Unmasking(seed=0))
+
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
+        """None: nothing is computed ahead of a voice."""
+        return iter(())
+
+
+def _heard(frames: list[int], most: int | None) -> Iterator[int]:
+    """Those of each chunk of the text that are heard, where a stream is cut behind so many."""
+    left = sum(frames) if most is None else most
+    for each in frames:
+        if left > 0:
+            yield min(each, left)
+            left -= each
+
+
+def _rms(array: np.ndarray[Any, np.dtype[Any]]) -> float:
+    if array.dtype != np.float32 or array.shape != (1,) or not 0 <= array[0] < np.inf:
+        raise InvalidArgument(f"{REF_RMS} must be FP32 [1], finite, and not below 0")
+    return float(array[0])
+
+
+def load_network(given: Settings) -> Talker:
+    """The talker; on a CPU below fp32 with native code."""
+    settings = TalkerSettings.of(given)
+    config = load_config(settings.checkpoint_dir)
+    return load_talker_network(
+        settings,
+        empty(partial(Talker, config)),
+        CheckpointFiles(settings.checkpoint_dir),
+        MODEL,
+        [PART],
+        family=FAMILY,
+        sizes=config,
+        use_native_code=use_native_code,
+    )
+
+
+def load_talker(given: Settings) -> OmniVoiceTalker:
+    """The talker stage as the settings ask for it."""
+    return OmniVoiceTalker(load_source(TalkerSettings.of(given), load_network(given)))
