@@ -97,7 +97,19 @@ def test_prompts(tokenizer: Tokenizer, official: Any, mode: str) -> None:
             assert most == 6 * made["target_tokens"].item() + 10
 
 
-def seen(official: Any, text: str, cache: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+def test_prompts_without_a_voice(tokenizer: Tokenizer, official: Any) -> None:
+    stage = VoxCPM2Prompt(tokenizer, 1024, 768)
+    for text in TEXTS:
+        speech = SpeechRequest(text, voiceless=True)
+        made = stage.prepare(speech, stage.draft(speech), None).tensors
+        ids, is_text, frames, _, most = seen(official, target(text), None)
+        got_ids, got_frames = laid_out(Prompt(made["text_ids"], made[REFERENCE_LATENTS], made[PROMPT_LATENTS]))
+        assert got_ids == ids.tolist() and bool(is_text.all()), text
+        torch.testing.assert_close(got_frames, frames, rtol=0, atol=0)
+        assert most == 6 * made["target_tokens"].item() + 10
+
+
+def seen(official: Any, text: str, cache: dict[str, Any] | None) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     """What the official code hands to its language model, and how many frames it grants."""
     replaced = mock.patch.object(official, "_inference", side_effect=KeyboardInterrupt)
     with replaced as inference, pytest.raises(KeyboardInterrupt):

@@ -98,6 +98,13 @@ def test_each_mode_speaks_as_the_bare_stages(
     assert float(samples.std()) > 0.003
 
 
+@pytest.mark.parametrize("options", [{}, {"style": "an old man, gently"}])
+def test_it_speaks_without_a_voice(client: Client, bare: BareVoxCPM2, options: dict[str, Any]) -> None:
+    samples, info = heard(client, options=options)
+    expected = bare.speak(TEXT, None, options, seed=2, max_frames=FRAMES)
+    assert info["mode"] == "zero_shot" and is_same_audio(samples, expected.samples)
+
+
 def test_modes_style_seed_and_options_change_what_is_heard(client: Client) -> None:
     orders: list[dict[str, Any]] = [
         {},
@@ -216,6 +223,7 @@ def test_style_through_the_openai_api(server: TritonServer, client: Client, tmp_
         ({"options": {"cfg_value": 4}}, InvalidArgument, "cfg_value must be a number from 1 to 3"),
         ({"options": {"inference_timesteps": 1}}, InvalidArgument, "inference_timesteps must be a number from 4 to 30"),
         ({"options": {"mode": "continuation"}, "voice": "Mute"}, InvalidArgument, "needs the clip's transcript"),
+        ({"options": {"mode": "reference"}, "voice": None}, InvalidArgument, "give a voice or reference_audio"),
         ({"x_vector_only": False, "voice": "Mute"}, InvalidArgument, "has no transcript"),
         ({"x_vector_only": True}, Unsupported, "no speaker embedding; give a voice or reference_audio"),
         ({"voice": None, "speaker_embedding": np.ones(192)}, Unsupported, "no speaker embedding"),

@@ -38,9 +38,11 @@ class BareVoxCPM2:
         artifacts: dict[str, NDArray[Any]] = dict(self.encoder.encode(waveform, mode))
         return ResolvedVoice(artifacts, transcript, mode)
 
-    def speak(self, text: str, voice: ResolvedVoice, options: dict[str, Any] | None = None, **knobs: Any) -> Spoken:
-        """The frames of a speech, and their decode in one piece."""
-        speech = SpeechRequest(text, voice="anybody", options=options or {})
+    def speak(
+        self, text: str, voice: ResolvedVoice | None, options: dict[str, Any] | None = None, **knobs: Any
+    ) -> Spoken:
+        """The frames of a speech, and their decode in one piece. Without a voice: in any."""
+        speech = SpeechRequest(text, voice=None if voice is None else "anybody", options=options or {}, voiceless=True)
         prepared = self.prompt.prepare(speech, self.prompt.draft(speech), voice)
         plan = self.talker.plan(prepared.tensors, {"seed": 0, **knobs}, options or {})
         source, frames, finish = self.talker.source, [], None

@@ -89,6 +89,19 @@ def test_the_mode_says_what_is_heard(
     assert made.tensors[TARGET_TOKENS].dtype == np.int32
 
 
+@pytest.mark.parametrize("style", [None, "an old man, gently"])
+def test_without_a_voice_only_the_text_is_read(stage: VoxCPM2Prompt, tokenizer: Tokenizer, style: str | None) -> None:
+    options = {} if style is None else {"style": style}
+    speech = SpeechRequest(TEXT, options=options, voiceless=True)
+    made = stage.prepare(speech, stage.draft(speech), None)
+    got = read(made)
+    assert made.info["mode"] == "zero_shot" and len(got.reference_latents) == len(got.prompt_latents) == 0
+    np.testing.assert_array_equal(got.text_ids, tokenizer.text_ids(target(TEXT, style)))
+    asked = SpeechRequest(TEXT, options={"mode": "reference"}, voiceless=True)
+    with pytest.raises(InvalidArgument, match="mode says what is heard of a voice; give a voice or reference_audio"):
+        stage.draft(asked)
+
+
 def test_transcript_and_text_are_one_string(tokenizer: Tokenizer) -> None:
     """A token spans both: apart they are other tokens."""
     joined = tokenizer.joined_ids("The voi", "ce of a friend")
