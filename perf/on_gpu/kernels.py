@@ -32,6 +32,7 @@ from perf.on_gpu.kernel_account import Account, Counting
 from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
 from voice_clone.autoregressive.frame_head import Row
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.static_step import MOST_STREAMS, StaticStep
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
@@ -97,7 +98,9 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
     talker = on_gpu(networks.talker, torch.bfloat16)
     drawn = talker.head.variant_of(talker.head.columns(family.sampling(drawn=True))[None])
-    talker.stack.varlen = True  # as a server finds it where torch has that
+    for stack in talker.stack.modules():  # as a server finds them where torch has that
+        if isinstance(stack, DecoderStack):
+            stack.varlen = True
     counting.positions = length
     runner = GraphRunner()
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)

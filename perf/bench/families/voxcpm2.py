@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from numpy.typing import NDArray
 
 from perf.bench.families.family import SEED, Family, Frames, Networks
@@ -18,10 +19,12 @@ from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxcpm2.audio_vae_config import CHUNK_FRAMES, CONTEXT_FRAMES, WIDTH
+from voice_clone.families.voxcpm2.config import VoxCPM2Config
 from voice_clone.families.voxcpm2.decoder_stage import codec_format, load_torch_decoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import Talker
+from voice_clone.families.voxcpm2.options import MOST_STEPS
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.talker_stage import TENSORS, load_network
 from voice_clone.families.voxcpm2.text import Tokenizer
@@ -58,7 +61,7 @@ class VoxCPM2(Family):
     @staticmethod
     def networks(shape: str, folder: Path) -> Networks:
         config = AUDIO_VAES[shape]
-        return Networks(partial(Talker, TALKERS[shape]), partial(AudioDecoder, config), codec_format(config))
+        return Networks(partial(_talker, TALKERS[shape]), partial(AudioDecoder, config), codec_format(config))
 
     @staticmethod
     def torch_decoder(settings: Settings) -> tuple[AudioDecoder, CodecFormat]:
@@ -89,3 +92,12 @@ class VoxCPM2(Family):
     def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Frames, other: Frames) -> float:
         """The largest difference, in standard deviations of the frame."""
         return float(np.abs(codes - other).max() / codes.std())
+
+
+def _talker(config: VoxCPM2Config) -> Talker:
+    """Without weights. The rows of the times, which a CPU computes of the weights, are there, as when it has spoken."""
+    talker = Talker(config)
+    like, count = talker.sampler.stop_head.weight, (MOST_STEPS + 1, MOST_STEPS - 1)
+    rows = like.new_zeros(*count, config.dit_config.hidden_dim)
+    talker.sampler._times = rows, like.new_zeros(count, dtype=torch.float32)
+    return talker
