@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from perf.bench.families.family import Family
+from perf.bench.families.family import Family, Frames
 from perf.bench.machine import give_threads, keep_threads
 from perf.bench.spent import Spent, clock
 from voice_clone import compute
@@ -29,7 +29,6 @@ from voice_clone.settings import Settings, TalkerSettings
 
 MAX_LENGTH = 2048  # positions of a stream
 
-Codes = npt.NDArray[np.int32]
 F = TypeVar("F", bound=Family)
 
 
@@ -88,7 +87,7 @@ class Ours(Generic[F]):
         if graphs is not None:
             self.code2wav.warm_up((1,), (slots,), 60.0)
 
-    def speak(self, prompt: Any, frames: int, streams: int = 1, served: bool = False) -> tuple[Codes, Spent]:
+    def speak(self, prompt: Any, frames: int, streams: int = 1, served: bool = False) -> tuple[Frames, Spent]:
         """The codes of the first stream. `streams` speak the same side by side.
 
         Args:
@@ -109,8 +108,8 @@ class Ours(Generic[F]):
             for slot in range(streams):
                 length = generator.start(slot, TalkerRequest(prompt, how, frames))
                 generator.prefill({slot: length})
-        chunk: list[list[Codes]] = [[] for _ in range(streams)]
-        codes: list[Codes] = []
+        chunk: list[list[Frames]] = [[] for _ in range(streams)]
+        codes: list[Frames] = []
         index = 0
         advance = _ahead(generator, streams) if served else lambda: generator.step(range(streams))
         for number in range(frames):
@@ -136,8 +135,8 @@ class Ours(Generic[F]):
         """A generator without streams."""
         return self._fixed or Generator(self.model.talker, streams, self.max_length)
 
-    def sound(self, codes: Codes) -> npt.NDArray[np.float32]:
-        """Codes [streams, frames, K], decoded side by side in chunks -> [streams, samples]."""
+    def sound(self, codes: Frames) -> npt.NDArray[np.float32]:
+        """Frames [streams, frames, K], decoded side by side in chunks -> [streams, samples]."""
         pieces, done, schedule = [], 0, self.model.chunk_frames
         for index, size in enumerate([*schedule, *schedule[-1:] * codes.shape[1]]):
             if done < codes.shape[1]:
@@ -146,7 +145,7 @@ class Ours(Generic[F]):
         self._forget(len(codes))
         return np.concatenate(pieces, axis=1)
 
-    def _decode(self, index: int, rows: list[Codes], context: Codes | None = None) -> list[npt.NDArray[np.float32]]:
+    def _decode(self, index: int, rows: list[Frames], context: Frames | None = None) -> list[npt.NDArray[np.float32]]:
         before = rows[0][:0] if context is None else context
         chunks = [CodecChunk(str(slot), index, each, before, final=False) for slot, each in enumerate(rows)]
         waveforms = []

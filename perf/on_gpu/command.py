@@ -14,7 +14,7 @@ Then come our engine on the GPU against the one on the CPU, compared likewise; t
 At the end stands a table of the marks that the project set itself for Qwen3-TTS. The result file is written after each
 phase, and with `--within` no phase begins after so many seconds: the result names those that are left out.
 
-`--family fish_speech` tries Fish Speech likewise, `--family voxtral` Voxtral TTS; the result names what it lacks. Of
+`--family fish_speech`, `voxtral` or `voxcpm2` tries these likewise; the result names what it lacks. Of
 the released shape, the default, the checkpoint takes 25 GB of disk (Voxtral's 9) and some minutes, and a GPU should
 have 80 GB; `--shape s2-pro-2` and `--shape 4b-2-encoder` have the same widths and few layers.
 
@@ -85,7 +85,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
-    parser.add_argument("--shape", help=f"of a random checkpoint: {shapes}; by default 0.6b, s2-pro or 4b-encoder")
+    parser.add_argument("--shape", help=f"of a random checkpoint: {shapes}; by default 0.6b, s2-pro, 4b-encoder or 2b")
     parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
     parser.add_argument("--phases", nargs="*", choices=PHASES, default=list(PHASES), help="only these")
     parser.add_argument("--precision", nargs="+", choices=tuple(engines.DTYPES), default=["fp32", "bf16"])

@@ -20,7 +20,9 @@ import torch
 
 from perf.bench import report
 from perf.bench.families import FAMILIES
+from perf.bench.families.family import Frames
 from voice_clone import compute
+from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.layers.graphs import GraphRunner
@@ -49,11 +51,8 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             open_streams = GraphedStreams(decoder, form, graphs, max(STREAMS))
             found[way] = {}
             for streams in STREAMS:
-                assert form.limits is not None
-                limits = np.minimum(np.full(form.payload.width, 32), form.limits)
-                shape = (streams, CHUNKS * length, form.payload.width)
-                codes = np.random.default_rng(0).integers(0, limits, shape).astype(np.int32)
-                waveform, seconds = _decoded(decoder, open_streams, codes, given.runs)
+                frames = _some_frames(form, (streams, CHUNKS * length, form.payload.width))
+                waveform, seconds = _decoded(decoder, open_streams, frames, given.runs)
                 reference = exact.setdefault(streams, waveform)
                 difference = float(np.sqrt(np.square(waveform - reference).mean() / np.square(reference).mean()))
                 audio = streams * length * form.frame_seconds
@@ -78,8 +77,16 @@ def _settings(folder: Path, device: str, precision: str) -> Settings:
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()})
 
 
+def _some_frames(form: CodecFormat, shape: tuple[int, int, int]) -> Frames:
+    """[B, n, K]: small codes, or latents of noise."""
+    rng = np.random.default_rng(0)
+    if form.limits is None:
+        return rng.standard_normal(shape, np.float32)
+    return rng.integers(0, np.minimum(np.full(form.payload.width, 32), form.limits), shape).astype(np.int32)
+
+
 def _decoded(
-    decoder: StreamingDecoder, open_streams: GraphedStreams, codes: npt.NDArray[np.int32], runs: int
+    decoder: StreamingDecoder, open_streams: GraphedStreams, codes: Frames, runs: int
 ) -> tuple[Waveforms, list[float]]:
     """The waveforms [B, samples] of codes [B, n, K], and the seconds of each chunk; the first run warms up."""
     seconds: list[float] = []

@@ -18,6 +18,9 @@ soon. Fish Speech has 36 + 4 layers with sums of up to 9728 terms: twice that.
 Voxtral TTS rounds the end of a flow to acoustic codes, all at once. Their margin is the way from there to where the
 other code begins, in standard deviations of all ends of the frame; of several codes that differ the largest counts. A
 flow lies behind 26 layers and 7 times 3 with sums of up to 9216 terms: as Fish Speech.
+
+VoxCPM2's frames are latents, which no two devices round alike. They are equal where no number differs by more than
+`tie`, of the spread of its frame, so that a difference is never a tie.
 """
 
 from __future__ import annotations
@@ -30,11 +33,11 @@ import numpy as np
 import torch
 
 from perf.bench.engine import Ours
-from perf.bench.families.family import Codes
+from perf.bench.families.family import Frames
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.source import Frame
 
-LOST = -1  # the code of a stream that ended, or whose values were not finite
+LOST = -1  # the codes of a stream that ended, or whose values were not finite
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,16 @@ def compare(
         for generator in pair:
             generator.start(stream, TalkerRequest(prompt, greedy, frames + 1))  # one more: no frame is the last
     found: dict[int, Difference] = {}
-    made: list[Codes] = []
+    made: list[Frames] = []
     same, hidden = 0, 0.0
     for number in range(frames):
         ours, others = (_codes(generator.step(range(streams))) for generator in pair)
-        same += int((ours == others).sum())
-        lost = (ours[:, 0] == LOST) | (others[:, 0] == LOST)
-        for stream in np.flatnonzero((ours != others).any(axis=1) | lost):
+        parted = model.parted(ours, others)
+        same += int((~parted).sum())
+        lost = (ours == LOST).all(axis=1) | (others == LOST).all(axis=1)
+        for stream in np.flatnonzero(parted.any(axis=1) | lost):
             if stream not in found:
-                book = int((ours[stream] != others[stream]).argmax())
+                book = int(parted[stream].argmax())
                 margin = None if lost[stream] else model.margin(pair[0], stream, number, ours[stream], others[stream])
                 tie = margin is not None and margin <= model.tie
                 found[stream] = Difference(int(stream), number, book, margin, tie)
@@ -119,7 +123,7 @@ def counts(of: dict[str, Any]) -> str:
 
 
 @torch.inference_mode()
-def margin_after(engine: Ours[Any], prompt: Any, past: Codes, other: Codes) -> float:
+def margin_after(engine: Ours[Any], prompt: Any, past: Frames, other: Frames) -> float:
     """The margin where a stream that has spoken `past` [frames, K] by this engine has `other` [K] as its last frame.
 
     Needed where the other engine is out of reach.
@@ -140,14 +144,14 @@ def apart(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).square().mean().sqrt() / a.square().mean().sqrt())
 
 
-def _codes(frames: Sequence[Frame]) -> Codes:
+def _codes(frames: Sequence[Frame]) -> Frames:
     """[B, K]"""
     rows = [frame.payload for frame in frames]
     lost = np.full_like(next((row for row in rows if row is not None), np.zeros(1, np.int32)), LOST)
     return np.stack([lost if row is None else row for row in rows])
 
 
-def _waveforms_apart(engines: Sequence[Ours[Any]], made: Sequence[Codes]) -> float:
+def _waveforms_apart(engines: Sequence[Ours[Any]], made: Sequence[Frames]) -> float:
     """What the engines make of codes [B, K] of each frame."""
     codes = np.stack(made, axis=1)
     return apart(*(torch.from_numpy(engine.sound(codes)) for engine in engines))

@@ -32,6 +32,7 @@ from perf.on_gpu.kernel_account import Account, Counting
 from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
 from tools import guard
 from voice_clone.autoregressive.frame_head import Row
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.static_step import MOST_STREAMS, StaticStep
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.codec.open_streams import GraphedStreams, Graphs
@@ -46,7 +47,7 @@ SETTINGS = ("family", "shape", "length", "kernel_us", "bandwidth", "share")  # t
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
-    parser.add_argument("--shape", help="by default the released one: 0.6b, s2-pro, 4b-encoder")
+    parser.add_argument("--shape", help="by default the released one: 0.6b, s2-pro, 4b-encoder, 2b")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--length", type=int, default=512, help="positions that the talker's attention reads")
     parser.add_argument("--kernel-us", type=float, default=2.6, help="that a small kernel of a graph takes")
@@ -97,7 +98,9 @@ def frame(family: type[Family], networks: Networks, batch: int, length: int, cou
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
     talker = on_gpu(networks.talker, torch.bfloat16)
     drawn = talker.head.variant_of(talker.head.columns(family.sampling(drawn=True))[None])
-    talker.stack.varlen = True  # as a server finds it where torch has that
+    for stack in talker.stack.modules():  # as a server finds them where torch has that
+        if isinstance(stack, DecoderStack):
+            stack.varlen = True
     counting.positions = length
     runner = GraphRunner()
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)

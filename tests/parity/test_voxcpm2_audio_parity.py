@@ -12,8 +12,10 @@ from torch import Tensor
 from perf.bench.official.voxcpm_audio import official_audio_vae, official_frames, official_waveform
 from tests.support.families.speech_like import rms, speech_like
 from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, load_audio_vae, make_audio_vae_folder
+from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
-from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_decoder import NativeAudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
@@ -22,6 +24,7 @@ RATE = 16000
 LENGTHS = (100, 2560, 2561, 8 * 2560, 8 * 2560 + 1, 3 * RATE, 7 * RATE + 7)  # samples
 TOLERANCE = 1e-4  # of the spread of latents, of the RMS of waveforms
 STREAMED = 2e-5
+CUTS = ([1] * 40, [1, 2, 4, 8, 16, 9], [7, 33])  # of 40 frames
 
 VARIANTS = [(shape, seed) for shape in AUDIO_VAE_SHAPES for seed in SEEDS]
 
@@ -41,7 +44,7 @@ def some_frames(count: int) -> Tensor:
     return torch.randn(count, 256, generator=torch.Generator().manual_seed(3))
 
 
-def in_chunks(decoder: AudioDecoder, frames: Tensor, sizes: list[int]) -> Tensor:
+def in_chunks(decoder: StreamDecoder, frames: Tensor, sizes: list[int]) -> Tensor:
     state = decoder.new_state(1)
     return torch.cat([decoder.decode_chunk(part, state)[0] for part in torch.split(frames.T[None], sizes, dim=2)])
 
@@ -54,14 +57,16 @@ def error(got: Tensor, expected: Tensor) -> float:
 def test_encoder_makes_the_same_latents(checkpoint: AudioVAECheckpoint, left: bool) -> None:
     encoder, _ = load_audio_vae(checkpoint)
     official = official_audio_vae(checkpoint)
-    for samples in LENGTHS:
-        clip = speech_like(samples, RATE)
-        missing = -samples % 2560
-        frames = encoder.encode(torch.nn.functional.pad(clip, (missing, 0) if left else (0, missing)))
-        expected = official_frames(official, clip, left)
-        assert frames.shape == expected.shape == (math.ceil(samples / 2560), 256)
-        assert float(expected.std()) > 0.1
-        assert error(frames, expected) < TOLERANCE, samples
+    expected = {samples: official_frames(official, speech_like(samples, RATE), left) for samples in LENGTHS}
+    for native in (False, True):
+        network = NativeAudioEncoder(encoder) if native else encoder
+        for samples, latents in expected.items():
+            missing = -samples % 2560
+            clip = torch.nn.functional.pad(speech_like(samples, RATE), (missing, 0) if left else (0, missing))
+            frames = network.encode(clip)
+            assert frames.shape == latents.shape == (math.ceil(samples / 2560), 256)
+            assert float(latents.std()) > 0.1
+            assert error(frames, latents) < TOLERANCE, f"{samples} samples, native {native}"
 
 
 def test_decoder_makes_the_same_waveform(checkpoint: AudioVAECheckpoint) -> None:
@@ -72,8 +77,13 @@ def test_decoder_makes_the_same_waveform(checkpoint: AudioVAECheckpoint) -> None
     whole = decoder(frames.T[None])[0]
     assert whole.shape == (40 * 7680,)
     assert error(whole, expected) < TOLERANCE
-    for sizes in ([1] * 40, [1, 2, 4, 8, 16, 9], [7, 33]):
+    for sizes in CUTS:
         assert error(in_chunks(decoder, frames, sizes), whole) < STREAMED
+    native = NativeAudioDecoder(decoder)
+    at_once = in_chunks(native, frames, [40])
+    assert error(at_once, expected) < TOLERANCE
+    for sizes in CUTS:
+        assert torch.equal(in_chunks(native, frames, sizes), at_once)
 
 
 def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
@@ -84,3 +94,20 @@ def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
     assert error(others, latents) > 0.5
     waveform = first[1](frames.T[None])
     assert error(second[1](frames.T[None]), waveform) > 0.5
+
+
+@pytest.mark.long
+def test_released_widths(tmp_path: Path) -> None:
+    """Latents of a clip of two seconds, and the waveform of one."""
+    checkpoint = make_audio_vae_folder(tmp_path / "checkpoint", "2b")
+    encoder, decoder = load_audio_vae(checkpoint)
+    official = official_audio_vae(checkpoint)
+    clip, frames = speech_like(13 * 2560, RATE), some_frames(6)
+    latents = official_frames(official, clip)
+    assert error(encoder.encode(clip), latents) < TOLERANCE
+    assert error(NativeAudioEncoder(encoder).encode(clip), latents) < TOLERANCE
+    expected = official_waveform(official, frames)
+    assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
+    assert error(in_chunks(decoder, frames, [1, 2, 3]), expected) < TOLERANCE
+    native = NativeAudioDecoder(decoder)
+    assert error(in_chunks(native, frames, [1, 2, 3]), expected) < TOLERANCE

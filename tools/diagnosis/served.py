@@ -47,7 +47,7 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
         for _ in range(ROUNDS):
             position, frame = _speak(talker, chunk, FRAMES)
             talker.source.reset()
-            rounds.append(Speed(frame, decoder_seconds(decoding, decoder.form.payload.width), position))
+            rounds.append(Speed(frame, decoder_seconds(decoding, decoder.form.payload), position))
     speed, spread = fastest(rounds)
     return {
         "model": checkpoint.name,

@@ -22,6 +22,7 @@ from tools.diagnosis.workload import Pace, Workload
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.native.matrix.weights import Array, Precision, empty, head_precision
 from voice_clone.native.packed_file import Make, made
@@ -69,7 +70,7 @@ class Measurement:
         frame = row * (stack_weights(work.talker) + pace.passes * stack_weights(work.predictor))
         frame += self._weight(head_precision(precision))[0] * work.head_weights
         if pace.decoder_name not in self._decoders:
-            self._decoders[pace.decoder_name] = decoder_seconds(pace.decoder(), pace.codebooks)
+            self._decoders[pace.decoder_name] = decoder_seconds(pace.decoder(), PayloadForm(pace.codebooks))
         return Speed(frame, self._decoders[pace.decoder_name], prompt_row * stack_weights(work.talker))
 
     def _weight(self, precision: Precision) -> tuple[float, float]:
@@ -91,9 +92,10 @@ def weights(module: nn.Module) -> int:
     return sum(tensor.numel() for tensor in module.state_dict().values())
 
 
-def decoder_seconds(decoder: NativeWindowedDecoder, codebooks: int, frames: int = 4) -> float:
+def decoder_seconds(decoder: NativeWindowedDecoder, form: PayloadForm, frames: int = 4) -> float:
     """Of a frame, in chunks of so many."""
-    state, codes = decoder.new_state(1), torch.zeros(1, codebooks, frames, dtype=torch.int64)
+    kind = torch.float32 if np.issubdtype(form.dtype, np.floating) else torch.int64
+    state, codes = decoder.new_state(1), torch.zeros(1, form.width, frames, dtype=kind)
     return _least(lambda: decoder.decode_chunk(codes, state)) / frames
 
 

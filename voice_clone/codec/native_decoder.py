@@ -14,7 +14,7 @@ from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
 from voice_clone.layers.streaming import StreamState
-from voice_clone.layers.vocoder import DecoderBlock, ResidualUnit, Snake, SnakeBeta
+from voice_clone.layers.vocoder import Affine, DecoderBlock, ResidualUnit, Snake, SnakeBeta, Vocoder
 from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
 from voice_clone.native.codec.chain import Activation, Chain, ChainBuilder, Residual
 from voice_clone.native.codec.chain import Snake as SnakeActivation
@@ -57,35 +57,63 @@ def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
         chain.depthwise(weight, bias, block.norm.weight, block.norm.bias, block.norm.eps)
         add_linear(chain, block.pwconv1, activation="gelu")
         add_linear(chain, block.pwconv2, block.gamma, residual="added")
-    first, *rest, snake, last = decoder.decoder
-    blocks = [block.block for block in rest if isinstance(block, DecoderBlock)]
-    snakes = [*(block[0] for block in blocks), snake]
-    add_convolution(chain, first, snakes[0])
-    for block, following in zip(blocks, snakes[1:], strict=True):
-        units = [unit for unit in block if isinstance(unit, ResidualUnit)]
-        _add_transposed(chain, block[1], units[0].act1, residual="set")
-        for unit, after in zip(units, [*(unit.act1 for unit in units[1:]), following], strict=True):
-            add_convolution(chain, unit.conv1, unit.act2)
-            add_convolution(chain, unit.conv2, after, residual="added")
-    add_convolution(chain, last)
+    add_vocoder(chain, decoder.decoder)
     return chain.build()
 
 
+def add_vocoder(chain: ChainBuilder, vocoder: Vocoder) -> None:
+    """From a latent to samples."""
+    *layers, snake, last = vocoder
+    blocks = [layer for layer in layers if isinstance(layer, DecoderBlock)]
+    snakes = [*(snake_of(block.block[0], block.affine) for block in blocks), snake_of(snake)]
+    *before, first = layers[: -len(blocks)]
+    for layer in before:
+        add_convolution(chain, layer)
+    add_convolution(chain, first, snakes[0])
+    for block, following in zip(blocks, snakes[1:], strict=True):
+        _add_transposed(chain, block.block[1], snake_of(units(block.block)[0].act1), residual="set")
+        add_units(chain, units(block.block), following)
+    add_convolution(chain, last)
+
+
+def units(layers: nn.ModuleList) -> list[ResidualUnit]:
+    """The residual units among them."""
+    return [layer for layer in layers if isinstance(layer, ResidualUnit)]
+
+
+def add_units(chain: ChainBuilder, layers: list[ResidualUnit], following: SnakeActivation) -> None:
+    """Residual units and the activation behind them; the layer before them has set the residual signal, and the
+    activation behind it is that of the first unit.
+    """
+    for unit, after in zip(layers, [*(snake_of(unit.act1) for unit in layers[1:]), following], strict=True):
+        add_convolution(chain, unit.conv1, snake_of(unit.act2))
+        add_convolution(chain, unit.conv2, after, residual="added")
+
+
 def add_convolution(
-    chain: ChainBuilder, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
+    chain: ChainBuilder,
+    module: nn.Module,
+    snake: SnakeActivation | None = None,
+    residual: Residual = "untouched",
 ) -> None:
-    """A causal convolution and the activation behind it."""
+    """A causal convolution, depthwise or over all channels, and the activation behind it."""
     assert isinstance(module, CausalConv1d)
     [dilation] = module.conv.dilation
-    chain.convolution(*take(module.conv), dilation, activation=_activation(snake), residual=residual)
+    if module.conv.groups > 1:
+        assert residual == "untouched"
+        chain.filter(*take(module.conv), dilation, activation=snake)
+    elif module.stride > 1:
+        chain.strided(*take(module.conv), module.stride, activation=snake, residual=residual)
+    else:
+        chain.convolution(*take(module.conv), dilation, activation=snake, residual=residual)
 
 
 def _add_transposed(
-    chain: ChainBuilder, module: nn.Module, snake: nn.Module | None = None, residual: Residual = "untouched"
+    chain: ChainBuilder, module: nn.Module, snake: SnakeActivation | None = None, residual: Residual = "untouched"
 ) -> None:
     assert isinstance(module, CausalConvTranspose1d)
     [stride] = module.conv.stride
-    chain.transposed(*take(module.conv), stride, activation=_activation(snake), residual=residual)
+    chain.transposed(*take(module.conv), stride, activation=snake, residual=residual)
 
 
 def add_linear(
@@ -111,11 +139,10 @@ def take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     return weight, bias if isinstance(bias, Tensor) else None
 
 
-def _activation(module: nn.Module | None) -> SnakeActivation | None:
-    if module is None:
-        return None
+def snake_of(module: nn.Module, affine: Affine | None = None) -> SnakeActivation:
+    """As native layers take it; `affine` stands before it."""
     assert isinstance(module, (Snake, SnakeBeta))
-    return SnakeActivation(*module.factors)
+    return SnakeActivation(*module.factors, None if affine is None else (affine.scale, affine.shift))
 
 
 class NativeWindowedDecoder(StreamDecoder):

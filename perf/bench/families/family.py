@@ -28,6 +28,8 @@ from voice_clone.settings import Settings
 
 SEED = 0  # of a sampling
 Codes = NDArray[np.int32]
+Frames = NDArray[Any]
+"""Codes, int32, or latents, float32."""
 Peer = Callable[[Path, str, torch.dtype], Callable[[int], Spent]]
 """(checkpoint, device, dtype) -> what speaks so many frames in one stream.
 
@@ -54,7 +56,7 @@ class Family(ABC):
         chunk_frames: of the first chunks; the last repeats.
         max_length: positions of a stream. Two engines hold those of all streams in fp32 at once.
         cpu_streams: as many as a CPU can speak for a comparison.
-        tie: by so much of a margin fp32 rounding may change a code; see perf/on_gpu/equality.py.
+        tie: by so much of a margin fp32 rounding may change a frame; see perf/on_gpu/equality.py.
         peers: other implementations, by name.
         without_peers: those that are not compared, and why.
         greedy_knobs, greedy_options: of a request for the most likely codes.
@@ -120,15 +122,19 @@ class Family(ABC):
     def context(self, prompt: Any) -> NDArray[Any]:
         """The frames that the decoder hears before a speech, [n, K]."""
 
+    def parted(self, ours: Frames, others: Frames) -> NDArray[np.bool_]:
+        """Where frames of two engines differ, both [B, K]."""
+        return np.asarray(ours != others)
+
     @abstractmethod
-    def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Codes, other: Codes) -> float:
+    def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Frames, other: Frames) -> float:
         """How clearly a frame that has just been made is not another one, as of perf/on_gpu/equality.py.
 
         Args:
             generator: what made it, greedily.
             slot: of its stream.
             frame: its number in the stream.
-            codes, other: the frame and the other one, unequal [K].
+            codes, other: the frame and the other one, [K], which differ by `parted`.
         """
 
 
@@ -139,7 +145,7 @@ class CodeFamily(Family):
     @abstractmethod
     def sampling(drawn: bool) -> CodeSampling: ...
 
-    def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Codes, other: Codes) -> float:
+    def margin(self, generator: Generator[Any], slot: int, frame: int, codes: Frames, other: Frames) -> float:
         """In the first codebook in which the frames differ: the lead of its code over the other one, in standard
         deviations of the logits.
         """

@@ -44,6 +44,7 @@ NATIVE = [
     "tests/unit/native/test_winograd.py",
     "tests/parity/test_talker_parity.py",
     "tests/parity/test_codec_parity.py",
+    "tests/unit/families/voxcpm2/test_native_audio_decoder.py",
 ]
 
 

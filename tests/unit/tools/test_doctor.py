@@ -13,6 +13,7 @@ import torch
 
 from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.families.voxtral import make_voxtral
 from tools import doctor
 from tools.demo import SHIPPED
@@ -135,15 +136,18 @@ def test_all_families_are_in_the_table_of_memory() -> None:
     rows = doctor.examine(None, measure=False)["memory"]
     assert {row["model"] for row in rows} == {
         *("Qwen3-TTS 0.6B", "Qwen3-TTS 1.7B"),
-        *("Fish Speech S2 Pro", "Voxtral TTS 4B", "CosyVoice3 0.5B"),
+        *("Fish Speech S2 Pro", "Voxtral TTS 4B", "CosyVoice3 0.5B", "VoxCPM2 2B"),
     }
-    [fish], [cosy] = workloads("fish_speech").values(), workloads("cosyvoice3").values()
+    [fish], [cosy], [voxcpm] = (workloads(name).values() for name in ("fish_speech", "cosyvoice3", "voxcpm2"))
     layer = 2560 * (2 * 4096 + 2 * 1024) + 3 * 2560 * 9728
     assert speed.stack_weights(fish.talker) == 36 * layer and speed.stack_weights(fish.predictor) == 4 * layer
     assert stream_bytes(fish) == 36 * 8 * 128 * 2 * 4 * 1600
     layer = 896 * (2 * 896 + 2 * 128) + 3 * 896 * 4864
     assert speed.stack_weights(cosy.talker) == 24 * layer and speed.stack_weights(cosy.predictor) == 0
-    for work in (fish, cosy):
+    layer = 2048 * (2 * 2048 + 2 * 256) + 3 * 2048 * 6144
+    assert speed.stack_weights(voxcpm.talker) == 36 * layer and speed.stack_weights(voxcpm.predictor) == 0
+    assert stream_bytes(voxcpm) == 36 * 2 * 128 * 2 * 4 * 700
+    for work in (fish, cosy, voxcpm):
         each = [server_bytes(work, precision) for precision in PRECISIONS]
         assert each == sorted(each, reverse=True)
 
@@ -156,14 +160,17 @@ def test_a_checkpoint_whose_decoder_makes_many_frames_at_once_is_refused(
     assert "perf/load measures a server" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_presets_alone_is_measured(
+def test_checkpoints_of_presets_alone_and_of_latents_are_measured(
     short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
-    folder = make_voxtral(tmp_path / "voxtral")
-    doctor.main(["--checkpoint", str(folder), "--json"])
-    [row] = json.loads(capsys.readouterr().out)["speed"]
-    assert row["model"] == "voxtral" and min(row["position"], row["frame"], row["decoder"]) > 0
+    for name, folder in (
+        ("voxtral", make_voxtral(tmp_path / "voxtral")),
+        ("voxcpm2", make_voxcpm2(tmp_path / "voxcpm2")),
+    ):
+        doctor.main(["--checkpoint", str(folder), "--json"])
+        [row] = json.loads(capsys.readouterr().out)["speed"]
+        assert row["model"] == name and min(row["position"], row["frame"], row["decoder"]) > 0
 
 
 def test_speeds_grow_with_the_work(short: None) -> None:

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold
 from voice_clone.errors import CheckpointError
-from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, AudioVAEConfig, load_audio_vae_config
+from voice_clone.families.voxcpm2.audio_vae_config import (
+    AUDIO_VAE,
+    AudioVAEConfig,
+    check_converted,
+    load_audio_vae_config,
+)
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
 
@@ -74,8 +79,7 @@ class AudioVAECheckpoint(CheckpointFiles):
         Raises:
             CheckpointError: it is missing, not converted yet, or has other ones.
         """
-        if not (self.folder / f"{AUDIO_VAE}.safetensors").is_file() and (self.folder / f"{AUDIO_VAE}.pth").is_file():
-            raise CheckpointError(f"{AUDIO_VAE}.pth is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+        check_converted(self.folder)
         if strange := sorted(self.shapes(AUDIO_VAE).keys() - self.expected - {BOUNDARIES}):
             raise CheckpointError(f"{AUDIO_VAE}.safetensors: tensor {strange[0]} belongs to no such network")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
@@ -18,7 +19,7 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
     WIDTH,
     AudioVAEConfig,
 )
-from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speakers.store import KnownVoices
@@ -34,11 +35,16 @@ def codec_format(config: AudioVAEConfig) -> CodecFormat:
 
 
 def load_torch_decoder(given: Settings) -> tuple[AudioDecoder, AudioVAEConfig]:
-    """The decoder as torch's network, and its sizes."""
+    """The decoder as torch's network, and its sizes; the native decoder is made from it."""
     settings = DecoderSettings.of(given)
+    checkpoint = _checkpoint(settings)
+    return _network(checkpoint).load(settings), checkpoint.config
+
+
+def _checkpoint(settings: DecoderSettings) -> AudioVAECheckpoint:
     checkpoint = AudioVAECheckpoint(settings.checkpoint_dir)
     checkpoint.check()
-    return _network(checkpoint).load(settings), checkpoint.config
+    return checkpoint
 
 
 def _network(checkpoint: AudioVAECheckpoint) -> DecoderNetwork[AudioDecoder]:
@@ -52,10 +58,15 @@ def references(voices: KnownVoices) -> Iterator[Reference]:
 
 
 def load_decoder(given: Settings) -> StreamDecoderStage:
-    """The decoder stage as the settings ask for it.
+    """The decoder stage as the settings ask for it: native code on a CPU, torch on a GPU.
 
     A stream that goes on with a prompt is decoded behind the prompt's last frames, as the official code does it for a
     whole speech.
     """
-    decoder, config = load_torch_decoder(given)
-    return StreamDecoderStage(decoder, codec_format(config), CHUNK_FRAMES, references)
+    settings = DecoderSettings.of(given)
+    checkpoint = _checkpoint(settings)
+    network, form = _network(checkpoint), codec_format(checkpoint.config)
+    if compute.device(settings) == "cpu":
+        native = network.load_native(settings, "voxcpm2", checkpoint.config, NativeAudioDecoder)
+        return StreamDecoderStage(native, form, CHUNK_FRAMES, references)
+    return StreamDecoderStage(network.load(settings), form, CHUNK_FRAMES, references)

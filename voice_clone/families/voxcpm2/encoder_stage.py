@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from voice_clone import compute
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import ENCODER, AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import (
     AUDIO_VAE,
@@ -14,7 +15,8 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
     WIDTH,
     AudioVAEConfig,
 )
-from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
+from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder, NativeAudioEncoder
+from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
@@ -38,7 +40,9 @@ class VoxCPM2Encoder:
     modes = MODES
     presets = ()
 
-    def __init__(self, encoder: AudioEncoder, config: AudioVAEConfig, fingerprint: str, max_frames: int) -> None:
+    def __init__(
+        self, encoder: AudioEncoder | NativeAudioEncoder, config: AudioVAEConfig, fingerprint: str, max_frames: int
+    ) -> None:
         self._encoder = encoder
         self._samples = config.clip_samples
         self._max_frames = max_frames
@@ -73,11 +77,16 @@ class VoxCPM2Encoder:
 
 
 def load_encoder(given: Settings, call: Call | None = None) -> VoxCPM2Encoder:
-    """As the settings ask for it."""
+    """As the settings ask for it: native code on a CPU, torch on a GPU."""
     settings = EncoderSettings.of(given)
     checkpoint = AudioVAECheckpoint(settings.checkpoint_dir)
     checkpoint.check()
-    encoder = empty(lambda: AudioEncoder(checkpoint.config))
-    fingerprint = checkpoint.encoder_fingerprint(encoder)
-    loaded = load_encoder_network(settings, encoder, checkpoint, AUDIO_VAE, ENCODER)
-    return VoxCPM2Encoder(loaded, checkpoint.config, fingerprint, settings.max_chunk_frames)
+    empty_encoder = empty(lambda: AudioEncoder(checkpoint.config))
+    fingerprint = checkpoint.encoder_fingerprint(empty_encoder)
+    network = load_encoder_network(settings, empty_encoder, checkpoint, AUDIO_VAE, ENCODER)
+    if compute.device(settings) != "cpu":
+        return VoxCPM2Encoder(network, checkpoint.config, fingerprint, settings.max_chunk_frames)
+    native = NativeAudioEncoder(network)
+    leave_threads_to_native_code()
+    native.encode(torch.zeros(checkpoint.config.clip_samples))  # compiles it where no earlier process has
+    return VoxCPM2Encoder(native, checkpoint.config, fingerprint, settings.max_chunk_frames)

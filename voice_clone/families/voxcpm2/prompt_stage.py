@@ -2,14 +2,17 @@
 
 The mode says what the talker hears of the voice. `reference`: a clip in it. `continuation`: a clip and its transcript,
 with which its speech begins. `ref_continuation`: both. Without the option `mode` it is the last one for a voice that
-has a transcript, and the first one otherwise.
+has a transcript, and the first one otherwise. Without a voice the model speaks in one that the style describes, or in
+any; `info` then calls the mode `zero_shot`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
@@ -17,12 +20,14 @@ from voice_clone.families.voxcpm2.config import load_config
 from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINUATION, REFERENCE, STYLE, check
 from voice_clone.families.voxcpm2.text import Tokenizer, target
 from voice_clone.settings import PromptSettings, Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared, check_reference
 from voice_clone.stages.requests import refuse_language, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
 TARGET_TOKENS = "target_tokens"
+Latents = NDArray[Any]
+ZERO_SHOT = "zero_shot"  # no mode that can be asked for: there is no voice
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,7 @@ class VoxCPM2Prompt:
 
     appends = False  # the whole text stands before the first frame
     presets = ()
-    voiceless = False
+    voiceless = True
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
         self._tokenizer = tokenizer
@@ -62,6 +67,10 @@ class VoxCPM2Prompt:
         refuse_language(speech)
         check(speech.options)
         style = speech.options.get(STYLE)
+        if MODE in speech.options and not any(getattr(speech, each) is not None for each in SOURCES):
+            raise InvalidArgument(
+                f"options: {MODE} says what is heard of a voice; give a voice or reference_audio, or leave it out"
+            )
         mode = REFERENCE if style is not None else speech.options.get(MODE)
         if mode == REFERENCE and speech.x_vector_only is False:
             name = MODE if style is None else STYLE
@@ -78,7 +87,9 @@ class VoxCPM2Prompt:
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
         """The tensors that `VoxCPM2Talker.plan` reads."""
-        assert voice is not None  # `draft` has refused a speaker embedding
+        if voice is None:
+            nothing = np.zeros((0, WIDTH), np.float32)
+            return self._prepared(ZERO_SHOT, draft, draft.target_ids, nothing, nothing)
         reference, prompt = voice.artifacts[REFERENCE_LATENTS], voice.artifacts[PROMPT_LATENTS]
         for latents in (reference, prompt):
             if latents.ndim != 2 or latents.shape[1] != WIDTH:
@@ -94,7 +105,11 @@ class VoxCPM2Prompt:
             ids = self._tokenizer.joined_ids(transcript, draft.target)
         if mode == CONTINUATION:
             reference = reference[:0]
-        tensors = {
+        return self._prepared(mode, draft, ids, reference, prompt)
+
+    @staticmethod
+    def _prepared(mode: str, draft: Draft, ids: Ids, reference: Latents, prompt: Latents) -> Prepared:
+        tensors: dict[str, NDArray[Any]] = {
             "text_ids": ids,
             TARGET_TOKENS: np.array([len(draft.target_ids)], np.int32),
             REFERENCE_LATENTS: reference,

@@ -30,8 +30,9 @@ def padded(size: int) -> int:
 class Chain:
     """Layers, each of which reads what the layer before it writes; `ChainBuilder` makes it.
 
-    Rows are channel-last, [B, T, C]. At the beginning of the chain T is a number of frames; a transposed convolution
-    multiplies it. The rows of a stream are the same, bit for bit, in chunks of any size and beside any other streams.
+    Rows are channel-last, [B, T, C]. At the beginning of the chain T is a number of frames, or a multiple of it; a
+    transposed convolution multiplies it, and one with a stride divides it. The rows of a stream are the same, bit for
+    bit, in chunks of any size and beside any other streams.
 
     Args:
         layers: the layer table, int64 [layers + 1, FIELDS].
@@ -115,18 +116,24 @@ class Chain:
         """The next rows of B streams.
 
         Args:
-            x: float32 [B, T, C], T frames.
+            x: float32 [B, T, C], T a multiple of the rows of a frame.
             state: float32 [B, S]; it is not changed.
             position: int64 [B], of each stream's first frame in x.
 
         Returns:
             Rows, float32 [B, T', C'], which the next call overwrites, and the next state.
         """
-        batch, frames, _ = x.shape
+        batch, count, _ = x.shape
+        frames = count // int(self._layers[0, layer_table.RATE])
         self._resize(batch, frames)
-        first = self._buffers[0][: batch * frames * padded(self._inputs)].reshape(batch, frames, -1)
-        first[..., : self._inputs] = x.numpy()
-        first[..., self._inputs :] = 0
+        memory, at, size = (
+            int(self._layers[0, each]) for each in (layer_table.MEMORY, layer_table.STATE, layer_table.SIZE)
+        )
+        first = self._buffers[0][: batch * (memory + count * size)].reshape(batch, -1)
+        first[:, :memory] = state[:, at : at + memory].numpy()
+        rows = first[:, memory:].reshape(batch, count, size)  # a view
+        rows[..., : self._inputs] = x.numpy()
+        rows[..., self._inputs :] = 0
         first_positions = position.numpy()
         cos, sin = self._rotary(position, frames)
         next_state = torch.empty_like(state)
@@ -186,10 +193,19 @@ class Chain:
 
 @dataclass
 class Snake:
-    """The activation x + scale * sin(alpha * x) ** 2; alpha and scale are [C]."""
+    """The activation x + scale * sin(alpha * x) ** 2; alpha and scale are [C].
+
+    `affine`: a scale and a shift, [C] each, of what it is applied to; the residual signal has neither.
+    """
 
     alpha: Tensor
     scale: Tensor
+    affine: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """In the order in which layers have them."""
+        return [self.alpha, self.scale, *(self.affine or ())]
 
 
 Activation = Snake | Literal["gelu"] | None
@@ -197,8 +213,14 @@ Activation = Snake | Literal["gelu"] | None
 Residual = Literal["untouched", "set", "added"]
 """What a product does with the residual signal: nothing; sets it to the result; adds it to the result, then sets it."""
 
-_ACTIVATIONS = {Snake: layer_table.SNAKE, str: layer_table.GELU, type(None): layer_table.PLAIN}
 _RESIDUALS = {"untouched": layer_table.UNTOUCHED, "set": layer_table.SET, "added": layer_table.ADDED}
+
+
+def _kind_of(activation: Activation) -> int:
+    if isinstance(activation, Snake):
+        return layer_table.SNAKE if activation.affine is None else layer_table.AFFINE_SNAKE
+    return layer_table.PLAIN if activation is None else layer_table.GELU
+
 
 WINOGRAD_ROWS = 16  # rows of a frame from which on a convolution takes Winograd's form
 WINOGRAD_OUTPUTS = 24  # outputs, likewise
@@ -209,11 +231,12 @@ class ChainBuilder:
 
     Args:
         size: channels of the rows that the first layer reads.
+        rate: how many of them are a frame.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, rate: int = 1) -> None:
         self._inputs = self._size = size
-        self._rate = 1  # rows for each frame that the next layer reads
+        self._rate = rate  # rows for each frame that the next layer reads
         self._table: list[list[int]] = []
         self._parameters: list[Tensor] = []
         self._matrices: list[Array] = []
@@ -262,6 +285,26 @@ class ChainBuilder:
         parts = F.pad(parts.permute(3, 1, 2, 0), padding)
         self._product(parts.flatten(0, 1), bias, 1, outputs, stride, activation, residual)
 
+    def strided(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: int,
+        *,
+        activation: Activation = None,
+        residual: Residual = "untouched",
+    ) -> None:
+        """A causal convolution, weight [O, C, K], K a multiple of the stride, which divides the rows of a frame.
+
+        Rows lie side by side: those of a stride are one row of more channels, and then the stride is 1.
+        """
+        if not self._table:
+            raise ValueError("a convolution with a stride must not be the first layer of a chain")
+        outputs, channels, kernel = weight.shape
+        matrix = F.pad(weight.permute(0, 2, 1), (0, padded(channels) - channels))  # [O, K, C]
+        self._rate, self._size = self._rate // stride, stride * padded(channels)
+        self._product(matrix.reshape(outputs, kernel // stride, -1), bias, 1, outputs, 1, activation, residual)
+
     def linear(
         self,
         weight: Tensor,
@@ -304,6 +347,21 @@ class ChainBuilder:
         parameters = [weight[:, 0].T.flatten(), bias, norm_weight, norm_bias, torch.tensor([eps])]
         self._add(layer_table.DEPTHWISE, parameters, memory=(taps - 1) * padded(self._size))
         self._table[-1][layer_table.TAPS] = taps
+
+    def filter(
+        self, weight: Tensor, bias: Tensor | None, dilation: int = 1, *, activation: Snake | None = None
+    ) -> None:
+        """A causal depthwise convolution, weight [C, 1, K], and maybe Snake, which has no `affine` here."""
+        channels, _, taps = weight.shape
+        size = padded(channels)
+        columns = [*weight[:, 0].T, torch.zeros(channels) if bias is None else bias]
+        if activation is not None:
+            columns += activation.parameters
+        parameters = [F.pad(each.float(), (0, size - channels)) for each in columns]
+        self._add(layer_table.FILTER, parameters, memory=(taps - 1) * dilation * size)
+        layer = self._table[-1]
+        layer[layer_table.TAPS], layer[layer_table.BETWEEN_TAPS] = taps, dilation * size
+        layer[layer_table.ACTIVATION] = _kind_of(activation)
 
     def build(self) -> Chain:
         """The chain of all layers. The builder gives up its matrices and must not be used again."""
@@ -388,13 +446,15 @@ class ChainBuilder:
 
         parameters = [repeated(torch.zeros(outputs) if bias is None else bias)]
         if isinstance(activation, Snake):
-            parameters += [repeated(activation.alpha), repeated(activation.scale)]
+            if activation.affine is not None and residual == "set":
+                raise ValueError("the residual signal is set by a layer without scale and shift alone")
+            parameters += [repeated(each) for each in activation.parameters]
         self._add(kind, parameters, memory=memory)
         layer = self._table[-1]
         layer[layer_table.WEIGHTS] = sum(before.size for before in self._matrices)
         layer[layer_table.COLUMNS] = stride * padded(outputs)
         layer[layer_table.RESIDUAL] = _RESIDUALS[residual]
-        layer[layer_table.ACTIVATION] = _ACTIVATIONS[type(activation)]
+        layer[layer_table.ACTIVATION] = _kind_of(activation)
         self._matrices.append(torch.cat([panel.flatten() for panel in panels]).numpy())
         self._size = outputs
         return layer

@@ -15,10 +15,12 @@ import math
 from numba import float32
 
 from voice_clone.native.arithmetic import attend, dot, fma, rms_norm, silu, total
+from voice_clone.native.codec.filter import filter_row
 from voice_clone.native.codec.layer_table import (
     ATTENTION,
     CHANNELS,
     COLUMNS,
+    FILTER,
     GATE,
     GROUPS,
     HEADS,
@@ -160,7 +162,7 @@ def _move_memory(layer, after, x, span, target, length, past, next_past):
 
 @compiled
 def _row_layer(layer, after, parameters, x, span, rows, target, lead, length, chunk_rows):
-    """A norm, a gate or a depthwise convolution, for some of the rows of all streams.
+    """A norm, a gate, a depthwise convolution or a filter, for some of the rows of all streams.
 
     chunk_rows: (first, last + 1). The other arguments are those of `product.product`.
     """
@@ -176,6 +178,8 @@ def _row_layer(layer, after, parameters, x, span, rows, target, lead, length, ch
                 parameters[weight + channels],
                 target[t : t + channels].reshape(1, channels),
             )
+        elif kind == FILTER:
+            filter_row(layer, parameters, x, start, target, t)
         elif kind == GATE:
             for i in range(channels // 2):
                 target[t + i] = silu(x[start + i]) * x[start + channels // 2 + i]
@@ -197,8 +201,8 @@ def run_chain(
         layers: the layer table, int64 [layers + 1, FIELDS]; the last row is of kind END.
         weights: float32, the products' matrices, one after the other.
         parameters: float32, all other parameters.
-        buffers: two, float32. The first one holds the rows that the first layer reads; this layer remembers nothing.
-            The result is in the first buffer if the number of layers is even, else in the second one.
+        buffers: two, float32. The first one holds what the first layer remembers and the rows that it reads. The
+            result is in the first buffer if the number of layers is even, else in the second one.
         residual: float32, memory for the residual signal.
         per_thread: float32, memory of each thread: sums of a block of rows; keys; values; attention scores; transformed
             inputs of a block of groups.

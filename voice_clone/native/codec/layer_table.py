@@ -16,7 +16,7 @@ TAPS = 8  # of a convolution
 BETWEEN_TAPS = 9  # of a convolution: numbers from a tap's inputs to the next tap's
 INPUTS = 10  # of a convolution: inputs of a tap, a multiple of WIDTH
 RESIDUAL = 11  # of a product: what it does with the residual signal
-ACTIVATION = 12  # of a product: the function that it applies to its outputs
+ACTIVATION = 12  # of a product or a filter: the function that it applies to its outputs
 DILATION = 13  # of a Winograd convolution: rows from a tap to the next
 GROUPS = 14  # of a Winograd convolution: groups of outputs in a frame
 HEADS = 15  # of attention: query heads
@@ -26,13 +26,15 @@ CHANNELS = 18  # of a row, without padding
 FIELDS = 19
 
 # Kinds of layers. Each has its parameters in this order, of shape [CHANNELS] unless another is named.
-PRODUCT = 0  # bias [COLUMNS]; with SNAKE also alpha and 1 / beta, [COLUMNS] each
+PRODUCT = 0  # bias; with SNAKE also alpha and 1 / beta; with AFFINE_SNAKE also its scale and shift; [COLUMNS] each
 NORM = 1  # a root-mean-square norm: weight, eps [1]
 ATTENTION = 2  # no parameters
 GATE = 3  # silu(first half of a row) * second half; no parameters
 DEPTHWISE = 4  # a convolution's weight [TAPS, CHANNELS] and bias; a layer norm's weight, bias and eps [1]
 WINOGRAD = 5  # a convolution by Winograd's minimal filtering; parameters as of PRODUCT
-END = 6  # the last row of the table: reads the result
+FILTER = 6  # a depthwise convolution: weight [TAPS, SIZE] and bias; with SNAKE also alpha and 1 / beta; [SIZE] each
+END = 7  # the last row of the table: reads the result
 
 UNTOUCHED, SET, ADDED = 0, 1, 2  # values of RESIDUAL: not used; set to the sum; added to the sum, then set to it
 PLAIN, SNAKE, GELU = 0, 1, 2  # values of ACTIVATION
+AFFINE_SNAKE = 3  # likewise: Snake of outputs that are scaled and shifted, behind the residual signal

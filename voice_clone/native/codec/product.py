@@ -28,6 +28,7 @@ from voice_clone.native import vectors
 from voice_clone.native.codec.layer_table import (
     ACTIVATION,
     ADDED,
+    AFFINE_SNAKE,
     BETWEEN_TAPS,
     COLUMNS,
     GELU,
@@ -115,14 +116,15 @@ def tile_product(rows, panel_vectors):
     return intrinsic(typed)
 
 
-def finisher(adds_residual, sets_residual, snake):
+def finisher(adds_residual, sets_residual, snake, affine=False):
     """An intrinsic that makes WIDTH outputs from their sums.
 
     (sums, s, parameters, p, columns, residual, r, target, t): a value is that of `sums` plus the bias, plus that of
-    `residual` if `adds_residual`. It is written to `residual` if `sets_residual`. With `snake`, Snake is applied to it.
-    Then it is written to `target`.
+    `residual` if `adds_residual`. It is written to `residual` if `sets_residual`. With `affine`, it is multiplied by a
+    scale and a shift is added. With `snake`, Snake is applied to it. Then it is written to `target`.
 
-    parameters: the bias begins at p, Snake's alpha `columns` numbers later, its scale another `columns` numbers later.
+    parameters: the bias begins at p, Snake's alpha `columns` numbers later, its scale another `columns` numbers later;
+    then come the scale and the shift of `affine`.
     """
 
     def typed(context, sums, s, parameters, p, columns, residual, r, target, t):
@@ -142,21 +144,20 @@ def finisher(adds_residual, sets_residual, snake):
         if sets_residual:
             vectors.store(builder, residual, r, value)
         if snake:
-            alpha = builder.add(p, columns)
-            scale = builder.add(alpha, columns)
-            value = _snake(
-                builder,
-                value,
-                vectors.load(builder, parameters, alpha, FLOATS),
-                vectors.load(builder, parameters, scale, FLOATS),
-            )
+            places = [p]
+            for _ in range(4 if affine else 2):
+                places.append(builder.add(places[-1], columns))
+            alpha, scale, *affine_pair = (vectors.load(builder, parameters, place, FLOATS) for place in places[1:])
+            if affine:
+                value = vectors.multiply_add(builder, value, *affine_pair)
+            value = snake_of(builder, value, alpha, scale)
         vectors.store(builder, target, t, value)
         return context.get_dummy_value()
 
     return intrinsic(typed)
 
 
-def _snake(builder, x, alpha, scale):
+def snake_of(builder, x, alpha, scale):
     """x + scale * sin(alpha * x) ** 2 (Ziyin et al. 2020).
 
     The square of the sine has period pi. So the nearest multiple of pi is subtracted from alpha * x, and the remainder
@@ -189,6 +190,7 @@ _row_3, _row_2, _row_1 = tile_product(1, 3), tile_product(1, 2), tile_product(1,
 _finish_plain, _finish_snake = finisher(False, False, False), finisher(False, False, True)
 _finish_plain_set, _finish_snake_set = finisher(False, True, False), finisher(False, True, True)
 _finish_plain_added, _finish_snake_added = finisher(True, True, False), finisher(True, True, True)
+_finish_affine, _finish_affine_added = finisher(False, False, True, True), finisher(True, True, True, True)
 
 
 @compiled
@@ -233,6 +235,11 @@ def finish_row(layer, parameters, sums, s, column, width, row, residual, target,
                 _finish_snake_set(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
             else:
                 _finish_snake(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+        elif activation == AFFINE_SNAKE:
+            if how == ADDED:
+                _finish_affine_added(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
+            else:
+                _finish_affine(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
         elif how == ADDED:
             _finish_plain_added(sums, s + v, parameters, p + v, columns, residual, r + v, target, t + v)
         elif how == SET:

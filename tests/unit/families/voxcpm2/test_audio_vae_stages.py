@@ -27,6 +27,7 @@ from voice_clone.families.voxcpm2.decoder_stage import load_decoder, references
 from voice_clone.families.voxcpm2.encoder_stage import VoxCPM2Encoder, load_encoder
 from voice_clone.families.voxcpm2.networks import audio_encoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.layers.streaming import StreamState
 from voice_clone.settings import DecoderSettings, Settings
@@ -108,13 +109,18 @@ def test_a_voice_without_a_transcript_has_no_prompt(encoder: VoxCPM2Encoder) -> 
     }
 
 
-def test_pieces_of_a_clip_are_one_piece(encoder: VoxCPM2Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    waveform = clip(20 * CLIP)
-    found = []
+@pytest.mark.parametrize("native", [False, True])
+def test_pieces_of_a_clip_are_one_piece(
+    checkpoint: AudioVAECheckpoint, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Natively bit for bit."""
+    network = load_audio_vae(checkpoint)[0]
+    encoder, found = NativeAudioEncoder(network) if native else network, []
     for frames in (20, 1):
         monkeypatch.setattr(audio_encoder, "PIECE_FRAMES", frames)
-        found.append(encoder.encode(waveform, "reference")[REFERENCE_LATENTS])
+        found.append(encoder.encode(torch.from_numpy(clip(20 * CLIP))))
     assert_same(found[1], found[0])
+    assert torch.equal(*found) or not native
 
 
 def test_a_clip_that_is_too_long_is_unsupported(checkpoint: AudioVAECheckpoint) -> None:

@@ -1,4 +1,4 @@
-"""code2wav: frames of latents to a 48 kHz waveform, exactly and incrementally.
+"""code2wav: frames of latents to a 48 kHz waveform, exactly and incrementally, in torch and, for a CPU, as native code.
 
 A Snake vocoder whose dilated convolutions keep the channels apart, with a scale and a bias before each block that
 depend on the output rate. A frame is four latents.
@@ -10,11 +10,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from voice_clone.codec.decoder import StreamDecoder
+from voice_clone.codec.native_decoder import add_vocoder
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.streaming import ChunkPass
+from voice_clone.layers.streaming import ChunkPass, StreamState
 from voice_clone.layers.vocoder import Snake, Vocoder
+from voice_clone.native.codec.chain import Chain, ChainBuilder
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+
+PIECE_LATENTS = 24  # decoded at once natively, of all streams together: more would take more memory and be no faster
 
 
 class AudioDecoder(StreamingDecoder):
@@ -41,3 +47,64 @@ class AudioDecoder(StreamingDecoder):
         latents = torch.unflatten(codes.to(self._last.conv.weight.dtype), 1, (LATENTS, LATENT_SIZE))  # [B, 4, 64, n]
         waveform: Tensor = self.decoder(latents.permute(0, 2, 3, 1).flatten(2), stream)
         return waveform.squeeze(1).tanh()
+
+
+class NativeAudioDecoder(StreamDecoder):
+    """As `AudioDecoder`; fp32.
+
+    A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
+
+    Args:
+        decoder: on the CPU. Its weights are packed one after the other and given up. On the meta device if they are
+            found packed.
+        packed: finds the packed weights and keeps them.
+    """
+
+    any_shape = True
+
+    @torch.no_grad()
+    def __init__(self, decoder: AudioDecoder, packed: PackedFile = NOWHERE) -> None:
+        self._waveform = Chain.restored(packed.part("waveform")(lambda: _chain(decoder).arrays))
+        packed.keep()
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._waveform.nbytes
+
+    @property
+    def multiplications(self) -> int:
+        """Of a frame, in products."""
+        return LATENTS * self._waveform.multiplications
+
+    @torch.inference_mode()
+    def new_state(self, batch: int) -> StreamState:
+        """As of `StreamDecoder`."""
+        return StreamState(torch.zeros(batch, dtype=torch.int64), [self._waveform.new_state(batch)])
+
+    @torch.inference_mode()
+    def decode_chunk(self, frames: Tensor, state: StreamState) -> Tensor:
+        """As of `StreamDecoder`: float32 [B, 256, n] -> samples [B, m]."""
+        batch, _, count = frames.shape
+        latents = frames.transpose(1, 2).reshape(batch, count * LATENTS, LATENT_SIZE)
+        [past], samples = state.buffers, []
+        for piece in torch.split(latents, max(1, PIECE_LATENTS // batch), dim=1):
+            waveform, past = self._waveform(piece, past, state.position)
+            samples.append(waveform[..., 0].contiguous().tanh())
+        state.position, state.buffers = state.position + count, [past]
+        return torch.cat(samples, dim=-1)
+
+    def prime(self, frames: Tensor, state: StreamState) -> None:
+        """As of `StreamDecoder`."""
+        self.decode_chunk(frames, state)
+
+
+def _chain(decoder: AudioDecoder) -> Chain:
+    """From a latent to samples before they are bound."""
+    chain = ChainBuilder(LATENT_SIZE)
+    add_vocoder(chain, decoder.decoder)
+    return chain.build()

@@ -1,4 +1,4 @@
-"""The AudioVAE's encoder: a 16 kHz waveform to frames of latents.
+"""The AudioVAE's encoder: a 16 kHz waveform to frames of latents, in torch and, for a CPU, as native code.
 
 Convolutions alone, all of them causal, so a clip is encoded piece by piece, and the memory does not grow with it.
 Source: voxcpm 2.0.3, `CausalEncoder`. It also has a variance of the latents; speech is made of their means.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from voice_clone.families.voxcpm2.audio_vae_config import WIDTH, AudioVAEConfig
+from voice_clone.codec.native_decoder import add_convolution, add_units, snake_of, units
+from voice_clone.families.voxcpm2.audio_vae_config import LATENTS, WIDTH, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.layers.vocoder import EncoderBlock, Snake
+from voice_clone.native.codec.chain import ChainBuilder
 
 PIECE_FRAMES = 8  # encoded at once
 
@@ -28,7 +30,7 @@ class AudioEncoder(nn.Module):
             dim *= 2
             self.block.append(EncoderBlock(dim, rate, Snake, depthwise=True))
         self.fc_mu = CausalConv1d(dim, config.latent_dim, 3)
-        self._samples = config.clip_samples
+        self.frame_samples = config.clip_samples
 
     def forward(self, x: Tensor, stream: ChunkPass) -> Tensor:
         """Waveform [B, 1, T] -> latents [B, latent, T / 640]."""
@@ -51,6 +53,36 @@ class AudioEncoder(nn.Module):
         like = self.fc_mu.conv.weight
         slots = streaming_slots(self)
         stream = ChunkPass(slots, [module.new_state(1) for module in slots])
-        pieces = torch.split(waveform.to(like.device, like.dtype)[None, None], PIECE_FRAMES * self._samples, dim=-1)
+        pieces = torch.split(
+            waveform.to(like.device, like.dtype)[None, None], PIECE_FRAMES * self.frame_samples, dim=-1
+        )
         latents = torch.cat([self(piece, stream) for piece in pieces], dim=-1)  # [1, latent, steps]
         return latents[0].T.reshape(-1, WIDTH)
+
+
+class NativeAudioEncoder:
+    """As `AudioEncoder`, whose weights are packed one after the other and given up; fp32."""
+
+    @torch.no_grad()
+    def __init__(self, encoder: AudioEncoder) -> None:
+        self._samples = encoder.frame_samples
+        chain = ChainBuilder(1, self._samples // LATENTS)
+        first, *rest = encoder.block
+        blocks = [block for block in rest if isinstance(block, EncoderBlock)]
+        begins = [snake_of(units(block.block)[0].act1) for block in blocks]
+        add_convolution(chain, first, begins[0], residual="set")
+        for block, following in zip(blocks, [*begins[1:], None], strict=True):
+            *_, snake, convolution = block.block
+            add_units(chain, units(block.block), snake_of(snake))
+            add_convolution(chain, convolution, following, residual="untouched" if following is None else "set")
+        add_convolution(chain, encoder.fc_mu)
+        self._latents = chain.build()
+
+    @torch.inference_mode()
+    def encode(self, waveform: Tensor) -> Tensor:
+        """As of `AudioEncoder`."""
+        state, position, latents = self._latents.new_state(1), torch.zeros(1, dtype=torch.int64), []
+        for piece in torch.split(waveform.float()[None, :, None], PIECE_FRAMES * self._samples, dim=1):
+            rows, state = self._latents(piece, state, position)
+            latents.append(rows[0].clone())
+        return torch.cat(latents).view(-1, WIDTH)

@@ -1,0 +1,10 @@
+"""Prompt to a stream of frames of latents."""
+
+from voice_clone.families.voxcpm2.talker_stage import load_talker
+from voice_clone.triton.stages.talker import TalkerModel
+
+
+class TritonPythonModel(TalkerModel):
+    """Of VoxCPM2."""
+
+    load_stage = staticmethod(load_talker)

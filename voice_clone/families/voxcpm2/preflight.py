@@ -1,0 +1,26 @@
+"""A quick look at a checkpoint folder, before a server starts that would take long to fail. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from voice_clone.checkpoint_folder import check_weights
+from voice_clone.errors import CheckpointError
+from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, check_converted, load_audio_vae_config
+from voice_clone.families.voxcpm2.config import MODEL, load_config
+from voice_clone.families.voxcpm2.text import TOKENIZER_FILE
+
+
+def check(checkpoint: Path) -> None:
+    """Check that the configuration is one that can be served, and that all files are there and whole.
+
+    Raises:
+        CheckpointError: something is wrong; the text says what.
+    """
+    load_config(checkpoint)
+    load_audio_vae_config(checkpoint)
+    if not (checkpoint / TOKENIZER_FILE).is_file():
+        raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
+    check_converted(checkpoint)
+    for name in (MODEL, AUDIO_VAE):
+        check_weights(checkpoint, name)
