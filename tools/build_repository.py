@@ -172,7 +172,10 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     family = family_of(given.checkpoint, repositories)
     options = repository_options(family)
     engines = by_stage("--engine", given.engine, options.ENGINES)
-    precisions = by_stage("--precision", given.precision, options.PRECISIONS)
+    models = models_of([family], repositories)
+    has_precision = {name for name, model in models.items() if "precision" in ConfigFile.read(model).parameters}
+    offered = {stage: values for stage, values in options.PRECISIONS.items() if f"{family}_{stage}" in has_precision}
+    precisions = by_stage("--precision", given.precision, offered)
     if given.provider == "cpu" and given.native_encoders is None:
         engines = {**options.CPU_ENGINES, **engines}
     if given.instances < 1:

@@ -4,7 +4,7 @@
     pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
     onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
     workloads.py         what its models cost on any machine, for tools/doctor
-    repository.py        what a built repository can be asked for, a `RepositoryOptions`
+    repository.py        what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
 
 A tool finds a module by the family's name; the protocols below say what is called in it.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from tools.diagnosis.workload import Workload
+from voice_clone.native.matrix import weights
 from voice_clone.onnx.session import Runtime
 
 FOLDER = Path(__file__).parent
@@ -105,7 +106,7 @@ class RepositoryOptions(Protocol):
     CPU_ENGINES: Mapping[str, str]
     """The fastest of them on a CPU, where that is not the default."""
     PRECISIONS: Mapping[str, Sequence[str]]
-    """Values of the setting `precision`."""
+    """Values of the setting `precision`, for stages whose model has it."""
     ENCODERS: Sequence[str]
     """Stages that take a warm-up and a number of instances, and whose networks can be models of their own."""
 
@@ -121,12 +122,15 @@ class RepositoryOptions(Protocol):
         """
 
 
-class NoOptions:
-    """The `RepositoryOptions` of a family that brings none along."""
+class PythonOptions:
+    """The `RepositoryOptions` of a family that brings none along: its stages run in Python alone."""
 
     ENGINES: Mapping[str, Sequence[str]] = {}
     CPU_ENGINES: Mapping[str, str] = {}
-    PRECISIONS: Mapping[str, Sequence[str]] = {}
+    PRECISIONS: Mapping[str, Sequence[str]] = {
+        "talker": ("auto", *weights.PRECISIONS),
+        "code2wav": ("auto", "fp32", "tf32", "bf16"),
+    }
     ENCODERS: Sequence[str] = ()
 
     def encoders(self, checkpoint: Path) -> Mapping[str, Encoder]:
@@ -164,9 +168,9 @@ def onnx_exporter(family: str) -> OnnxExporter:
 
 
 def repository_options(family: str) -> RepositoryOptions:
-    """The family's, or none."""
+    """The family's own, or those of any family."""
     if family not in families_with("repository"):
-        return NoOptions()
+        return PythonOptions()
     return cast(RepositoryOptions, _module(family, "repository"))
 
 

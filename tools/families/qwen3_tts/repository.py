@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.families.qwen3_tts.onnx_export import Loaded, compare, graphs
-from tools.families.toolkit import Encoder
+from tools.families.toolkit import Encoder, PythonOptions
 from tools.repository_config import BuildError
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
-from voice_clone.native.matrix import weights
 from voice_clone.onnx.export import export as export_graph
 from voice_clone.onnx.session import Runtime
 
@@ -19,7 +18,7 @@ ENCODERS = ("speaker_encoder", "codec_encoder")
 _GRAPHS = {"speaker_encoder": SPEAKER_ENCODER, "codec_encoder": CODEC_ENCODER, "code2wav": CODE2WAV_STEP}
 ENGINES = dict.fromkeys(_GRAPHS, ("torch", "onnx"))
 CPU_ENGINES = dict.fromkeys(ENCODERS, "onnx")  # a fifth faster than torch
-PRECISIONS = {"talker": ("auto", *weights.PRECISIONS), "code2wav": ("auto", "fp32", "tf32", "bf16")}
+PRECISIONS = PythonOptions.PRECISIONS
 
 
 def encoders(checkpoint: Path) -> dict[str, Encoder]:
