@@ -3,8 +3,8 @@
 The speeds are those of long speech by one caller: a measurement of about half a minute, without a checkpoint. The first
 time native code is compiled, which takes a minute more. Each is the fastest of several runs in three rounds; `slowest`
 is how many times as long the slowest round took. With --checkpoint they are that checkpoint's, at the precision
-that VOICE_CLONE_PRECISION names; Fish Speech, Voxtral TTS and VoxCPM2 are measured in no other way, CosyVoice3 not at
-all. A GPU is shown, not measured. Exit status: 1 if a need of a server is not met.
+that VOICE_CLONE_PRECISION names; Fish Speech, Voxtral TTS and VoxCPM2 are measured in no other way, CosyVoice3 and
+OmniVoice not at all. A GPU is shown, not measured. Exit status: 1 if a need of a server is not met.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def server_bytes(work: Workload, precision: Precision) -> int:
 
 
 def stream_bytes(work: Workload) -> int:
-    """Of a stream of a minute: keys and values in fp32, and what the decoder keeps."""
+    """Of a stream of a minute: keys and values in fp32, and what else it keeps."""
     talker = work.talker
     position = 4 * 2 * talker.num_hidden_layers * talker.num_key_value_heads * talker.head_dim
-    return position * work.positions + work.decoder_stream_bytes
+    return position * work.positions + work.other_stream_bytes

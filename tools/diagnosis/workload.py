@@ -42,7 +42,7 @@ class Workload:
         processes: that load torch.
         pace: None: it computes otherwise, so that only a checkpoint can be measured.
         positions: of a minute of speech and its prompt.
-        decoder_stream_bytes: that the decoder keeps of a minute of speech, where it is much.
+        other_stream_bytes: that a minute of speech takes besides keys and values, where it is much.
     """
 
     name: str
@@ -55,4 +55,4 @@ class Workload:
     processes: int
     pace: Pace | None
     positions: int = 1000
-    decoder_stream_bytes: int = 0
+    other_stream_bytes: int = 0

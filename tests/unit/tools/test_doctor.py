@@ -137,8 +137,10 @@ def test_all_families_are_in_the_table_of_memory() -> None:
     assert {row["model"] for row in rows} == {
         *("Qwen3-TTS 0.6B", "Qwen3-TTS 1.7B"),
         *("Fish Speech S2 Pro", "Voxtral TTS 4B", "CosyVoice3 0.5B", "VoxCPM2 2B"),
+        "OmniVoice 0.6B",
     }
     [fish], [cosy], [voxcpm] = (workloads(name).values() for name in ("fish_speech", "cosyvoice3", "voxcpm2"))
+    [omni] = workloads("omnivoice").values()
     layer = 2560 * (2 * 4096 + 2 * 1024) + 3 * 2560 * 9728
     assert speed.stack_weights(fish.talker) == 36 * layer and speed.stack_weights(fish.predictor) == 4 * layer
     assert stream_bytes(fish) == 36 * 8 * 128 * 2 * 4 * 1600
@@ -147,7 +149,10 @@ def test_all_families_are_in_the_table_of_memory() -> None:
     layer = 2048 * (2 * 2048 + 2 * 256) + 3 * 2048 * 6144
     assert speed.stack_weights(voxcpm.talker) == 36 * layer and speed.stack_weights(voxcpm.predictor) == 0
     assert stream_bytes(voxcpm) == 36 * 2 * 128 * 2 * 4 * 700
-    for work in (fish, cosy, voxcpm):
+    layer = 1024 * (2 * 2048 + 2 * 1024) + 3 * 1024 * 3072
+    assert speed.stack_weights(omni.talker) == 28 * layer and speed.stack_weights(omni.predictor) == 0
+    assert 0 < stream_bytes(omni) < 0.3e9  # no keys and values
+    for work in (fish, cosy, voxcpm, omni):
         each = [server_bytes(work, precision) for precision in PRECISIONS]
         assert each == sorted(each, reverse=True)
 

@@ -39,6 +39,6 @@ def workloads() -> dict[str, Workload]:
             processes=PROCESSES,
             pace=None,  # its flow makes the frames of a second at once
             positions=POSITIONS,
-            decoder_stream_bytes=CPU_PAGE_BYTES,  # a minute would take more than all pages, which the streams share
+            other_stream_bytes=CPU_PAGE_BYTES,  # a minute would take more than all pages, which the streams share
         )
     }
