@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from torch import Tensor
 
 from perf.bench import report
 from perf.bench.machine import bandwidth, best, give_threads
-from perf.bench.official.comparison import cpu_settings, parser
+from perf.bench.official.comparison import Clock, cpu_settings, parser
 from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.bench.reference import TEXT
 from tools.families.voxtral.checkpoint_config import SHAPES
@@ -53,20 +51,6 @@ CHUNK, CHUNKS = 12, 4  # frames of a chunk of the decoder; how many of them are 
 SEED = 5
 RELEASED = SHAPES["4b"]
 Times = dict[str, float]
-
-
-class Clock:
-    """A function, and the seconds of each of its calls."""
-
-    def __init__(self, run: Callable[..., Any]) -> None:
-        self._run = run
-        self.seconds: list[float] = []
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        began = time.perf_counter()
-        result = self._run(*given, **named)
-        self.seconds.append(time.perf_counter() - began)
-        return result
 
 
 def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:

@@ -1,9 +1,12 @@
-"""What the comparisons of a family's bare stages with official networks share: the command line, and settings."""
+"""What the comparisons of a family's bare stages with official networks share: the command line, settings, a clock."""
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.settings import Settings
@@ -33,3 +36,17 @@ def cpu_settings(family: str, folder: Path, precision: str = "fp32") -> Settings
     """As of a server on a CPU."""
     given = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()}, family)
+
+
+class Clock:
+    """A function, and the seconds of each of its calls."""
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+        self.seconds: list[float] = []
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        began = time.perf_counter()
+        result = self._run(*given, **named)
+        self.seconds.append(time.perf_counter() - began)
+        return result
