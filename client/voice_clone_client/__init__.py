@@ -34,7 +34,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Chunk, ClipWarning, Knobs, Preset, Voice
+from .types import Artifacts, Chunk, ClipWarning, Family, Knobs, Preset, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "ClipWarning",
     "ConnectionFailed",
     "DeadlineExceeded",
+    "Family",
     "Incomplete",
     "Internal",
     "InvalidArgument",

@@ -23,7 +23,7 @@ from .errors import (
     VoiceCloneError,
     from_status,
 )
-from .types import Chunk, Preset, Voice
+from .types import Chunk, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
@@ -161,10 +161,11 @@ def models(response: Any) -> list[str]:
     return [str(family) for family in stats["model_types"]]
 
 
-def families(response: Any) -> dict[str, str | None]:
-    """As `models`, each with the option that takes instructions on how to speak; None: it follows none."""
-    options = result(response).get("instructions", {})
-    return {family: options.get(family) for family in models(response)}
+def families(response: Any) -> dict[str, Family]:
+    """As `models`, each with what it can do."""
+    stats = result(response)
+    options, voiceless = stats.get("instructions", {}), stats.get("voiceless", ())
+    return {family: Family(options.get(family), family in voiceless) for family in models(response)}
 
 
 def default_model(families: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
-from .types import Knobs, Names, Presets, Voice, Voices
+from .types import Family, Knobs, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -212,8 +212,8 @@ class AsyncClient:
         """The model families of the server; see `Client.models`."""
         return _responses.models(await self._cache("stats"))
 
-    async def families(self) -> dict[str, str | None]:
-        """The model families of the server, with what takes instructions; see `Client.families`."""
+    async def families(self) -> dict[str, Family]:
+        """The model families of the server by name; see `Client.families`."""
         return _responses.families(await self._cache("stats"))
 
     async def ready(self, *, model: str | None = None) -> bool:

@@ -18,7 +18,7 @@ from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import InvalidArgument, Unsupported, VoiceCloneError
-from .types import Names, Presets, Voice, Voices
+from .types import Family, Names, Presets, Voice, Voices
 
 
 class Client(Speaking):
@@ -205,9 +205,8 @@ class Client(Speaking):
         """
         return _responses.models(self._cache("stats"))
 
-    def families(self) -> dict[str, str | None]:
-        """The model families of the server, the default first: by name the key of `options` that takes instructions on
-        how to speak, a sentence or so. None: the family follows none.
+    def families(self) -> dict[str, Family]:
+        """The model families of the server by name, the default first.
 
         Raises:
             Unsupported: the server is too old to list them.

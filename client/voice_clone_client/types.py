@@ -35,6 +35,16 @@ class Knobs(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
+class Family:
+    """A model family of a server."""
+
+    instructions_option: str | None = None
+    """The key of `options` that takes instructions on how to speak, a sentence or so. None: it follows none."""
+    voiceless: bool = False
+    """Whether it can speak without a voice."""
+
+
+@dataclass(frozen=True)
 class Artifacts:
     """State of a voice's preparation for one model family in one mode."""
 

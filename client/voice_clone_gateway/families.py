@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from voice_clone_client import DeadlineExceeded, Internal, Unsupported, VoiceCloneError
+from voice_clone_client import DeadlineExceeded, Family, Internal, Unsupported, VoiceCloneError
 
 from .http.errors import HTTPFailure
 from .settings import parse_alias
@@ -23,8 +23,8 @@ CALL_SECONDS = 5.0  # longest call
 class Lister(Protocol):
     """The source of the list: `voice_clone_client.AsyncClient`."""
 
-    async def families(self) -> dict[str, str | None]:
-        """All families, the server's default first, and the option of each that takes instructions on how to speak."""
+    async def families(self) -> dict[str, Family]:
+        """All families by name, the server's default first."""
 
 
 class Families:
@@ -56,7 +56,7 @@ class Families:
         self._aliases = [parse_alias(alias) for alias in aliases]
         self._clock = clock
         self._listed: list[str] | None = None  # by the server
-        self._instructions: dict[str, str | None] = {}  # likewise, by family the option that takes them
+        self._families: dict[str, Family] = {}  # likewise, by name
         self._error: VoiceCloneError | None = None  # of the latest call
         self._call: asyncio.Task[None] | None = None
         self._next_call = float("-inf")  # earliest time
@@ -89,8 +89,8 @@ class Families:
             raise Unsupported("the speech server has no model family")
         raise unknown_model(name, names)
 
-    async def instructions_option(self, family: str) -> str | None:
-        """The option of a chosen family that takes instructions on how to speak; None: it follows none.
+    async def get(self, family: str) -> Family:
+        """What a chosen family can do.
 
         Raises:
             VoiceCloneError: the list is needed, and the server did not answer it.
@@ -99,7 +99,7 @@ class Families:
             await self._refresh()
             if self._listed is None and self._error is not None and not isinstance(self._error, Unsupported):
                 raise _copy(self._error)
-        return self._instructions.get(family)
+        return self._families.get(family, Family())
 
     async def names(self) -> dict[str, str]:
         """All names that a request can give, each with its family: families, the default first, then aliases.
@@ -141,8 +141,8 @@ class Families:
 
     async def _ask(self) -> None:
         try:
-            self._instructions = await asyncio.wait_for(self._client.families(), CALL_SECONDS)
-            listed = list(self._instructions)
+            self._families = await asyncio.wait_for(self._client.families(), CALL_SECONDS)
+            listed = list(self._families)
         except asyncio.TimeoutError:
             self._error = DeadlineExceeded("the speech server did not answer in time")
         except Unsupported as error:

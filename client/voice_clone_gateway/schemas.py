@@ -64,7 +64,8 @@ class SpeechOptions(Strict):
     """One of /v1/models; by default the first of them."""
     voice: Name | VoiceId | None = None
     """A registered voice, or an alias of one. At most one of voice, reference_audio, speaker_embedding and
-    voice_prompt; without any, the gateway's default voice speaks. Another name: speaker."""
+    voice_prompt; without any, a model that can speaks without a voice, else the gateway's default voice speaks. Another
+    name: speaker."""
     reference_audio: Text | None = None
     """A clip of 1 to 30 s as `data:audio/...;base64,` URL, or the http(s) URL of one. Another name: ref_audio."""
     reference_text: Text | None = None

@@ -59,12 +59,10 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
     """Check what can be checked without the server.
 
     Raises:
-        HTTPFailure: the options contradict each other, lack a voice, or are not supported by a strict gateway.
+        HTTPFailure: the options contradict each other, or are not supported by a strict gateway.
         InvalidArgument: the format does not support the sample rate.
     """
     error = options.check()
-    if error is None and not settings.default_voice and all(getattr(options, name) is None for name in SOURCES):
-        error = f"give one of {', '.join(SOURCES)}; a gateway with --default-voice needs none"
     if error is None and settings.strict:
         error = next((f"{text}; leave it out, this gateway is strict" for text in options.ignored()), None)
     if error is not None:
@@ -73,19 +71,36 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
         find_format(options.response_format).check_rate(options.sample_rate)
 
 
+async def check_source(app: FastAPI, options: SpeechOptions) -> None:
+    """Check that there is a voice to speak in, or a model that needs none.
+
+    Raises:
+        HTTPFailure: there is neither, or the options name an unknown model.
+        VoiceCloneError: the server had to be asked, and did not answer.
+    """
+    if app.state.settings.default_voice or any(getattr(options, name) is not None for name in SOURCES):
+        return
+    families = app.state.families
+    if not (await families.get(await families.choose(options.model))).voiceless:
+        message = f"give one of {', '.join(SOURCES)}; a gateway with --default-voice needs none"
+        raise HTTPFailure(400, message, "invalid_argument")
+
+
 async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Order:
     """The order for options that `check_options` accepts; fetches reference audio. `client` is that of the key.
 
     Raises:
-        HTTPFailure: the options name an unknown model, or the audio cannot be fetched.
+        HTTPFailure: the options name an unknown model or lack a voice, or the audio cannot be fetched.
         VoiceCloneError: the server had to be asked, and did not answer.
     """
+    await check_source(app, options)
     family = await app.state.families.choose(options.model)
     more, ignored = await _instructions(app, family, options)
     app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
     warnings = [*ignored, *options.ignored()]
     voice = options.voice_name
-    if all(getattr(options, name) is None for name in SOURCES if name != "voice"):
+    named = all(getattr(options, name) is None for name in SOURCES if name != "voice")
+    if named and (voice is not None or not (await app.state.families.get(family)).voiceless):
         voice, warning = await app.state.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
     partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
@@ -117,7 +132,7 @@ async def _instructions(
     given = options.instructions
     if not given or not given.strip():
         return options.options, ()
-    name = await app.state.families.instructions_option(family)
+    name = (await app.state.families.get(family)).instructions_option
     if name is None:
         ignored = f"instructions are ignored: {family} follows none"
         if app.state.settings.strict:

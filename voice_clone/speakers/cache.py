@@ -61,7 +61,7 @@ class SpeakerCache:
             default of a request that names no family.
         on_extraction: called with the seconds of each extraction.
         other_processes: the other processes that keep what they computed of voices.
-        instructions: answers, by family, the option that takes instructions on how to speak; others follow none.
+        traits: answers what the operation `stats` says of the families: see `operations`.
 
     Raises:
         Overloaded, Internal: the store cannot be read; it is closed.
@@ -75,12 +75,12 @@ class SpeakerCache:
         model_types: Callable[[], Iterable[str]] = tuple,
         on_extraction: Callable[[float], None] = lambda seconds: None,
         other_processes: OtherProcesses | None = None,
-        instructions: Callable[[], Mapping[str, str]] = dict,
+        traits: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._other_processes = other_processes or NoOtherProcesses()
         self._config = config = config or CacheConfig()
         self._model_types = model_types
-        self._instructions = instructions
+        self._traits = traits
         self._metrics = Metrics(on_extraction)
         self._voice_states = VoiceStates(config, self._other_processes)
         self._store = store
@@ -273,7 +273,7 @@ class SpeakerCache:
         }
 
     def _stats(self, stats: Stats) -> Reply:
-        families = {"model_types": list(self._model_types()), "instructions": dict(self._instructions())}
+        families = {"model_types": list(self._model_types()), **self._traits()}
         return Reply(self.counters() | families | {"kept": self._other_processes.kept()})
 
     def _export(self, export: Export) -> Reply:

@@ -50,8 +50,12 @@ def add(commands: Any) -> None:
     """Add the command."""
     speak = command(commands, "speak", _speak, "speak a text in a voice", _WORDS)
     speak.add_argument("text", help="the text; - speaks stdin while it is written, if the model can")
-    voice = speak.add_mutually_exclusive_group(required=True)
-    voice.add_argument("--voice", metavar="NAME", help="a registered voice")
+    voice = speak.add_mutually_exclusive_group()
+    voice.add_argument(
+        "--voice",
+        metavar="NAME",
+        help="a registered voice; with none of these four a model speaks without a voice, if it can",
+    )
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
     voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
     voice.add_argument("--prompt", metavar="FILE", help="a ready prompt: a bundle of one voice, made by export")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..accounts import usage
 from ..http.errors import HTTPFailure, failure
-from ..synthesis import check_options
+from ..synthesis import check_options, check_source
 from .config import StreamConfig
 from .messages import Cancel, Close, InputDone, InputFlush, InputText, parse
 from .session import Session
@@ -24,6 +24,7 @@ class OwnSession(Session):
         command = parse(message)
         if isinstance(command, StreamConfig):
             check_options(self._settings, command)
+            await check_source(self._app, command)
             self._config = command
         elif isinstance(command, InputText):
             self.write(command.text, self._configured())

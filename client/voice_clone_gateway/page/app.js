@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { ask, find } from "./dom.js";
 import { watchHealth } from "./health.js";
-import { refreshModels } from "./models.js";
+import { refreshModels, showTraits } from "./models.js";
 import { setUpNewVoice } from "./new-voice.js";
 import { setUpSpeech } from "./speech.js";
 import { refreshVoices, setUpVoices, showVoices } from "./voices.js";
@@ -42,7 +42,10 @@ setUpVoices();
 setUpNewVoice();
 setUpSpeech();
 find("open-key").addEventListener("click", () => askForKey());
-find("model").addEventListener("change", showVoices); // their state is that for the model
+find("model").addEventListener("change", () => {
+  showTraits();
+  showVoices(); // their state is that for the model
+});
 // Meanwhile voices may have been registered or deleted elsewhere.
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 addEventListener("focus", refresh);

@@ -13,6 +13,7 @@ const NAMED = {
   voice: "voice",
   voice_not_found: "voice",
   language: "language",
+  instructions: "instructions",
   seed: "seed",
   model: "model",
   model_not_found: "model",
@@ -26,6 +27,7 @@ const BEGUN = [
   [/^reference_text\b/i, "transcript"],
   [/^(the )?text\b/i, "text"],
   [/^language\b/i, "language"],
+  [/^(style|instruct)\b/i, "instructions"],
 ];
 
 // An error goes when its field changes.

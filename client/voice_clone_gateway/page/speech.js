@@ -11,7 +11,7 @@ import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
 const CACHE = { hit: "hit", miss: "miss, made now", restored: "restored from disk", none: "not used" };
-const MODE = { icl: "in context", x_vector: "x-vector" };
+const MODE = { icl: "in context", x_vector: "x-vector", auto: "any voice", zero_shot: "no voice", instruct: "instructions" };
 const CUT = "cut at the longest length";
 const FINISH = {
   length: CUT,
@@ -67,8 +67,9 @@ async function speak() {
   stopListening();
   clearErrors(find("speak"));
   if (!fieldsAreValid(find("speak"))) return;
-  const voice = chosenVoice();
-  if (!voice) {
+  const voiceless = !find("voiceless-field").hidden && find("voiceless").checked;
+  const voice = voiceless ? null : chosenVoice();
+  if (!voice && !voiceless) {
     placeError(find("speak"), new api.ApiError("There is no voice yet. Register one first.", 0, { param: "voice" }));
     return;
   }
@@ -130,9 +131,11 @@ async function begin(mine, rate) {
 
 function fields({ voice, model }) {
   const seed = find("seed").value.trim();
+  const instructions = find("instructions-field").hidden ? "" : find("instructions").value.trim();
   return {
     input: find("text").value,
-    voice,
+    ...(voice ? { voice } : {}),
+    ...(instructions ? { instructions } : {}),
     language: find("language").value.trim() || "Auto",
     allow_partial: true, // the page says so, see FINISH
     // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.
@@ -230,7 +233,7 @@ function offer(mine) {
   finished = encodeWav(join(mine.pieces), mine.rate);
   const link = find("download");
   link.href = URL.createObjectURL(finished);
-  link.download = `${mine.voice}.wav`;
+  link.download = `${mine.voice ?? "speech"}.wav`;
   find("finished").hidden = false;
 }
 

@@ -28,6 +28,10 @@ class Model(BaseModel):
     owned_by: str = "voice-clone"
     root: str
     """The model family; differs from `id` if that is an alias."""
+    instructions: bool
+    """Whether it follows instructions on how to speak."""
+    voiceless: bool
+    """Whether it can speak without a voice."""
 
 
 class Models(BaseModel):
@@ -48,8 +52,17 @@ _STARTED = int(time.time())
 
 
 async def _models(request: Request) -> dict[str, Model]:
-    names = await request.app.state.families.names()
-    return {name: Model(id=name, created=_STARTED, root=family) for name, family in names.items()}
+    families, found = request.app.state.families, {}
+    for name, root in (await families.names()).items():
+        family = await families.get(root)
+        found[name] = Model(
+            id=name,
+            created=_STARTED,
+            root=root,
+            instructions=family.instructions_option is not None,
+            voiceless=family.voiceless,
+        )
+    return found
 
 
 @router.get("/v1/models", responses=documented(401, 403, 500, 501, 503, 504))

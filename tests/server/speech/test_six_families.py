@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from numpy.typing import NDArray
+from playwright.sync_api import expect
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
+from voice_clone_client.cli import main
 
+from perf.bench.gateway_process import Gateway
 from tests.support.doubles.fakes import clip
 from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tests.support.families.cosyvoice3_bare import BareCosyVoice3
@@ -23,6 +27,7 @@ from tests.support.families.voxcpm2_bare import BareVoxCPM2
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.families.voxtral import make_voxtral
 from tests.support.families.voxtral_bare import BareVoxtral
+from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.both_families import SETTINGS
 from tests.support.servers.server_processes import memory_by_process
@@ -124,6 +129,36 @@ def test_one_upload_speaks_in_all_as_each_does_alone(
     for family, samples in together.items():
         assert is_same_audio(samples, alone(family, checkpoints[family], reference_clip, reference_text)), family
     assert client.stats()["extractions"] == before + len(ORDERS)
+
+
+def test_the_page_and_the_shell_speak_with_instructions_and_without_a_voice(
+    server: TritonServer, client: Client, tmp_path: Path
+) -> None:
+    """OmniVoice: a clone that is given instructions, a voice of words, and any voice."""
+    with Gateway(server.url, tmp_path / "log") as gateway, chromium() as browser, tab(browser) as page:
+        page.goto(gateway.url)
+        expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+        page.locator("#model").select_option("qwen3_tts")
+        expect(page.locator("#instructions-field, #voiceless-field").filter(visible=True)).to_have_count(0)
+        for model, mode in (("voxcpm2", "no voice"), ("omnivoice", "instructions")):
+            page.locator("#model").select_option(model)
+            page.locator("#text").fill(TEXT)
+            page.locator("#longest").fill("1")
+            page.locator("#instructions").fill("female, low pitch")
+            page.locator("#voiceless").check()
+            page.locator("#say").click()
+            expect(page.locator("#speech")).to_have_attribute("data-state", "done", timeout=WAIT)
+            assert int(page.locator("#speech").get_attribute("data-samples") or 0) > 0
+            expect(page.locator("#mode")).to_have_text(mode)
+        page.screenshot(path=tmp_path / "page.png", full_page=True)
+    said = tmp_path / "said.wav"
+    options = ["num_step=6", "duration=2.0", "instruct=female, low pitch"]
+    speak = ["--url", server.url, "--model", "omnivoice", "speak", TEXT, "--seed", "2", "-o", str(said)]
+    assert main([*speak, *(word for option in options for word in ("--option", option))]) == 0
+    samples, rate = soundfile.read(said, dtype="float32")
+    order = {"model": "omnivoice", "seed": 2, "options": {**QUICK, "instruct": "female, low pitch"}}
+    expected, _ = client.speak(TEXT, **order).read()  # type: ignore[arg-type]
+    assert rate == 24000 and len(samples) == len(expected) and np.abs(samples - expected).max() <= 2 / 32768
 
 
 def test_a_deleted_voice_is_erased_in_all(client: Client, server: TritonServer, reference_clip: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import numpy as np
-from voice_clone_client import Cancelled, Chunk, Incomplete, Overloaded
+from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded
 
 RATE = 24000
 FRAME = 1920
@@ -135,9 +135,9 @@ class Double:
         self.speeches: list[DoubleSpeech] = []
         self.live = self.most_live = 0
 
-    async def families(self) -> dict[str, str | None]:
+    async def families(self) -> dict[str, Family]:
         self.models_calls += 1
-        return dict.fromkeys(self.rates)
+        return dict.fromkeys(self.rates, Family())
 
     def speak(self, text: str, **options: Any) -> DoubleSpeech:
         self.speeches.append(DoubleSpeech(self, text, options))

@@ -38,14 +38,15 @@ class Failure(Exception):
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
-    It adds `model_types` and `instructions` to each answer of the operation `stats`. `model_types` is None on an older
-    server, which has neither.
+    It adds `model_types`, `instructions` and `voiceless` to each answer of the operation `stats`. `model_types` is None
+    on an older server, which has none of them.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.model_types: list[str] | None = [FAMILY]
         self.instructions: dict[str, str] = {}
+        self.voiceless: list[str] = []
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -83,6 +84,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 **json.loads(outputs["result"]),
                 "model_types": self.model_types,
                 "instructions": self.instructions,
+                "voiceless": self.voiceless,
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
         return response(outputs)

@@ -32,7 +32,6 @@ def run(triton: Server) -> Run:
         ["upload", "Ada", "a.wav", "--text", "a", "--text-file", "b"],
         ["speak", "Hi."],
         ["speak", "Hi.", "--voice", "Ada"],
-        ["speak", "Hi.", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "--reference", "a.wav", "-o", "out.wav"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wav", "--top-k", "many"],
         ["speak", "Hi.", "--voice", "Ada", "-o", "out.wma"],

@@ -111,7 +111,12 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == LINE * 2
     answer(triton, {"hits": 1})
     assert run("stats") == 0
-    assert json.loads(capsys.readouterr().out) == {"hits": 1, "model_types": ["qwen3_tts"], "instructions": {}}
+    assert json.loads(capsys.readouterr().out) == {
+        "hits": 1,
+        "model_types": ["qwen3_tts"],
+        "instructions": {},
+        "voiceless": [],
+    }
 
 
 def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

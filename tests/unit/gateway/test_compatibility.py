@@ -145,6 +145,20 @@ def test_instructions_become_the_option_of_a_model_that_follows_them(
     assert len(triton.speeches) == 3
 
 
+@pytest.mark.parametrize("default", ["", "Ada"])
+def test_a_model_that_needs_no_voice_speaks_without_one(triton: Server, serve: Serve, default: str) -> None:
+    http, body = serve(triton.url, default_voice=default), {"input": "Hello."}
+    assert http.post("/v1/audio/speech", json=body).status_code == (200 if default else 400)
+    triton.voiceless, before = [FAMILY], len(triton.speeches)
+    http = serve(triton.url, default_voice=default)
+    assert http.post("/v1/audio/speech", json=body).status_code == 200
+    assert http.get("/v1/models").json()["data"][0]["voiceless"] is True
+    [(_, inputs)] = triton.speeches[before:]
+    assert "voice" not in inputs
+    assert http.post("/v1/audio/speech", json={**body, "voice": "Bob"}).status_code == 200
+    assert sent(triton)["voice"] == "Bob"
+
+
 def registered(triton: Server, *names: str) -> None:
     """Let the double know these voices alone."""
 

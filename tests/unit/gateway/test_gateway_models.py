@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 import soundfile
-from voice_clone_client import ConnectionFailed, Unsupported, VoiceCloneError, pcm16
+from voice_clone_client import ConnectionFailed, Family, Unsupported, VoiceCloneError, pcm16
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import REFRESH_SECONDS, RETRY_SECONDS, Families
 from voice_clone_gateway.http.errors import HTTPFailure
@@ -38,13 +38,13 @@ class Lister:
         self.now = 100.0
         self.gate: asyncio.Event | None = None
 
-    async def families(self) -> dict[str, str | None]:
+    async def families(self) -> dict[str, Family]:
         self.calls += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
             raise self.error
-        return dict.fromkeys(self.listed)
+        return dict.fromkeys(self.listed, Family())
 
     def clock(self) -> float:
         return self.now

@@ -59,7 +59,7 @@ class SpeakerCacheModel(Model):
             self._encoders.model_types,
             on_extraction=lambda seconds: self._metrics.extracted(seconds),
             other_processes=self._forget_requests,
-            instructions=self._encoders.instructions,
+            traits=self._encoders.traits,
         )
         self._metrics = SpeakerMetrics(self._cache.counters)
         if settings.preloaded_voices:

@@ -28,7 +28,7 @@ from voice_clone.speech import parse_object
 from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"
-_INSTRUCTIONS = re.compile(r'^parameters \{ key: "instructions_option" value \{ string_value: "(\w+)" \} \}', re.M)
+_PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "(\w+)" \} \}', re.M)
 _FINGERPRINT, _MODES, _PRESETS, _LIMITS = "fingerprint", "modes", "presets", "limits"
 
 
@@ -66,15 +66,17 @@ class TritonVoiceEncoders:
         names = sorted(folder.name for folder in folders if folder.is_dir())
         return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and is_ready(name))
 
-    def instructions(self) -> dict[str, str]:
-        """The option that takes instructions on how to speak, of each family that has one: as its public model says."""
-        found = {}
+    def traits(self) -> dict[str, Any]:
+        """What the families' public models say: the option of each that takes instructions, and which need no voice."""
+        instructions, voiceless = {}, []
         for model_type in self.model_types():
             config = self._repository / model_type / "config.pbtxt"
-            text = config.read_text(encoding="utf-8") if config.is_file() else ""
-            if match := _INSTRUCTIONS.search(text):
-                found[model_type] = match[1]
-        return found
+            said = dict(_PARAMETER.findall(config.read_text(encoding="utf-8"))) if config.is_file() else {}
+            if "instructions_option" in said:
+                instructions[model_type] = said["instructions_option"]
+            if said.get("voiceless") == "true":
+                voiceless.append(model_type)
+        return {"instructions": instructions, "voiceless": voiceless}
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`; before `server_is_ready` no encoder is loaded."""
