@@ -71,19 +71,22 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
         find_format(options.response_format).check_rate(options.sample_rate)
 
 
-async def check_source(app: FastAPI, options: SpeechOptions) -> None:
-    """Check that there is a voice to speak in, or a model that needs none.
+async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:
+    """Whether to speak without a voice: the options have none, and their model needs none.
 
     Raises:
-        HTTPFailure: there is neither, or the options name an unknown model.
+        HTTPFailure: the model needs a voice, and there is none; or the options name an unknown model.
         VoiceCloneError: the server had to be asked, and did not answer.
     """
-    if app.state.settings.default_voice or any(getattr(options, name) is not None for name in SOURCES):
-        return
+    if any(getattr(options, name) is not None for name in SOURCES):
+        return False
     families = app.state.families
-    if not (await families.get(await families.choose(options.model))).voiceless:
+    if (await families.get(await families.choose(options.model))).voiceless:
+        return True
+    if not app.state.settings.default_voice:
         message = f"give one of {', '.join(SOURCES)}; a gateway with --default-voice needs none"
         raise HTTPFailure(400, message, "invalid_argument")
+    return False
 
 
 async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Order:
@@ -93,14 +96,13 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
         HTTPFailure: the options name an unknown model or lack a voice, or the audio cannot be fetched.
         VoiceCloneError: the server had to be asked, and did not answer.
     """
-    await check_source(app, options)
+    voiceless = await is_voiceless(app, options)
     family = await app.state.families.choose(options.model)
     more, ignored = await _instructions(app, family, options)
     app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
     warnings = [*ignored, *options.ignored()]
     voice = options.voice_name
-    named = all(getattr(options, name) is None for name in SOURCES if name != "voice")
-    if named and (voice is not None or not (await app.state.families.get(family)).voiceless):
+    if not voiceless and all(getattr(options, name) is None for name in SOURCES if name != "voice"):
         voice, warning = await app.state.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
     partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial

@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
     voice.add_argument(
         "--voice",
         metavar="NAME",
-        help="a registered voice; with none of these four a model speaks without a voice, if it can",
+        help="a registered voice; a model that needs no voice speaks without any of these four options, too",
     )
     voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
     voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..accounts import usage
 from ..http.errors import HTTPFailure, failure
-from ..synthesis import check_options, check_source
+from ..synthesis import check_options, is_voiceless
 from .config import StreamConfig
 from .messages import Cancel, Close, InputDone, InputFlush, InputText, parse
 from .session import Session
@@ -24,7 +24,7 @@ class OwnSession(Session):
         command = parse(message)
         if isinstance(command, StreamConfig):
             check_options(self._settings, command)
-            await check_source(self._app, command)
+            await is_voiceless(self._app, command)  # refuses what lacks a voice
             self._config = command
         elif isinstance(command, InputText):
             self.write(command.text, self._configured())

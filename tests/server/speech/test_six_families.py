@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 import soundfile
@@ -88,6 +89,19 @@ def client(server: TritonServer) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def ada(client: Client, reference_clip: bytes, reference_text: str) -> str:
+    """A voice of all families."""
+    client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
+    return "Ada"
+
+
 def heard(client: Client, voice: str, family: str, **given: Any) -> NDArray[np.float32]:
     samples, _ = client.speak(TEXT, voice=voice, model=family, seed=SEED, **{**ORDERS[family], **given}).read()
     return samples
@@ -121,44 +135,67 @@ def test_one_upload_speaks_in_all_as_each_does_alone(
     client: Client, checkpoints: dict[str, Path], reference_clip: bytes, reference_text: str
 ) -> None:
     before = client.stats()["extractions"]
-    client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
-    assert states(client, "Ada") == dict.fromkeys(ORDERS, "ready")
+    client.upload("Eve", reference_clip, reference_text=reference_text, wait=True)
+    assert states(client, "Eve") == dict.fromkeys(ORDERS, "ready")
     assert client.stats()["extractions"] == before + len(ORDERS)
     with ThreadPoolExecutor(len(ORDERS)) as pool:  # at once: none disturbs another
-        together = dict(zip(ORDERS, pool.map(lambda family: heard(client, "Ada", family), ORDERS), strict=True))
+        together = dict(zip(ORDERS, pool.map(lambda family: heard(client, "Eve", family), ORDERS), strict=True))
     for family, samples in together.items():
         assert is_same_audio(samples, alone(family, checkpoints[family], reference_clip, reference_text)), family
     assert client.stats()["extractions"] == before + len(ORDERS)
 
 
-def test_the_page_and_the_shell_speak_with_instructions_and_without_a_voice(
-    server: TritonServer, client: Client, tmp_path: Path
+WORDS = "female, low pitch"
+VOICES = {  # kind: registered voice, instructions, and the mode that the page shows
+    "clone": ("Ada", "", "in context"),
+    "instruct": (None, WORDS, "instructions"),
+    "auto": (None, "", "any voice"),
+}
+
+
+@pytest.mark.parametrize("kind", VOICES)
+def test_omnivoice_from_the_shell_and_the_gateway_is_that_of_the_client(
+    server: TritonServer, client: Client, gateway: Gateway, ada: str, tmp_path: Path, kind: str
 ) -> None:
-    """OmniVoice: a clone that is given instructions, a voice of words, and any voice."""
-    with Gateway(server.url, tmp_path / "log") as gateway, chromium() as browser, tab(browser) as page:
+    voice, words, _ = VOICES[kind]
+    given = QUICK | ({"instruct": words} if words else {})
+    expected, _ = client.speak(TEXT, voice=voice, model="omnivoice", seed=SEED, options=given).read()
+    said = tmp_path / "said.wav"
+    options = (word for name, value in given.items() for word in ("--option", f"{name}={value}"))
+    speak = ["--url", server.url, "--model", "omnivoice", "speak", TEXT, "--seed", str(SEED), "-o", str(said)]
+    assert main([*speak, *options, *(["--voice", voice] if voice else [])]) == 0
+    samples, rate = soundfile.read(said, dtype="float32")
+    body = {"model": "omnivoice", "input": TEXT, "seed": SEED, "options": QUICK, "response_format": "pcm"}
+    more = {name: value for name, value in (("voice", voice), ("instructions", words)) if value}
+    with httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http:
+        answer = http.post("/v1/audio/speech", json={**body, **more})
+    assert answer.status_code == 200, answer.text
+    for heard_so in (samples, np.frombuffer(answer.content, "<i2").astype(np.float32) / 32767):
+        assert rate == 24000 and len(heard_so) == len(expected)
+        assert np.abs(heard_so - expected).max() <= 2 / 32768
+
+
+def test_the_page_offers_what_a_model_can(gateway: Gateway, ada: str, tmp_path: Path) -> None:
+    """A clone, a voice of words and any voice; a model that can do neither of the latter has no such fields."""
+    with chromium() as browser, tab(browser) as page:
         page.goto(gateway.url)
         expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+        fields = page.locator("#instructions-field, #voiceless-field").filter(visible=True)
         page.locator("#model").select_option("qwen3_tts")
-        expect(page.locator("#instructions-field, #voiceless-field").filter(visible=True)).to_have_count(0)
-        for model, mode in (("voxcpm2", "no voice"), ("omnivoice", "instructions")):
-            page.locator("#model").select_option(model)
-            page.locator("#text").fill(TEXT)
-            page.locator("#longest").fill("1")
-            page.locator("#instructions").fill("female, low pitch")
-            page.locator("#voiceless").check()
+        expect(fields).to_have_count(0)
+        page.locator("#model").select_option("omnivoice")
+        expect(fields).to_have_count(2)
+        page.locator("#text").fill(TEXT)
+        page.locator("#longest").fill("1")
+        for voice, words, mode in VOICES.values():
+            page.locator("#instructions").fill(words)
+            page.locator("#voiceless").set_checked(voice is None)
+            expect(page.locator("#speaking-voice")).to_be_visible(visible=voice is not None)
             page.locator("#say").click()
+            expect(page.locator("#mode")).to_have_text(mode, timeout=WAIT)
             expect(page.locator("#speech")).to_have_attribute("data-state", "done", timeout=WAIT)
-            assert int(page.locator("#speech").get_attribute("data-samples") or 0) > 0
-            expect(page.locator("#mode")).to_have_text(mode)
+            assert page.locator("#speech").get_attribute("data-samples") == "24000"
         page.screenshot(path=tmp_path / "page.png", full_page=True)
-    said = tmp_path / "said.wav"
-    options = ["num_step=6", "duration=2.0", "instruct=female, low pitch"]
-    speak = ["--url", server.url, "--model", "omnivoice", "speak", TEXT, "--seed", "2", "-o", str(said)]
-    assert main([*speak, *(word for option in options for word in ("--option", option))]) == 0
-    samples, rate = soundfile.read(said, dtype="float32")
-    order = {"model": "omnivoice", "seed": 2, "options": {**QUICK, "instruct": "female, low pitch"}}
-    expected, _ = client.speak(TEXT, **order).read()  # type: ignore[arg-type]
-    assert rate == 24000 and len(samples) == len(expected) and np.abs(samples - expected).max() <= 2 / 32768
 
 
 def test_a_deleted_voice_is_erased_in_all(client: Client, server: TritonServer, reference_clip: bytes) -> None:
