@@ -13,8 +13,8 @@ from torch import Tensor
 
 from perf.bench.official.omnivoice import OfficialTalker
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, some_voice
-from voice_clone.families.omnivoice.artifacts import CODEC_CODES
 from voice_clone.families.omnivoice.chunks import with_end
+from voice_clone.families.omnivoice.config import CODEC_CODES
 from voice_clone.speech import ResolvedVoice
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]

@@ -168,7 +168,7 @@ def onnx_exporter(family: str) -> OnnxExporter:
 
 
 def repository_options(family: str) -> RepositoryOptions:
-    """The family's own, or those of any family."""
+    """Those that the family brings along, else `PythonOptions`."""
     if family not in families_with("repository"):
         return PythonOptions()
     return cast(RepositoryOptions, _module(family, "repository"))

@@ -32,9 +32,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "reference_text"?}. Other processes file what they compute of the artifacts under `origin`, and drop it by
              that.
     stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
-             "instructions", by family the option that takes them; "voiceless", the families that speak without a
-             voice, too; "kept": {model: {"entries", "bytes", "voices"} that
-             it keeps of voices, or null if it did not answer}.
+             "instructions", by family the option that takes them; "voiceless", the families that need no voice;
+             "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
     import   audio: a bundle; options reextract, policy, max_owned. {"speakers": [speaker, ...], "count": n}
 """

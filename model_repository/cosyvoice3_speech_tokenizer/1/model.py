@@ -1,6 +1,6 @@
 """Waveform to speech tokens."""
 
-from voice_clone.families.cosyvoice3.encoder_config import LEAST_RATE
+from voice_clone.families.cosyvoice3.config import LEAST_RATE
 from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
 from voice_clone.triton.stages.encoder import EncoderModel
 

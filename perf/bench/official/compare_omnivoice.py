@@ -30,9 +30,16 @@ from perf.bench.official.omnivoice_codec import timed_codec
 from perf.bench.reference import TEXT, TRANSCRIPT
 from tools.families.omnivoice.talker import TALKERS
 from voice_clone.codec.chunk import Reference
-from voice_clone.families.omnivoice.artifacts import CODEC_CODES, FRAME_RATE, ICL, REF_RMS
 from voice_clone.families.omnivoice.codec_config import FOLDER, FRAME_SAMPLES
-from voice_clone.families.omnivoice.config import CHUNK_FRAMES, FAMILY, load_config
+from voice_clone.families.omnivoice.config import (
+    CHUNK_FRAMES,
+    CODEC_CODES,
+    FAMILY,
+    FRAME_RATE,
+    ICL,
+    REF_RMS,
+    load_config,
+)
 from voice_clone.families.omnivoice.decoder_stage import load_decoder
 from voice_clone.families.omnivoice.encoder_stage import load_encoder, prepare_clip
 from voice_clone.families.omnivoice.finish import FinishPlan

@@ -5,7 +5,7 @@ they (within 1e-4 of their spread), the latents of the clip and the waveform (wi
 before anything is timed.
 
     encode     a clip of noise to its latents
-    prefill    the prompt and its first frame; official: the same
+    prefill    the prompt
     models     a later frame of the language models, with the encoder of the frame before: the median
     sampler    a frame of the diffusion transformer, ten steps with guidance: the median
     bytes      the weights that both read for a frame, over the bandwidth that this machine has
@@ -58,7 +58,7 @@ FAMILY = "voxcpm2"
 TOLERANCE = 1e-4
 CHUNK, CHUNKS = 12, 3  # frames of a chunk of the decoder; how many of them are timed
 PASSES = STEPS - 1  # of the sampler's transformer: the first step stands still
-ROWS = 2 * (LATENTS + 7)  # of a pass: with and without guidance
+ROWS = 2 * (2 * LATENTS + 3)  # of a pass, with and without guidance: this frame, the one before, two results, the time
 SEED = 5
 RELEASED = TALKERS["2b"]
 Times = dict[str, float]

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from perf.bench.official.fish_speech import PACKAGES
-from voice_clone.families.omnivoice.artifacts import FRAME_RATE
+from voice_clone.families.omnivoice.config import FRAME_RATE
 from voice_clone.mask_predict.unmasking import CLASSES, POSITIONS, Unmasking, uniforms
 
 

@@ -13,7 +13,7 @@ from tests.support.families.omnivoice_codec import heard
 from tests.support.families.omnivoice_talkers import BareTalker, settings_of
 from tools.families.omnivoice.checkpoint_maker import write_checkpoint
 from voice_clone.audio import decode, resample
-from voice_clone.families.omnivoice.artifacts import ICL
+from voice_clone.families.omnivoice.config import ICL
 from voice_clone.families.omnivoice.decoder_stage import load_decoder
 from voice_clone.families.omnivoice.encoder_stage import load_encoder
 from voice_clone.families.omnivoice.finish import FinishPlan

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tools.families.omnivoice.talker import make_talker
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
 from voice_clone.families.omnivoice.networks.talker import Talker
 from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.families.omnivoice.prompt_stage import OmniVoicePrompt, load_prompt

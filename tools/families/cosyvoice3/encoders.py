@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 
 from tools.families.weight_files import noise_of
-from voice_clone.families.cosyvoice3.config import SPEAKER_SIZE
-from voice_clone.families.cosyvoice3.encoder_config import SPEAKER_ENCODER, TOKENIZER
+from voice_clone.families.cosyvoice3.config import SPEAKER_ENCODER, SPEAKER_SIZE, TOKENIZER
 from voice_clone.families.cosyvoice3.networks.features import SPEAKER_BANDS, TOKENIZER_BANDS
 
 OPSET = 18

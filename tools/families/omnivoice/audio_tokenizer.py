@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from tools.families.weight_files import Shapes, noise_of, write_json, write_weights
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import (
     CONFIG_FILE,
@@ -28,6 +27,7 @@ from voice_clone.families.omnivoice.codec_config import (
     CodecConfig,
     SemanticConfig,
 )
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 

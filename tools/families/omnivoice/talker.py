@@ -14,8 +14,16 @@ from torch import Tensor
 
 from tools.families.byte_level_bpe import byte_alphabet, train_merges
 from tools.families.weight_files import Shapes, noise_of, write_json, write_weights
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS
-from voice_clone.families.omnivoice.config import CONFIG_FILE, FAMILY, IDS, MASK, MODEL, TOKENIZER_FILE, TalkerConfig
+from voice_clone.families.omnivoice.config import (
+    CODEBOOKS,
+    CONFIG_FILE,
+    FAMILY,
+    IDS,
+    MASK,
+    MODEL,
+    TOKENIZER_FILE,
+    TalkerConfig,
+)
 from voice_clone.families.omnivoice.networks.talker import Talker
 from voice_clone.families.omnivoice.text import CONTROL
 from voice_clone.stages.text import QWEN2_SPLIT

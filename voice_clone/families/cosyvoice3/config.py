@@ -1,4 +1,5 @@
-"""CosyVoice3's configuration: what all checkpoints share, and the talker's sizes. Needs no torch.
+"""CosyVoice3's configuration: what all checkpoints share, the voice encoder's files and limits, and the talker's sizes.
+Needs no torch.
 
 A checkpoint folder has the mark `cosyvoice3.yaml`, which is never read: what it says is code here. The sizes of the
 talker's layers are in `CosyVoice-BlankEN/config.json`, the Qwen2 that it was trained from.
@@ -34,6 +35,17 @@ TOKENS, SPEAKER, MEL = "speech_tokens", "speaker", "mel"  # artifacts of the voi
 ZERO_SHOT, CROSS_LINGUAL = "zero_shot", "cross_lingual"  # modes, the best one first
 INSTRUCT, ALIGN = "instruct", "align"  # options
 ALIGNED_REST = 13  # tokens of a first block behind a reference that is cut for `ALIGN`: 0.44 s of sound
+
+TOKENIZER, SPEAKER_ENCODER = "speech_tokenizer_v3", "campplus"  # files, without .onnx
+TOKENIZER_INPUTS = (("tensor(float)", 3), ("tensor(int32)", 1))  # frames [1, 128, n], their number [1]
+SPEAKER_INPUTS = (("tensor(float)", 3),)  # frames [1, n, 80]
+
+FRAMES_PER_TOKEN = 4  # of the tokenizer's, 100 a second
+MOST_SECONDS = 30  # of a clip: the tokenizer was trained on no longer one
+MOST_TOKENS = 25 * MOST_SECONDS
+MOST_MEL_FRAMES = 50 * MOST_SECONDS
+LEAST_RATE = 16_000  # Hz of a clip, as in the official code: the flow would clone the sound of a telephone
+LEAST_SECONDS = 0.1  # of a clip: all windows are shorter
 
 # What the released checkpoint has, and the only thing that the network computes.
 _FIXED: dict[str, Any] = {

@@ -82,7 +82,7 @@ def flow_config(shapes: Mapping[str, tuple[int, ...]]) -> FlowConfig:
     """The sizes of a flow with tensors of these shapes by official names.
 
     Raises:
-        CheckpointError: a tensor that tells a size is missing or wrong.
+        CheckpointError: a tensor that gives a size is missing or wrong.
     """
     layers = {int(found[1]) for found in map(_BLOCK.match, shapes) if found}
     if not layers or layers != set(range(len(layers))):
@@ -100,7 +100,7 @@ def vocoder_config(shapes: Mapping[str, tuple[int, ...]]) -> VocoderConfig:
     """The sizes of a vocoder with tensors of these shapes by official names.
 
     Raises:
-        CheckpointError: a tensor that tells a size is missing or wrong.
+        CheckpointError: a tensor that gives a size is missing or wrong.
     """
     channels, _, _ = _shape(shapes, HIFT, "conv_pre.parametrizations.weight.original1", 3)
     f0_channels, _, _ = _shape(shapes, HIFT, "f0_predictor.condnet.0.parametrizations.weight.original1", 3)

@@ -17,25 +17,23 @@ from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported, Vo
 from voice_clone.families.cosyvoice3.config import (
     CODES,
     CROSS_LINGUAL,
+    FRAMES_PER_TOKEN,
+    LEAST_SECONDS,
     MEL,
     MEL_BANDS,
     MEL_STEPS,
-    SPEAKER,
-    SPEAKER_SIZE,
-    TOKENS,
-    ZERO_SHOT,
-    check_mark,
-)
-from voice_clone.families.cosyvoice3.encoder_config import (
-    FRAMES_PER_TOKEN,
-    LEAST_SECONDS,
     MOST_MEL_FRAMES,
     MOST_SECONDS,
     MOST_TOKENS,
+    SPEAKER,
     SPEAKER_ENCODER,
     SPEAKER_INPUTS,
+    SPEAKER_SIZE,
     TOKENIZER,
     TOKENIZER_INPUTS,
+    TOKENS,
+    ZERO_SHOT,
+    check_mark,
 )
 from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.onnx.session import ReleasedGraph, Runtime, graph_file, has_provider

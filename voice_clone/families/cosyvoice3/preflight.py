@@ -6,8 +6,16 @@ from pathlib import Path
 
 from voice_clone.checkpoint_folder import check_graph, check_weights
 from voice_clone.errors import CheckpointError
-from voice_clone.families.cosyvoice3.config import BLANK, FLOW, HIFT, LLM, check_converted, load_config
-from voice_clone.families.cosyvoice3.encoder_config import SPEAKER_ENCODER, TOKENIZER
+from voice_clone.families.cosyvoice3.config import (
+    BLANK,
+    FLOW,
+    HIFT,
+    LLM,
+    SPEAKER_ENCODER,
+    TOKENIZER,
+    check_converted,
+    load_config,
+)
 
 
 def check(checkpoint: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from voice_clone.families.omnivoice.artifacts import FRAME_RATE
+from voice_clone.families.omnivoice.config import FRAME_RATE
 from voice_clone.families.omnivoice.duration import estimate
 
 LEAST = 3  # characters of a chunk

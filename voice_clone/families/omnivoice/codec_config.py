@@ -13,7 +13,7 @@ from typing import Any
 
 from voice_clone.checkpoint_folder import parse, read_json
 from voice_clone.errors import CheckpointError
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES, FRAME_RATE
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, FRAME_RATE
 
 FOLDER = "audio_tokenizer"
 CONFIG_FILE = f"{FOLDER}/config.json"

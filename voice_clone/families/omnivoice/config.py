@@ -1,4 +1,5 @@
-"""OmniVoice's configuration: `config.json` of a checkpoint folder. Needs no torch.
+"""OmniVoice's configuration: `config.json` of a checkpoint folder, and the names of what goes between the stages.
+Needs no torch.
 
 The codec beside it has a configuration of its own, see `codec_config.py`.
 """
@@ -11,16 +12,25 @@ from typing import Any
 
 from voice_clone.checkpoint_folder import parse, read_json
 from voice_clone.errors import CheckpointError
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
 
 FAMILY = "omnivoice"
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 MODEL = "model"  # the weight file, without its ending
 
+FRAME_RATE = 25  # frames a second
+CODEBOOKS, CODES = 8, 1024  # of a frame, and of a codebook
+
 MASK = CODES  # the code of a masked cell
 IDS = CODES + 1  # of a codebook: its codes and the mask
 CHUNK_FRAMES = (25, 50)  # of a stream's chunks; the last repeats
+
+ICL = "icl"  # the mode of a voice: its clip and its transcript
+CODEC_CODES = "codec_codes"  # artifact: uint16 [frames, CODEBOOKS]
+REF_RMS = "ref_rms"  # artifact, and of the decoder's voice: float32 [1], the clip's RMS before anything is done to it
+
+TEXT_CHUNKS = "text_chunks"  # of the decoder's voice: int32 [n], the frames of each chunk of the text
+REMOVE_SILENCE = "remove_silence"  # of the decoder's voice: uint8 [1]
 
 # What the released checkpoint has, and the only thing that the network computes.
 _FIXED: dict[str, Any] = {

@@ -9,11 +9,10 @@ import numpy as np
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
-from voice_clone.families.omnivoice.config import CHUNK_FRAMES
+from voice_clone.families.omnivoice.config import CHUNK_FRAMES, CODEBOOKS, CODES
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store import KnownVoices

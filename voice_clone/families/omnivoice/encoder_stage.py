@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
 from voice_clone.families.omnivoice.finish import QUIET
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 from voice_clone.families.omnivoice.silence import remove_silence

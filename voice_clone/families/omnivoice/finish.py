@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.omnivoice.artifacts import REF_RMS, REMOVE_SILENCE, TEXT_CHUNKS
+from voice_clone.families.omnivoice.config import REF_RMS, REMOVE_SILENCE, TEXT_CHUNKS
 from voice_clone.families.omnivoice.silence import SilenceFilter
 
 Samples = NDArray[np.float32]

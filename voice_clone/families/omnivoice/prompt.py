@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
-from voice_clone.families.omnivoice.config import TalkerConfig
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, TalkerConfig
 from voice_clone.speech import check_options
 
 # Each option with its type and, of a number, the least and the largest value.

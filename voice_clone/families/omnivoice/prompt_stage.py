@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from voice_clone.errors import Internal, Unsupported
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, ICL, REF_RMS
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
-from voice_clone.families.omnivoice.config import load_config
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, ICL, REF_RMS, load_config
 from voice_clone.families.omnivoice.instruct import instruction
 from voice_clone.families.omnivoice.languages import language_id
 from voice_clone.families.omnivoice.prompt import read_options

@@ -13,8 +13,16 @@ import numpy as np
 
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, FRAME_RATE, REF_RMS
-from voice_clone.families.omnivoice.config import CHUNK_FRAMES, FAMILY, MODEL, load_config
+from voice_clone.families.omnivoice.config import (
+    CHUNK_FRAMES,
+    CODEBOOKS,
+    CODEC_CODES,
+    FAMILY,
+    FRAME_RATE,
+    MODEL,
+    REF_RMS,
+    load_config,
+)
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.networks.talker import Talker, use_native_code
 from voice_clone.families.omnivoice.prompt import Prompt, read_options

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tests.support.families.omnivoice_codec import cut_at_random
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.omnivoice.artifacts import REF_RMS, REMOVE_SILENCE, TEXT_CHUNKS
+from voice_clone.families.omnivoice.config import REF_RMS, REMOVE_SILENCE, TEXT_CHUNKS
 from voice_clone.families.omnivoice.finish import Finish, FinishPlan
 from voice_clone.families.omnivoice.silence import SilenceFilter, remove_silence
 

@@ -13,7 +13,7 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, settings_of, some_voice
 from voice_clone import compute
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODEC_CODES, REF_RMS
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, REF_RMS
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.prompt import OPTIONS, Prompt
 from voice_clone.families.omnivoice.prompt_stage import load_prompt

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS, CODES
 from voice_clone.families.omnivoice.codec_config import CodecConfig
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
 
 
 class Codebook(nn.Module):

@@ -20,8 +20,7 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
-from voice_clone.families.omnivoice.artifacts import CODEBOOKS
-from voice_clone.families.omnivoice.config import IDS, MASK, TalkerConfig
+from voice_clone.families.omnivoice.config import CODEBOOKS, IDS, MASK, TalkerConfig
 from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
