@@ -162,7 +162,7 @@ def test_no_other_can_put_chunks_into_a_speech(endless_server: TritonServer) -> 
 def test_chunks_that_copy_a_talkers_id(endless_server: TritonServer) -> None:
     """They get their error with the final chunk, like a talker's, and harm nobody."""
     direct = asking(endless_server)
-    mark = f"mine.talker-{'0' * 32}"
+    mark = f"mine.qwen3_tts_talker-{'0' * 32}"
     bad = np.full((2, CODEBOOKS), 10**6, np.int32)
     assert direct(mark, 0, bad) is None
     assert direct(mark, 1, bad) is None

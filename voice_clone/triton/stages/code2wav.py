@@ -36,7 +36,7 @@ from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.code2wav_observer import Code2WavObserver
-from voice_clone.triton.stages.streams import OpenRequests, of_talker
+from voice_clone.triton.stages.streams import OpenRequests, talker_of
 from voice_clone.triton.tensors import Array, Value, unpack
 
 log = logging.getLogger("voice_clone.code2wav")
@@ -83,7 +83,7 @@ class Code2WavModel(Model):
         request.require("stream_id", "codes", "context_codes", "chunk_index", "final", "info")
         stream_id, payload, context = request.text("stream_id"), request.array("codes"), request.array("context_codes")
         assert stream_id is not None and payload is not None and context is not None
-        final, from_talker = bool(request.number("final")), of_talker(stream_id)
+        final, from_talker = bool(request.number("final")), talker_of(stream_id) is not None
         if not final and len(payload) == 0:  # a heartbeat
             if responder.cancelled():
                 self._worker.abandon(stream_id)

@@ -24,7 +24,7 @@ from typing import TypeVar
 from voice_clone.codec.worker import Report
 from voice_clone.errors import VoiceCloneError
 from voice_clone.triton.calls import call
-from voice_clone.triton.stages.streams import of_talker
+from voice_clone.triton.stages.streams import talker_of
 from voice_clone.triton.telemetry import Metric, of_family
 
 PREFIX = "voice_clone_code2wav_"
@@ -43,7 +43,6 @@ class Code2WavObserver:
     """The worker's observer, with a thread each for the talker and for the metrics: both are calls to the server."""
 
     def __init__(self, family: str) -> None:
-        self._talker = f"{family}_talker"
         self._make = make = of_family(family)
         self._streams = make(f"{PREFIX}streams", "Open streams", "gauge")
         self._bytes = self._labelled("state_bytes", "Decoder states in memory", "gauge", "of", ("streams", "primed"))
@@ -64,8 +63,8 @@ class Code2WavObserver:
             thread.start()
 
     def lost(self, stream_id: str) -> None:
-        """See `Observer`. A stream of another caller has no talker, whatever its id is."""
-        if of_talker(stream_id):
+        """See `Observer`. A stream of another caller has no talker."""
+        if talker_of(stream_id) is not None:
             _put(self._ended_streams, stream_id)
 
     def answered(self, stream_id: str) -> None:
@@ -87,7 +86,7 @@ class Code2WavObserver:
         while (stream_id := self._ended_streams.get()) is not None:
             try:
                 # Triton does not notify the talker inside an ensemble that its stream has ended.
-                call(self._talker, {"cancel": stream_id}, decoupled=True)
+                call(talker_of(stream_id) or "", {"cancel": stream_id}, decoupled=True)
             except VoiceCloneError as error:
                 log.info("the talker was not notified: %s", error)
             except Exception:

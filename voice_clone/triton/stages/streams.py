@@ -1,9 +1,10 @@
 """The streams between a talker and code2wav: their ids, their open requests, and last chunks on their way.
 
 A caller may know the public id of its stream, which `info` names, and can call code2wav itself. The id between the two
-models ends with a secret, so a caller cannot put chunks into a stream of a talker. By its form code2wav sees that a
-stream comes from a talker, inside an ensemble: then an error has to wait for the stream's final chunk (`codec.worker`
-says why). A caller that copies the form for a stream of its own gets its errors later, which affects only itself.
+models ends with the talker's name and a secret, so a caller cannot put chunks into a stream of a talker. By its form
+code2wav sees that a stream comes from a talker, inside an ensemble: then an error has to wait for the stream's final
+chunk (`codec.worker` says why). By the name it finds the talker, for several may share one code2wav. A caller that
+copies the form for a stream of its own gets its errors later, which affects only itself.
 
 Where the talker's process dies, Triton 2.51 leaves its streams without an end. The requests that code2wav holds open
 are then the only way to their listeners: see `Model._lost`. So the newest request of each stream stays open until the
@@ -19,17 +20,18 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-_SECRET = re.compile(r"\.talker-[0-9a-f]{32}\Z")
+_SECRET = re.compile(r"\.([a-z][a-z0-9_]{0,63}_talker)-[0-9a-f]{32}\Z")
 
 
-def with_secret(stream_id: str) -> str:
-    """The id of a stream between its talker and code2wav."""
-    return f"{stream_id}.talker-{secrets.token_hex(16)}"
+def with_secret(stream_id: str, talker: str) -> str:
+    """The id of a stream between its talker, a model of this name, and code2wav."""
+    return f"{stream_id}.{talker}-{secrets.token_hex(16)}"
 
 
-def of_talker(stream_id: str) -> bool:
-    """Whether a talker made this id."""
-    return _SECRET.search(stream_id) is not None
+def talker_of(stream_id: str) -> str | None:
+    """The name of the talker that made this id; None if none did."""
+    found = _SECRET.search(stream_id)
+    return None if found is None else found[1]
 
 
 def public_id(stream_id: str) -> str:

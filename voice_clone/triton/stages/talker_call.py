@@ -26,6 +26,7 @@ class TalkerStream:
 
     Attributes:
         stream_id: names it; a caller knows it.
+        talker: the model that speaks it.
         secret_id: names it between talker and code2wav; a secret of these two.
         context: reference frames [n, width] that go with the first chunk.
         info: what the stages so far report of it.
@@ -34,6 +35,7 @@ class TalkerStream:
     """
 
     stream_id: str
+    talker: str
     context: NDArray[Any]
     info: Mapping[str, Any]
     voice: bytes | None = None
@@ -41,7 +43,7 @@ class TalkerStream:
     secret_id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "secret_id", with_secret(self.stream_id))
+        object.__setattr__(self, "secret_id", with_secret(self.stream_id, self.talker))
 
 
 class Inputs(Protocol):
@@ -86,7 +88,7 @@ def read_call(
     plan = replace(plan, request=replace(plan.request, origin=origin))
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
-    stream = TalkerStream(stream_id, plan.context, known, voice, origin)
+    stream = TalkerStream(stream_id, f"{family}_talker", plan.context, known, voice, origin)
     return plan, stream, _deadline(inputs.parameter("deadline_ms"), info)
 
 
