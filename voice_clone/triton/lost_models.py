@@ -1,11 +1,12 @@
 """Models watch each other's processes: Triton 2.51 handles neither one that dies nor one that is stopped.
 
-Death. Triton 2.51 does not start the process of a model again and does not answer its requests: their clients wait for
-ever, and the server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which the
-kernel sends when memory is short). So the other models of its family answer their requests with an error and refuse
-new ones, and the server is killed: at once, or, where another family is at work, as soon as that has a pause, at the
-latest after `patience`. A supervisor (`tools/serve`, systemd, docker compose, Kubernetes) starts it again, with all its
-voices. A model of no family, such as speaker_cache, serves all of them.
+Death. Triton 2.51 does not start the process of a model again and does not answer its requests: their clients wait
+for ever, and the server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which
+the kernel sends when memory is short). So the other models of its family answer their requests with an error and
+refuse new ones, and the server is killed: at once, or, where another family is at work, as soon as that has a pause,
+at the latest after `patience`. Families whose names begin with another's share models with that one, and count as it.
+A supervisor (`tools/serve`, systemd, docker compose, Kubernetes) starts it again, with all its voices. A model of no
+family, such as speaker_cache, serves all of them.
 
 Standstill. A process may be stopped for a while, by a debugger or a SIGSTOP. If it gets a request meanwhile, Triton
 takes it for dead after 0.7 to 1 s and frees memory that the process still reads; later both crash. So the server is
@@ -157,8 +158,9 @@ class LostModels:
     def _handle_death(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Answer the callers of a dead model, and end the server unless another family is at work."""
         families = {each.model.removesuffix(TALKER) for each in models if each.model.endswith(TALKER)}
-        family = max((each for each in families if _is_of(dead, each)), key=len, default="")
-        at_work = {each for each in families - {family} if any(_is_of(model, each) and model.busy for model in models)}
+        family = min((each for each in families if _is_of(dead, each)), key=len, default="")
+        others = {each for each in families if not f"{each}_".startswith(f"{family}_")}
+        at_work = {each for each in others if any(_is_of(model, each) and model.busy for model in models)}
         spent = now - self._since[dead.pid, "dead"]
         if at_work:
             self._worked = now
@@ -169,7 +171,7 @@ class LostModels:
             _log_directly(
                 f"the process of the model {dead.model} has died; the server ends{when}, for only a new one can load it"
             )
-        if not self._answered and (not waits or family == self._family):
+        if not self._answered and (not waits or f"{self._family}_".startswith(f"{family}_")):
             self._answered = True
             answers = threading.Thread(target=self._lost, daemon=True)
             answers.start()  # a server that hangs must not hold this thread

@@ -128,7 +128,7 @@ def test_a_process_that_is_no_model_may_die(watched: Callable[..., Watched]) -> 
     assert not watched(some_tool=DIES, a_talker=named(IDLE) + LIVES).ends(2.0)
 
 
-@pytest.mark.parametrize(("family", "lost"), [("a", True), ("b", False), ("", False)])
+@pytest.mark.parametrize(("family", "lost"), [("a", True), ("a_b", True), ("b", False), ("", False)])
 def test_another_family_goes_on_while_it_is_at_work(watched: Callable[..., Watched], family: str, lost: bool) -> None:
     first = {"a_talker": named(IDLE) + WAITS + DIES, "a_b_talker": named(IDLE) + LIVES}
     second = {"b_talker": named(IDLE) + LIVES, "b_code2wav": named(BUSY) + WAITS + named(IDLE) + LIVES}
@@ -137,6 +137,13 @@ def test_another_family_goes_on_while_it_is_at_work(watched: Callable[..., Watch
     assert not found.ends(2.0) and found.lost.is_set() == lost
     found.go("b_code2wav")
     assert found.ends() and found.lost.is_set(), "it has a pause"
+
+
+def test_a_kind_of_a_family_does_not_go_on_without_it(watched: Callable[..., Watched]) -> None:
+    first = {"a_talker": named(IDLE) + LIVES, "a_code2wav": named(IDLE) + WAITS + DIES}
+    found = watched("a_b", **first, a_b_talker=named(BUSY) + LIVES)
+    found.go("a_code2wav")
+    assert found.ends() and found.lost.is_set()
 
 
 def test_a_moment_between_two_requests_is_no_pause(watched: Callable[..., Watched]) -> None:
