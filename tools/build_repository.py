@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.config_file import ConfigError, ConfigFile
-from tools.families.recognition import FamilyError, add_repository_option, family_of, models_of
-from tools.families.toolkit import RepositoryOptions, repository_options
+from tools.families.recognition import FamilyError, add_repository_option, families, family_of, models_of, owner
+from tools.families.toolkit import Encoder, RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
 from tools.stopping import Stopped, stoppable
@@ -59,12 +59,22 @@ class Plan:
         """What this family can be asked for."""
         return repository_options(self.family)
 
+    def encoders(self) -> dict[str, Encoder]:
+        """The encoders' networks, by stage."""
+        there = stages_of(self.family, self.repositories)
+        return {stage: each for stage, each in self.options.encoders(self.checkpoint).items() if stage in there}
+
     def networks(self) -> dict[str, Network]:
         """The encoders' networks that become models, by stage."""
         if self.native is None:
             return {}
-        encoders = self.options.encoders(self.checkpoint)
-        return {stage: Network(f"{self.family}_{stage}", encoder) for stage, encoder in encoders.items()}
+        return {stage: Network(f"{self.family}_{stage}", encoder) for stage, encoder in self.encoders().items()}
+
+
+def stages_of(family: str, repositories: Sequence[Path]) -> dict[str, str]:
+    """The models of a family and those lent to it, by stage; others by their names."""
+    known = families(repositories)
+    return {name.removeprefix(f"{owner(name, known)}_"): name for name in models_of([family], repositories)}
 
 
 def build(plan: Plan, folder: Path) -> None:
@@ -74,11 +84,12 @@ def build(plan: Plan, folder: Path) -> None:
         CheckpointError: the checkpoint cannot be served.
         BuildError: a graph does not compute what torch does, or a configuration does not fit.
     """
-    encoders, networks = plan.options.encoders(plan.checkpoint), plan.networks()
     models = models_of([plan.family], plan.repositories)
+    stages = stages_of(plan.family, plan.repositories)
+    encoders, networks = plan.encoders(), plan.networks()
     for name, model in models.items():
         shutil.copytree(model, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    places = {stage: f"{plan.family}_{stage}" for stage, engine in plan.engines.items() if engine == "onnx"}
+    places = {stage: stages[stage] for stage, engine in plan.engines.items() if engine == "onnx"}
     places |= {stage: network.model for stage, network in networks.items()}
     for place in places.values():
         (folder / place / "1").mkdir(parents=True, exist_ok=True)
@@ -87,8 +98,7 @@ def build(plan: Plan, folder: Path) -> None:
     for network in networks.values():
         assert plan.native is not None
         network.config(plan.native, plan.provider, plan.instances).write(folder / network.model)
-    for name in models:
-        stage = name.removeprefix(f"{plan.family}_")
+    for stage, name in stages.items():
         file = ConfigFile.read(folder / name)
         values = {"checkpoint_dir": plan.served_checkpoint} if "checkpoint_dir" in file.parameters else {}
         if stage in plan.precisions:
@@ -171,16 +181,17 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     repositories = [MODELS, *given.repository]
     family = family_of(given.checkpoint, repositories)
     options = repository_options(family)
-    engines = by_stage("--engine", given.engine, options.ENGINES)
-    models = models_of([family], repositories)
-    has_precision = {name for name, model in models.items() if "precision" in ConfigFile.read(model).parameters}
-    offered = {stage: values for stage, values in options.PRECISIONS.items() if f"{family}_{stage}" in has_precision}
+    models, stages = models_of([family], repositories), stages_of(family, repositories)
+    engines = by_stage("--engine", given.engine, {s: v for s, v in options.ENGINES.items() if s in stages})
+    has_precision = {s for s, name in stages.items() if "precision" in ConfigFile.read(models[name]).parameters}
+    offered = {stage: values for stage, values in options.PRECISIONS.items() if stage in has_precision}
     precisions = by_stage("--precision", given.precision, offered)
+    has_encoders = [stage for stage in options.ENCODERS if stage in stages]
     if given.provider == "cpu" and given.native_encoders is None:
-        engines = {**options.CPU_ENGINES, **engines}
+        engines = {**{s: v for s, v in options.CPU_ENGINES.items() if s in stages}, **engines}
     if given.instances < 1:
         raise BuildError(f"--instances is {given.instances}; it must be at least 1")
-    if given.native_encoders and not options.ENCODERS:
+    if given.native_encoders and not has_encoders:
         raise BuildError(f"--native-encoders: {family} has no encoders whose networks can be models of their own")
     if given.native_encoders and any(item.partition("=")[0] in options.ENCODERS for item in given.engine):
         others = [stage for stage in options.ENGINES if stage not in options.ENCODERS]

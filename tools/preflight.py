@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import voice_clone.families
 from tools.config_file import ConfigFile
-from tools.families.recognition import PARAMETER, FamilyError, families, models, owner
+from tools.families.recognition import FamilyError, families, kind_of, lent_models, models, owner
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
@@ -18,37 +21,56 @@ READERS = {"talker": "precision", "code2wav": "decoder_precision"}  # in voice_c
 PATIENCE = 0.5  # seconds for a server that is just ending
 
 
-def check_checkpoints(checkpoints: Mapping[str, Path]) -> None:
+def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Path]) -> None:
     """Look at the checkpoints of families; one that brings no `preflight` along is not looked at.
 
     Raises:
-        FamilyError: a checkpoint cannot be served; the text says why, in one line.
+        FamilyError: a checkpoint cannot be served, or not beside the others; the text says why, in one line.
     """
     for family, checkpoint in checkpoints.items():
-        name = f"voice_clone.families.{family}.preflight"
-        try:
-            check = importlib.import_module(name).check
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
-            continue
-        try:
-            check(checkpoint)
-        except CheckpointError as error:
-            raise FamilyError(f"{checkpoint}: {error}") from None
+        if (preflight := _preflight(family)) is not None:
+            try:
+                preflight.check(checkpoint)
+            except CheckpointError as error:
+                raise FamilyError(f"{checkpoint}: {error}") from None
+    known = families(repositories)
+    lends = dict(checkpoints)  # by family, the checkpoint of which its models are
+    for family, checkpoint in checkpoints.items():
+        for lender in {owner(model, known) or "" for model in lent_models([family], repositories)}:
+            other = lends.setdefault(lender, checkpoint)
+            if other != checkpoint and (preflight := _preflight(family)) is not None:
+                try:
+                    preflight.check_shared(other, checkpoint)
+                except CheckpointError as error:
+                    raise FamilyError(f"{other} and {checkpoint} cannot be on one server: {error}") from None
 
 
-def check_settings(found: Mapping[str, Path], environ: Mapping[str, str]) -> None:
+def _preflight(family: str) -> Any:
+    """The module `preflight` of a family, or of the one that it is a kind of; None if that has none."""
+    ours = [each.name for each in pkgutil.iter_modules(voice_clone.families.__path__)]
+    name = f"voice_clone.families.{kind_of(family, ours)}.preflight"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        return None
+
+
+def check_settings(found: Mapping[str, Path], known: Collection[str], environ: Mapping[str, str]) -> None:
     """Look at each setting of these models by itself, as the environment and the configurations have it.
+
+    Args:
+        found: the models' folders by name.
+        known: the families that there are.
 
     Raises:
         FamilyError: a value cannot be; the text says which, and what would be right.
     """
-    known = [name for name, folder in found.items() if PARAMETER in ConfigFile.read(folder).parameters]
     for model, folder in sorted(found.items(), key=lambda each: not each[0].endswith("_talker")):  # the strictest first
         family = owner(model, known) or ""
         given, stage = _settings(folder, family, environ), model.removeprefix(f"{family}_")
-        kind = settings_of(stage)
+        kind = settings_of(model)
         names = {each.name for each in fields(kind)} & ConfigFile.read(folder).parameters.keys() - {"checkpoint_dir"}
         try:
             values = {name: kind.read(given, name) for name in names}

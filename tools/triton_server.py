@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import ClassVar
 
 from tools import addresses, guard
-from tools.families.recognition import families_of, models_of
+from tools.families.recognition import families, families_of, lent_models, models_of, owner
 from tools.preflight import check_checkpoints, check_settings
 from tools.server_log import ServerLog
 from tools.triton_binary import ServerFailed as ServerFailed
@@ -79,10 +79,13 @@ def _linked(models: Mapping[str, Path], folder: Path) -> Path:
     return folder
 
 
-def _variables(families: Mapping[str, Path]) -> dict[str, str]:
-    """The variables that name the checkpoint of each family for its models."""
-    found = {f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR": str(path.resolve()) for name, path in families.items()}
-    if len(families) == 1:
+def _variables(checkpoints: Mapping[str, Path], repositories: Sequence[Path]) -> dict[str, str]:
+    """The variables that name the checkpoint of each family for its models, and for those that others lend to it."""
+    known = families(repositories)
+    lenders = {owner(model, known) or "": by for model, by in lent_models(checkpoints, repositories).items()}
+    named = {lender: checkpoints[by] for lender, by in lenders.items()} | dict(checkpoints)
+    found = {f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR": str(path.resolve()) for name, path in named.items()}
+    if len(checkpoints) == 1:
         found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
     return found
 
@@ -137,7 +140,7 @@ class TritonServer:
         repositories = [models] if isinstance(models, Path) else list(models)
         given = [checkpoints] if isinstance(checkpoints, Path) else list(checkpoints or ())
         self.families = families_of(given, repositories)
-        check_checkpoints(self.families)
+        check_checkpoints(self.families, repositories)
         self.grpc_port, self.http_port, self.metrics_port = ports or free_ports(3)
         address = addresses.numbers_of(host)
         self.host = addresses.local(host)
@@ -148,6 +151,7 @@ class TritonServer:
         self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
         guard.remove_at_end(self._scratch, f"/dev/shm/{self._region}*")
         command, needed = server_command(self._scratch)
+        known, variables = families(repositories), _variables(self.families, repositories)
         if self.families:
             loaded = models_of(self.families, repositories)
             repositories = [_linked(loaded, self._scratch / "models")]
@@ -155,9 +159,9 @@ class TritonServer:
         if len(self.families) > 1:  # the first one is the default for callers that name none
             defaults["VOICE_CLONE_MODEL_TYPES"] = ",".join(self.families)
         self._environment = {**defaults, **os.environ, **needed, **(environment or {})}
-        self._environment.update(_variables(self.families))
+        self._environment.update(variables)
         if self.families:
-            check_settings(loaded, self._environment)
+            check_settings(loaded, known, self._environment)
         self.voices = None if voices is None else voices.resolve()
         if self.voices is not None:
             self._environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)

@@ -415,16 +415,13 @@ class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     )
 
 
-def settings_of(stage: str) -> type[StageSettings]:
-    """The settings of a stage's models.
-
-    Args:
-        stage: a model's name without its family's; one that no stage of all families has is of the voice encoder.
-    """
+def settings_of(model: str) -> type[StageSettings]:
+    """The settings of a model, by the end of its name; one of no stage that all families have is a voice encoder."""
     stages: dict[str, type[StageSettings]] = {
         "prompt": PromptSettings,
         "talker": TalkerSettings,
         "code2wav": DecoderSettings,
         "speaker_cache": SpeakerCacheSettings,
     }
-    return stages.get(stage, EncoderSettings)
+    found = (stage for stage in stages if f"_{model}".endswith(f"_{stage}"))
+    return stages.get(next(found, ""), EncoderSettings)

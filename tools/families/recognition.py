@@ -5,7 +5,10 @@ The public model of a family says in its config.pbtxt how the folder of a checkp
     parameters { key: "checkpoint" value { string_value: "config.json: model_type=some_family" } }
 
 `FILE` alone: the folder has this file. `FILE: KEY=VALUE`: the file is a JSON object in which KEY has this value.
-A family's models are the folder of its name and those whose names begin with it and an underscore.
+A family's models are the folder of its name and those whose names begin with it and an underscore. Its ensemble may
+also use a model of another family, such as the decoder that both have: it lends that model.
+
+A family whose name begins so with another's is a kind of that one: kinds share their code and their tools.
 """
 
 from __future__ import annotations
@@ -159,19 +162,42 @@ def families_of(checkpoints: Sequence[Path], repositories: Sequence[Path]) -> di
 
 
 def models_of(wanted: Collection[str], repositories: Sequence[Path]) -> dict[str, Path]:
-    """The folders of the wanted families' models and of those that belong to no family, by name.
+    """The folders, by name, of the wanted families' models, of those lent to them, and of those that belong to none.
 
     Raises:
         FamilyError: as `families`.
     """
-    known = families(repositories)
-    return {name: path for name, path in models(repositories).items() if owner(name, known) in (None, *wanted)}
+    known, lent = families(repositories), lent_models(wanted, repositories)
+    found = models(repositories).items()
+    return {name: path for name, path in found if name in lent or owner(name, known) in (None, *wanted)}
+
+
+def lent_models(wanted: Collection[str], repositories: Sequence[Path]) -> dict[str, str]:
+    """The models of other families that the ensembles of the wanted families use, and the first family that does so.
+
+    Raises:
+        FamilyError: as `families`.
+    """
+    known, found = families(repositories), models(repositories)
+    lent: dict[str, str] = {}
+    for family in wanted:
+        for step in ConfigFile.read(found[family]).message.ensemble_scheduling.step:
+            if owner(step.model_name, known) not in (None, family):
+                lent.setdefault(step.model_name, family)
+    return lent
 
 
 def owner(model: str, known: Collection[str]) -> str | None:
     """The family that a model belongs to: of several whose names it begins with, that with the longest name."""
     fitting = [family for family in known if f"{model}_".startswith(f"{family}_")]
     return max(fitting, key=len, default=None)
+
+
+def kind_of(family: str, known: Collection[str]) -> str:
+    """The family that a family is a kind of: of several whose names its name begins with, the one with the shortest
+    name. Itself, if it is a kind of none.
+    """
+    return min((each for each in known if f"{family}_".startswith(f"{each}_")), key=len, default=family)
 
 
 def _listed(repositories: Sequence[Path]) -> str:

@@ -6,7 +6,8 @@
     workloads.py         what its models cost on any machine, for tools/doctor
     repository.py        what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
 
-A tool finds a module by the family's name; the protocols below say what is called in it.
+A tool finds a module by the family's name, or by that of the family that it is a kind of; the protocols below say what
+is called in it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from tools.diagnosis.workload import Workload
+from tools.families.recognition import kind_of
 from voice_clone.native.matrix import weights
 from voice_clone.onnx.session import Runtime
 
@@ -169,17 +171,25 @@ def onnx_exporter(family: str) -> OnnxExporter:
 
 def repository_options(family: str) -> RepositoryOptions:
     """Those that the family brings along, else `PythonOptions`."""
-    if family not in families_with("repository"):
+    if not _has(family, "repository"):
         return PythonOptions()
     return cast(RepositoryOptions, _module(family, "repository"))
 
 
 def workloads(family: str) -> Mapping[str, Workload]:
     """What the models of a family cost, by the names of their shapes; nothing if the family does not say."""
-    if family not in families_with("workloads"):
+    if not _has(family, "workloads"):
         return {}
     return cast(Mapping[str, Workload], _module(family, "workloads").workloads())
 
 
+def _has(family: str, name: str) -> bool:
+    return (_folder(family) / f"{name}.py").is_file()
+
+
 def _module(family: str, name: str) -> Any:
-    return importlib.import_module(f"tools.families.{family}.{name}")
+    return importlib.import_module(f"tools.families.{_folder(family).name}.{name}")
+
+
+def _folder(family: str) -> Path:
+    return FOLDER / kind_of(family, [each.parent.name for each in FOLDER.glob("*/__init__.py")])

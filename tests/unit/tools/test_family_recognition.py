@@ -11,7 +11,17 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tools import serve
-from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, models_of, owner
+from tools.families.recognition import (
+    FamilyError,
+    Mark,
+    families,
+    families_of,
+    family_of,
+    kind_of,
+    lent_models,
+    models_of,
+    owner,
+)
 from tools.triton_binary import server_command
 from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
 
@@ -129,6 +139,38 @@ def test_the_models_of_a_family(repositories: list[Path]) -> None:
     }
     assert owner("one_two_talker", ["one", "one_two"]) == "one_two" and owner("ones", ["one"]) is None
     assert Mark.parse("a.json: b = c: d=e") == Mark("a.json", "b", "c: d=e")
+
+
+@pytest.fixture
+def lending(repositories: list[Path]) -> list[Path]:
+    """The same repositories; one lends its talker to one_two and to three."""
+    for family, folder in (("one_two", repositories[0]), ("three", repositories[1])):
+        config = folder / family / "config.pbtxt"
+        steps = ", ".join(f'{{ model_name: "{model}" }}' for model in (f"{family}_talker", "one_talker", "shared"))
+        config.write_text(config.read_text() + f"ensemble_scheduling {{ step [ {steps} ] }}\n")
+    return repositories
+
+
+def test_a_model_that_another_family_lends(lending: list[Path]) -> None:
+    assert lent_models(["one_two"], lending) == {"one_talker": "one_two"}
+    assert lent_models(["three", "one_two"], lending) == {"one_talker": "three"} and lent_models(["one"], lending) == {}
+    assert set(models_of(["three"], lending)) == {"three", "three_talker", "one_talker", "shared"}
+    assert kind_of("one_two", ["three", "one_two", "one"]) == "one" and kind_of("ones", ["one"]) == "ones"
+
+
+def test_a_lent_model_gets_the_checkpoint_of_its_family_or_of_who_borrows_it(
+    lending: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VOICE_CLONE_CHECKPOINT_DIR", raising=False)
+    one = write_checkpoint(tmp_path / "a", {"model_type": "one"})
+    two = write_checkpoint(tmp_path / "b" / "voices").parent
+    (two / "voices" / "two.yaml").touch()
+    three = write_checkpoint(tmp_path / "c", {"layers": 3})
+    for given, lender in (([two, one], one), ([three, two], three)):
+        server = TritonServer(given, models=lending)
+        server.stop()
+        assert server._environment["VOICE_CLONE_ONE_CHECKPOINT_DIR"] == str(lender)
+        assert server._environment["VOICE_CLONE_ONE_TWO_CHECKPOINT_DIR"] == str(two)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
 def test_a_configuration_has_the_default_and_the_meaning_of_the_stage(
     model: str, name: str, value: str, meaning: str
 ) -> None:
-    stage = settings_of(model.removeprefix(f"{owner(model, families([MODELS]))}_"))
+    stage = settings_of(model)
     [setting] = [each for each in fields(stage) if each.name == name]
     assert meaning.startswith(setting.metadata["meaning"]), f"{model}: {name}"
     if not value:
