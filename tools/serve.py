@@ -232,7 +232,8 @@ def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace
         rows += [("gateway", f"{url}/v1"), *([("page", f"{url}/")] if given.gateway_settings.page else [])]
     for family in server.families:
         rows += [(family, f"{precision} on {device}") for precision, device in log.found(COMPUTES % family)[-1:]]
-    print("\nReady (Ctrl-C stops)", *(f"  {name:10} {value}" for name, value in rows), "", sep="\n", flush=True)
+    width = max(10, *(len(name) for name, _ in rows))
+    print("\nReady (Ctrl-C stops)", *(f"  {name:{width}} {value}" for name, value in rows), "", sep="\n", flush=True)
 
 
 def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None, given: argparse.Namespace) -> int:

@@ -20,6 +20,9 @@ ALIASES = {
 }
 """Other names of fields."""
 
+TASKS = {"Base": "", "CustomVoice": "_custom_voice", "VoiceDesign": "_voice_design"}
+"""vLLM-Omni's kinds of speech, and what Qwen3-TTS's model of each has at the end of its name."""
+
 _Asks = Callable[[Any], bool]
 _NOTHING: dict[str, tuple[_Asks, str]] = {  # whether a value asks for nothing, and one that does
     "stream_options": (lambda value: isinstance(value, dict), "an object"),  # events have the usage in any case
@@ -47,6 +50,7 @@ def translate(values: Mapping[str, Any]) -> dict[str, Any]:
     _drop(own)
     _reference(own)
     _extra(own)
+    _task(own)
     for alias, name in ALIASES.items():
         if own.get(alias) is not None:
             _set(own, name, own.pop(alias), alias)
@@ -99,6 +103,23 @@ def _extra(own: dict[str, Any]) -> None:
     rest = {name: value for name, value in extra.items() if name not in _PROMOTED}
     if rest:
         _set(own, "options", rest, "extra_params")
+
+
+def _task(own: dict[str, Any]) -> None:
+    """Take the model out of vLLM-Omni's `task_type`. The name of a model here, or on the hub, must be one of that kind;
+    `Base` fits each model that clones.
+    """
+    task, model = own.pop("task_type", None), own.get("model")
+    if task is None:
+        return
+    if task not in TASKS:
+        raise _error("task_type", f"it must be one of {', '.join(TASKS)}")
+    if not TASKS[task]:
+        return
+    if model is None:
+        own["model"] = f"qwen3_tts{TASKS[task]}"
+    elif not str(model).endswith((task, TASKS[task])):
+        raise _error("task_type", f"the model {model!r} is not of the kind {task}; leave one of them out")
 
 
 def _set(own: dict[str, Any], name: str, value: Any, source: str) -> None:

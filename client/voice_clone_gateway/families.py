@@ -101,6 +101,10 @@ class Families:
                 raise _copy(self._error)
         return self._families.get(family, Family())
 
+    def following(self) -> list[str]:
+        """The families that follow instructions, as far as they are known."""
+        return [name for name, family in self._families.items() if family.instructions_option is not None]
+
     async def names(self) -> dict[str, str]:
         """All names that a request can give, each with its family: families, the default first, then aliases.
 

@@ -90,8 +90,6 @@ class SpeechOptions(Strict):
     instructions: Annotated[str, Field(max_length=4096)] | None = None
     """How to speak, in words, for a model that follows such instructions. Others ignore them, with a warning; a strict
     gateway refuses them there."""
-    task_type: Literal["Base"] | None = None
-    """The kind of speech; `Base` is cloning, the only one."""
     language: Name | None = None
     """A language of the model by its name or code (`English`, `en`, `en-US`), or `Auto`."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
@@ -123,7 +121,7 @@ class SpeechOptions(Strict):
             raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
         if name is not None and len(name) > MAX_NAME:
             raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})
-        return value
+        return value if name else None  # OpenAI's clients must send a voice: an empty one is none
 
     @field_validator("options")
     @classmethod

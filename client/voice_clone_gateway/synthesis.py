@@ -136,7 +136,9 @@ async def _instructions(
         return options.options, ()
     name = (await app.state.families.get(family)).instructions_option
     if name is None:
-        ignored = f"instructions are ignored: {family} follows none"
+        others = app.state.families.following()
+        follow = f"; {' and '.join(others)} {'follows' if len(others) == 1 else 'follow'} them" if others else ""
+        ignored = f"instructions are ignored: {family} follows none{follow}"
         if app.state.settings.strict:
             raise HTTPFailure(400, f"{ignored}; leave them out, this gateway is strict", "invalid_argument")
         return options.options, (ignored,)

@@ -227,13 +227,23 @@ class SpeakerCache:
 
     def _resolve(self, resolve: Resolve) -> Reply:
         name, model_type = resolve.name, self._family(resolve.model_type)
-        self._registry.find(name, resolve.owner, shared=True)
+        try:
+            self._registry.find(name, resolve.owner, shared=True)
+        except SpeakerNotFound as error:
+            others = [other for other in self._model_types() if other != model_type and self._brings(other, name)]
+            if not others:
+                raise
+            raise SpeakerNotFound(f"{error}; it is a voice of the model {' and '.join(others)}") from None
         until = self._until(resolve.timeout)
         resolved = self._extractor.registered(name, model_type, resolve.mode, resolve.cache, until)
         record = resolved.record
         self._check_owner(record, name, resolve.owner, shared=True)
         result = self._result(resolved, record.embedding_source, record.generation, record.reference_text)
         return Reply({"name": record.name, **result}, resolved.artifacts)
+
+    def _brings(self, model_type: str, name: SpeakerName) -> bool:
+        """Whether a checkpoint is known to bring a voice of this name."""
+        return any(preset.casefold() == name.key for preset in self._describer.known_presets(model_type))
 
     def _resolve_clip(self, resolve: ResolveClip) -> Reply:
         model_type, until = self._family(resolve.model_type), self._until(resolve.timeout)

@@ -114,6 +114,10 @@ class Describer:
         self.modes(model_type, until)
         return self._presets.get(model_type, ())
 
+    def known_presets(self, model_type: str) -> tuple[str, ...]:
+        """As `presets`, if they are known already; asks no encoder."""
+        return self._presets.get(model_type, ())
+
     def ask_modes(self, model_type: str) -> Modes:
         """As `modes`, but always asks, on this thread."""
         self._asked.add(model_type)

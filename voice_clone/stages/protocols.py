@@ -123,6 +123,18 @@ class EncoderStage(Protocol):
         """Artifacts of a mono waveform [samples], by name. An empty one asks for names, types and dimensions alone."""
 
 
+class NoEncoder(NamedTuple):
+    """What a family says that makes no voice of a clip, in place of an `EncoderStage`.
+
+    Attributes:
+        modes: as of `EncoderStage`, each with the sentence why this checkpoint cannot do it.
+        presets: the names of voices that the checkpoint brings.
+    """
+
+    modes: Mapping[str, str]
+    presets: Collection[str] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """What the prompt stage hands to the talker.
@@ -181,7 +193,9 @@ class PromptStage(Protocol[D]):
 
     @property
     def presets(self) -> Collection[str]:
-        """The names of voices that the checkpoint brings. A registered voice of the same name wins."""
+        """The names of voices that the checkpoint brings; their case does not matter. A registered voice of the same
+        name wins, if the family can use it.
+        """
 
     @property
     def voiceless(self) -> bool:

@@ -12,7 +12,7 @@ import importlib.machinery
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -73,25 +73,34 @@ def official_speech(
     """
     with quiet():
         [item] = official.create_voice_clone_prompt(clip, transcript, transcript is None)
-        seen: list[Array] = []
-        tokenizer = official.model.speech_tokenizer
-        real = type(tokenizer).decode
-
-        def spy(encoded: Any) -> Any:
-            seen.append(encoded[0]["audio_codes"].numpy())
-            return real(tokenizer, encoded)
-
-        tokenizer.decode = spy
-        try:
-            [waveform], _ = official.generate_voice_clone(
-                text,
-                language,
-                voice_clone_prompt=[item],
-                non_streaming_mode=non_streaming,
-                max_new_tokens=frames + 1,  # the official package gives one frame less
-                **sampling,
-            )
-        finally:
-            del tokenizer.decode
+    waveform, codes = spoken(
+        official,
+        official.generate_voice_clone,
+        frames,
+        text=text,
+        language=language,
+        voice_clone_prompt=[item],
+        non_streaming_mode=non_streaming,
+        **sampling,
+    )
     reference = 0 if item.ref_code is None else len(item.ref_code)
-    return waveform, seen[0][reference:], item
+    return waveform, codes[reference:], item
+
+
+def spoken(official: Any, generate: Callable[..., Any], frames: int, **arguments: Any) -> tuple[Array, Array]:
+    """Waveform and codes, those of a reference among them, of a call of one of the model's `generate_...`."""
+    seen: list[Array] = []
+    tokenizer = official.model.speech_tokenizer
+    real = type(tokenizer).decode
+
+    def spy(encoded: Any) -> Any:
+        seen.append(encoded[0]["audio_codes"].numpy())
+        return real(tokenizer, encoded)
+
+    tokenizer.decode = spy
+    try:
+        with quiet():
+            [waveform], _ = generate(max_new_tokens=frames + 1, **arguments)  # it gives one frame less
+    finally:
+        del tokenizer.decode
+    return waveform, seen[0]

@@ -38,7 +38,7 @@ def tensor(file: str, name: str, shape: bool) -> Damage:
 
 def no_base_model(checkpoint: Path) -> None:
     path = checkpoint / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "tts_model_type": "custom_voice"}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tts_model_type": "voice_design"}))
 
 
 def truncated(checkpoint: Path) -> None:
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[str, Damage, tuple[str, ...]]] = {
         (CODEC, "encoder.downsample.conv.weight", "shape"),
     ),
     "truncated_weights": ("talker", truncated, (MODEL,)),
-    "no_base_model": ("prompt", no_base_model, ("config.json", "base")),
+    "no_base_model": ("speaker_encoder", no_base_model, ("Base checkpoint", "qwen3_tts_voice_design")),
     "no_config": ("prompt", missing("config.json"), ("config.json",)),
     "no_generation_config": ("prompt", missing("generation_config.json"), ("generation_config.json",)),
     "no_codec_config": ("prompt", missing("speech_tokenizer/config.json"), ("speech_tokenizer/config.json",)),

@@ -14,12 +14,13 @@ from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import CodecChunk, Decoded
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, talker_stage
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, prompt_stage, talker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import language_id
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
+from voice_clone.speech import SpeechRequest
 
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
 
@@ -29,9 +30,11 @@ class BareQwen3:
 
     def __init__(self, folder: Path) -> None:
         settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"})
-        self.speaker_encoder, self.config, _ = encoder_stages.load_speaker_encoder(settings)
-        self.codec_encoder, _, _ = encoder_stages.load_codec_encoder(settings)
-        self.decoder, _ = decoder_stage.load_codec_decoder(settings)
+        self.decoder, self.config = decoder_stage.load_codec_decoder(settings)
+        if self.config.kind == "base":
+            self.speaker_encoder, _, _ = encoder_stages.load_speaker_encoder(settings)
+            self.codec_encoder, _, _ = encoder_stages.load_codec_encoder(settings)
+        self.prompt_stage = prompt_stage.load_prompt(settings)
         self.talker, _ = talker_stage.load_network(settings)
         self.tokenizer = Tokenizer(folder)
 
@@ -68,6 +71,11 @@ class BareQwen3:
             non_streaming_mode=non_streaming,
             **given,
         )
+
+    def prompt_of(self, speech: SpeechRequest, non_streaming: bool = False) -> Prompt:
+        """Of a speech without a clip, by the prompt stage."""
+        prepared = self.prompt_stage.prepare(speech, self.prompt_stage.draft(speech), None)
+        return talker_stage.read_prompt(prepared.tensors, non_streaming)
 
     def codes(self, prompt: Prompt, frames: int, sampling: SamplingParameters = GREEDY) -> NDArray[Any]:
         """Of the speech, int32 [frames, 16]."""

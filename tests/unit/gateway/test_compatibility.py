@@ -343,3 +343,29 @@ def test_a_missing_voice_or_model_says_what_helps(triton: Server, serve: Serve) 
 def test_head_of_the_page(triton: Server, serve: Serve) -> None:
     answer = serve(triton.url).head("/")
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html") and not answer.content
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ({"task_type": "CustomVoice"}, "qwen3_tts_custom_voice"),
+        ({"task_type": "VoiceDesign"}, "qwen3_tts_voice_design"),
+        ({"task_type": "VoiceDesign", "model": "qwen3_tts_voice_design"}, "qwen3_tts_voice_design"),
+        ({"task_type": "CustomVoice", "model": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"}, None),
+        ({"task_type": "Base", "model": "any"}, "any"),
+        ({"task_type": None, "model": "any"}, "any"),
+    ],
+)
+def test_the_kind_of_a_speech_names_its_model(given: dict[str, Any], model: str | None) -> None:
+    translated = translate({**SPEECH, **given})
+    assert "task_type" not in translated and translated["model"] == (model or given["model"])
+
+
+def test_an_empty_voice_is_none(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    body = {**SPEECH, "voice": ""}
+    answer = http.post("/v1/audio/speech", json=body)
+    assert answer.status_code == 400 and "give one of voice" in answer.json()["error"]["message"]
+    triton.voiceless.append(FAMILY)
+    assert serve(triton.url).post("/v1/audio/speech", json=body).status_code == 200
+    assert sent(triton).keys() == {"text"}

@@ -80,3 +80,12 @@ def test_it_takes_no_other_input(voices: Voices) -> None:
         voices.call("presets", name="Ann")
     with pytest.raises(InvalidArgument, match="unknown option 'mode'"):
         voices.call("presets", {"mode": "icl"})
+
+
+def test_a_voice_of_another_model_is_said(voices: Voices) -> None:
+    assert len(listed(voices)) == 3
+    for name, model_type, others in (("ANN", "qwen3_tts", "voxtral and omnivoice"), ("ann", "voxtral", "omnivoice")):
+        with pytest.raises(SpeakerNotFound, match=f"'{name}'; it is a voice of the model {others}$"):
+            voices.call("resolve", name=name, model_type=model_type)
+    with pytest.raises(SpeakerNotFound, match=r"'ben'$"):
+        voices.call("resolve", name="ben", model_type="voxtral")

@@ -1,4 +1,4 @@
-"""The JSON files of a random checkpoint, with the keys and values of the released 12 Hz Base models, and its tokenizer.
+"""The JSON files of a random checkpoint, with the keys and values of the released 12 Hz models, and its tokenizer.
 
 Left out: what transformers writes for every model and nothing here or there reads (`id2label`, `num_beams`, ...).
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from voice_clone.families.qwen3_tts.config import Kind
 
 Json = dict[str, Any]
 
@@ -33,10 +34,26 @@ LANGUAGES = {
 }
 
 
+SPEAKERS = {
+    "serena": 3066,
+    "vivian": 3065,
+    "uncle_fu": 3010,
+    "ryan": 3061,
+    "aiden": 2861,
+    "ono_anna": 2873,
+    "sohee": 2864,
+    "eric": 2875,
+    "dylan": 2878,
+}
+"""The built-in speakers of CustomVoice; which tokens they have does not matter here."""
+DIALECTS = {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes in which checkpoints differ; the fields' defaults are the released 0.6B's.
 
+    `kind` is the `tts_model_type`.
     `base_vocabulary` is the number of text tokens before the special ones; None: as many as the tokenizer learns.
     `talker`, `predictor`, `speaker`, `encoder`, `decoder` replace values of those parts of the configuration.
     """
@@ -48,6 +65,7 @@ class Shape:
     speaker: Json = field(default_factory=dict)
     encoder: Json = field(default_factory=dict)
     decoder: Json = field(default_factory=dict)
+    kind: Kind = "base"
 
 
 _ROPE = {"interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default", "type": "default"}
@@ -101,6 +119,10 @@ SHAPES = {
         },
     ),
 }
+for _name in ("0.6b", "1.7b", "tiny"):
+    SHAPES[f"{_name}-custom"] = replace(SHAPES[_name], kind="custom_voice")
+for _name in ("1.7b", "tiny"):
+    SHAPES[f"{_name}-design"] = replace(SHAPES[_name], kind="voice_design")
 
 
 def model_config(shape: Shape, special_ids: dict[str, int], text_vocabulary: int) -> Json:
@@ -158,30 +180,32 @@ def model_config(shape: Shape, special_ids: dict[str, int], text_vocabulary: int
         "rope_scaling": _ROPE,
         "rope_theta": 1000000,
         "sliding_window": None,
-        "spk_id": {},
-        "spk_is_dialect": {},
+        "spk_id": SPEAKERS if shape.kind == "custom_voice" else {},
+        "spk_is_dialect": {n: DIALECTS.get(n, False) for n in SPEAKERS} if shape.kind == "custom_voice" else {},
         "text_hidden_size": 2048,
         "text_vocab_size": text_vocabulary,
         "use_cache": True,
         "use_sliding_window": False,
         "vocab_size": 3072,
     }
-    return {
+    config = {
         "architectures": ["Qwen3TTSForConditionalGeneration"],
         "assistant_token_id": special_ids["assistant"],
         "im_end_token_id": special_ids["<|im_end|>"],
         "im_start_token_id": special_ids["<|im_start|>"],
         "model_type": "qwen3_tts",
-        "speaker_encoder_config": {"enc_dim": 1024, "sample_rate": 24000} | shape.speaker,
         "talker_config": talker | shape.talker,
         "tokenizer_type": "qwen3_tts_tokenizer_12hz",
         "transformers_version": "4.57.3",
         "tts_bos_token_id": special_ids["<tts_text_bos>"],
         "tts_eos_token_id": special_ids["<tts_text_eod>"],
         "tts_model_size": shape.size,
-        "tts_model_type": "base",
+        "tts_model_type": shape.kind,
         "tts_pad_token_id": special_ids["<tts_pad>"],
     }
+    if shape.kind == "base":
+        config["speaker_encoder_config"] = {"enc_dim": 1024, "sample_rate": 24000} | shape.speaker
+    return config
 
 
 def codec_config(shape: Shape) -> Json:

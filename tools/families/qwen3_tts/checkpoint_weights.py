@@ -46,9 +46,12 @@ _TRANSPOSED = re.compile(r"^decoder\.(upsample\.\d+\.0|decoder\.\d+\.block\.1)\.
 
 
 def model_shapes(config: Qwen3TTSConfig) -> Shapes:
-    """Names and shapes of model.safetensors."""
+    """Names and shapes of model.safetensors; Base checkpoints alone have a speaker encoder."""
     with torch.device("meta"):
-        return _shapes("talker.", Talker(config)) | _shapes("speaker_encoder.", SpeakerEncoder(config.speaker_encoder))
+        shapes = _shapes("talker.", Talker(config))
+        if config.kind == "base":
+            shapes |= _shapes("speaker_encoder.", SpeakerEncoder(config.speaker_encoder))
+    return shapes
 
 
 def codec_shapes(config: Qwen3TTSConfig) -> Shapes:

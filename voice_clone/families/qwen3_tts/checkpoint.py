@@ -18,7 +18,7 @@ class Checkpoint(CheckpointFiles):
     """A checkpoint folder.
 
     Raises:
-        CheckpointError: the configuration is missing, malformed, or not that of a 12 Hz Base model.
+        CheckpointError: the configuration is missing, malformed, or not that of a 12 Hz model.
     """
 
     def __init__(self, folder: Path) -> None:

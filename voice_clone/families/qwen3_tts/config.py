@@ -4,6 +4,9 @@
 `generation_config.json` the sampling defaults. A field that the released files leave out has the default of
 the official configuration class (qwen-tts 0.1.1, `configuration_qwen3_tts.py`,
 `configuration_qwen3_tts_tokenizer_v2.py`; transformers `MimiConfig`). This module needs no torch.
+
+There are three kinds of checkpoints, each a family of models of its own: Base clones voices (`qwen3_tts`), CustomVoice
+has built-in speakers (`qwen3_tts_custom_voice`), VoiceDesign makes voices of descriptions (`qwen3_tts_voice_design`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from voice_clone.checkpoint_folder import parse, read_json
 from voice_clone.errors import CheckpointError
@@ -19,6 +22,9 @@ from voice_clone.errors import CheckpointError
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
 CODEC_FOLDER = "speech_tokenizer"
+
+Kind = Literal["base", "custom_voice", "voice_design"]
+"""`tts_model_type` of config.json."""
 
 CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
 
@@ -175,7 +181,12 @@ class SamplingDefaults:
 
 @dataclass(frozen=True)
 class Qwen3TTSConfig:
-    """Everything the stages need to know of a checkpoint."""
+    """Everything the stages need to know of a checkpoint.
+
+    Attributes:
+        speakers: the built-in speakers' codec tokens by name, in lower case; CustomVoice has some.
+        dialects: of speakers that speak one, its key in `codec_language_id`.
+    """
 
     talker: TalkerConfig
     speaker_encoder: SpeakerEncoderConfig
@@ -184,6 +195,15 @@ class Qwen3TTSConfig:
     tts_pad_token_id: int = 151671
     tts_bos_token_id: int = 151672
     tts_eos_token_id: int = 151673
+    kind: Kind = "base"
+    tts_model_size: str = ""
+    speakers: Mapping[str, int] = field(default_factory=dict)
+    dialects: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def follows_instructions(self) -> bool:
+        """Whether `instruct` has an effect: Base was not trained for it, nor the CustomVoice of 0.6B."""
+        return self.kind == "voice_design" or (self.kind == "custom_voice" and self.tts_model_size != "0b6")
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -195,7 +215,7 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
     """Read and check the configuration of the checkpoint in `folder`.
 
     Raises:
-        CheckpointError: a file is missing or malformed, or this is not a 12 Hz Base checkpoint.
+        CheckpointError: a file is missing or malformed, or this is not a checkpoint of the 12 Hz models.
     """
     if not folder.is_dir():
         raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
@@ -204,10 +224,9 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
     sampling = read_json(folder, GENERATION_FILE)
     if config.get("model_type") != "qwen3_tts":
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {config.get('model_type')!r}, not 'qwen3_tts'")
-    if config.get("tts_model_type") != "base":
+    if config.get("tts_model_type") not in get_args(Kind):
         raise CheckpointError(
-            f"{CONFIG_FILE}: this is a checkpoint of type {config.get('tts_model_type')!r}, which cannot clone voices; "
-            "take the one whose name ends in Base (tts_model_type 'base')"
+            f"{CONFIG_FILE}: tts_model_type is {config.get('tts_model_type')!r}; known are {', '.join(get_args(Kind))}"
         )
     if config.get("tokenizer_type") != "qwen3_tts_tokenizer_12hz":
         raise CheckpointError(
@@ -220,6 +239,8 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
         speaker_encoder=speaker,
         codec=parse(CodecConfig, codec, f"{CODEC_FOLDER}/{CONFIG_FILE}"),
         sampling=parse(SamplingDefaults, sampling, GENERATION_FILE),
+        kind=config["tts_model_type"],
+        **_speakers(config["talker_config"]),
         **{key: config[key] for key in _TOP_LEVEL if key in config},
     )
     _check(parsed)
@@ -229,7 +250,20 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
     return parsed
 
 
-_TOP_LEVEL = ("tts_pad_token_id", "tts_bos_token_id", "tts_eos_token_id")
+_TOP_LEVEL = ("tts_pad_token_id", "tts_bos_token_id", "tts_eos_token_id", "tts_model_size")
+
+
+def _speakers(talker: Mapping[str, Any]) -> dict[str, Any]:
+    """The built-in speakers and their dialects; `spk_is_dialect` has false for those that speak none."""
+    tokens, dialects = talker.get("spk_id") or {}, talker.get("spk_is_dialect") or {}
+    if not isinstance(tokens, dict) or not all(type(token) is int for token in tokens.values()):
+        raise CheckpointError(f"{CONFIG_FILE}: talker_config: spk_id must be the speakers' tokens by name")
+    if not isinstance(dialects, dict) or not all(
+        value is False or isinstance(value, str) for value in dialects.values()
+    ):
+        raise CheckpointError(f"{CONFIG_FILE}: talker_config: spk_is_dialect must be a dialect or false, by speaker")
+    spoken = {name.lower(): dialect for name, dialect in dialects.items() if dialect}
+    return {"speakers": {name.lower(): token for name, token in tokens.items()}, "dialects": spoken}
 
 
 def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
@@ -249,11 +283,25 @@ def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
 def _check(config: Qwen3TTSConfig) -> None:
     """Refuse what the networks could load but not run."""
     talker, decoder = config.talker, config.codec.decoder_config
-    if config.speaker_encoder.enc_dim != talker.hidden_size:
+    if config.kind == "base" and config.speaker_encoder.enc_dim != talker.hidden_size:
         raise CheckpointError(
             f"{CONFIG_FILE}: speaker_encoder_config.enc_dim is {config.speaker_encoder.enc_dim}, "
             f"but the talker's hidden_size is {talker.hidden_size}"
         )
+    if config.kind == "custom_voice" and not config.speakers:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: talker_config: spk_id is empty, but a CustomVoice checkpoint has speakers"
+        )
+    for name, token in config.speakers.items():
+        if not 0 <= token < talker.vocab_size:
+            raise CheckpointError(
+                f"{CONFIG_FILE}: talker_config: spk_id of {name} must lie in 0..{talker.vocab_size - 1}"
+            )
+    for name, dialect in config.dialects.items():
+        if dialect not in talker.codec_language_id:
+            raise CheckpointError(
+                f"{CONFIG_FILE}: talker_config: codec_language_id lacks {dialect!r}, which {name} speaks"
+            )
     groups = {
         "talker_config.num_code_groups": talker.num_code_groups,
         "code_predictor_config.num_code_groups": talker.code_predictor_config.num_code_groups,

@@ -101,6 +101,8 @@ def load_speaker_encoder(
     """
     settings = EncoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
+    if checkpoint.config.kind != "base":
+        raise CheckpointError(f"this is no Base checkpoint; serve it as qwen3_tts_{checkpoint.config.kind}")
     encoder = empty(lambda: SpeakerEncoder(checkpoint.config.speaker_encoder))
     fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
     if settings.engine == "triton":

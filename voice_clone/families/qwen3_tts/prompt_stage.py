@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, OPTIONS, mode_of
+from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, OPTIONS, Mode
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
@@ -19,12 +20,17 @@ from voice_clone.stages.text import limited_ids
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """What is known before the voice is: tokens int32 [n], and the codec token of the language; None for `Auto`.
+    """What is known before the voice is.
 
-    The tokens of a text that is still written are made by the talker, so it gets the text itself: uint8 [bytes].
+    Attributes:
+        text_ids: int32 [n].
+        instruct_ids: int32 [k] of an instruction; none: there is none.
+        language_id: the codec token of the language; None for `Auto`.
+        open_text: uint8 [bytes] of a text that is still written: the talker makes its tokens.
     """
 
     text_ids: NDArray[np.int32]
+    instruct_ids: NDArray[np.int32]
     language_id: int | None
     open_text: NDArray[np.uint8] | None = None
 
@@ -38,31 +44,41 @@ class Qwen3TTSPrompt:
     """
 
     appends = True
-    presets = ()
-    voiceless = False
 
     def __init__(
         self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int = 512
     ) -> None:
         self._max_reference_frames = max_reference_frames
         self._config = config
+        self.presets = tuple(config.speakers)
+        self.voiceless = config.kind == "voice_design"
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
 
     def draft(self, speech: SpeechRequest) -> Draft:
         """Language, options and text of a request."""
         check_options(speech.options, OPTIONS)
-        language = language_id(speech.language, self._config)
+        check_source(speech, self._config)
+        given = speech.options.get("instruct")
+        check_instruct(given, self._config)
+        language = language_id(speech.language, self._config, speech.voice)
+        ids = self._tokenizer.instruct_ids
+        instruct = limited_ids("instruct", given, ids, self._max_tokens) if given else np.zeros(0, np.int32)
         if speech.text_stream is None:
-            return Draft(limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens), language)
+            return Draft(
+                limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens), instruct, language
+            )
         limited_ids("text", speech.text, self._known_ids, self._max_tokens)  # refuses what cannot be spoken
-        return Draft(np.zeros(0, np.int32), language, np.frombuffer(speech.text.encode(), np.uint8))
+        return Draft(np.zeros(0, np.int32), instruct, language, np.frombuffer(speech.text.encode(), np.uint8))
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
         """The tensors that `Qwen3TTSTalker.plan` reads."""
-        size = self._config.talker.hidden_size
+        size = self._config.talker.hidden_size if self._config.kind == "base" else 0
         embedding = speech.speaker_embedding if voice is None else voice.artifacts[EMBEDDING]
-        assert embedding is not None  # SpeechRequest has checked it
+        speaker = NO_SPEAKER
+        if embedding is None:  # a built-in speaker or, without any name, words
+            embedding = np.zeros(0, np.float32)
+            speaker = NO_SPEAKER if speech.voice is None else self._config.speakers[speech.voice]
         if embedding.shape != (size,):
             if voice is not None:
                 raise Internal("the artifacts of this voice belong to another checkpoint")
@@ -83,11 +99,14 @@ class Qwen3TTSPrompt:
             "reference_codes": codes,
             "speaker_embedding": embedding,
             "language_id": np.array([-1 if draft.language_id is None else draft.language_id], np.int32),
+            "speaker_id": np.array([speaker], np.int32),
+            "instruct_ids": draft.instruct_ids,
         }
         if draft.open_text is not None:
             tensors["open_text"] = draft.open_text
+        mode: Mode = "icl" if len(codes) else "x_vector" if size else "design" if speaker == NO_SPEAKER else "preset"
         info = {
-            "mode": mode_of(codes),
+            "mode": mode,
             "text_tokens": len(draft.text_ids),
             "reference_tokens": len(reference_ids),
             "reference_frames": len(codes),
@@ -98,8 +117,8 @@ class Qwen3TTSPrompt:
         return self._tokenizer.appended.append(self._tokenizer.begin_text(), text).ids
 
 
-def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:
-    """The codec token of a language; None for `Auto`.
+def language_id(language: str | None, config: Qwen3TTSConfig, speaker: str | None = None) -> int | None:
+    """The codec token of a language; None for `Auto`. A built-in speaker of a dialect has it for Chinese and `Auto`.
 
     Raises:
         InvalidArgument: the checkpoint does not speak it.
@@ -108,6 +127,8 @@ def language_id(language: str | None, config: Qwen3TTSConfig) -> int | None:
     if name is None:
         known = list_languages(config.languages)
         raise InvalidArgument(f"language {language!r} is unknown; this checkpoint has {known}")
+    if name in ("auto", "chinese") and speaker is not None and speaker.lower() in config.dialects:
+        return config.talker.codec_language_id[config.dialects[speaker.lower()]]
     return None if name == "auto" else config.talker.codec_language_id[name]
 
 

@@ -29,7 +29,10 @@ from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.requests import FrameBudget, check_tensors
 
-TENSORS = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id")
+TENSORS = (
+    *("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id"),
+    *("speaker_id", "instruct_ids"),
+)
 TALKER = TalkerPart(
     place="",
     prefix="talker.",
@@ -62,7 +65,9 @@ class Qwen3TTSTalker:
         """A stream of the prompt that `Qwen3TTSPrompt` has made."""
         check_options(options, OPTIONS)
         opening = _opening(tensors.get("open_text"))
-        prompt = read_prompt(tensors, bool(knobs.get("non_streaming_mode", False)), text_open=opening is not None)
+        whole_first = opening is None and self._config.kind != "base"  # as the official package calls `generate`
+        whole_first = bool(knobs.get("non_streaming_mode", whole_first))
+        prompt = read_prompt(tensors, whole_first, text_open=opening is not None)
         text = None
         if opening is not None:
             room, max_frames = self.source.max_length - prefill_length(prompt), knobs.get("max_frames")
@@ -76,19 +81,23 @@ class Qwen3TTSTalker:
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
         """A request of zeros, for the warm-up."""
         talker = self._config.talker
-        fits = max(0, min(reference_frames, self.source.max_length - max_frames - 16))
+        clones = self._config.kind == "base"
+        fits = max(0, min(reference_frames, self.source.max_length - max_frames - 16)) if clones else 0
         prompt = Prompt(
             np.zeros(ROLE_LENGTH, np.int32),
             np.zeros(8, np.int32),
-            np.zeros(talker.hidden_size, np.float32),
+            np.zeros(talker.hidden_size if clones else 0, np.float32),
             np.zeros(8 if fits else 0, np.int32),
             np.zeros((fits, talker.num_code_groups), np.int32),
+            speaker_id=next(iter(self._config.speakers.values()), None),
         )
         # top_p below 1 takes the longest way through the sampler.
         return TalkerRequest(prompt, SamplingParameters(seed=0, top_p=0.9, subtalker_top_p=0.9), max_frames)
 
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
         """Of each stored voice with a transcript; their language is left open."""
+        if self._config.kind != "base":
+            return iter(())
         role_ids = self._tokenizer.role_ids
 
         def prompt(transcript: str, artifacts: Artifacts) -> Prompt:
@@ -168,16 +177,20 @@ def read_prompt(tensors: Arrays, non_streaming_mode: bool = False, text_open: bo
         InvalidArgument: a tensor is missing or has a wrong shape or type.
     """
     check_tensors(tensors, TENSORS)
-    if tensors["language_id"].size != 1:
-        raise InvalidArgument("prompt: language_id must have one element")
-    language = int(tensors["language_id"].reshape(-1)[0])
+    numbers = {}
+    for name in ("language_id", "speaker_id"):
+        if tensors[name].size != 1:
+            raise InvalidArgument(f"prompt: {name} must have one element")
+        number = int(tensors[name].reshape(-1)[0])
+        numbers[name] = None if number < 0 else number
     return Prompt(
         tensors["role_ids"],
         tensors["text_ids"],
         tensors["speaker_embedding"],
         tensors["reference_ids"],
         tensors["reference_codes"],
-        language_id=None if language < 0 else language,
+        **numbers,
+        instruct_ids=tensors["instruct_ids"],
         non_streaming_mode=non_streaming_mode,
         text_open=text_open,
     )

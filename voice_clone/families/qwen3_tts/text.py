@@ -1,7 +1,7 @@
 """Text to token ids, as the official processor makes them: Qwen2's byte-level BPE. Needs no torch.
 
 Sources: transformers 4.57.3 `tokenization_qwen2_fast.py` and `Qwen2Converter`; the templates are those of qwen-tts
-0.1.1 (`Qwen3TTSModel`, `generate_voice_clone`).
+0.1.1 (`Qwen3TTSModel`, `_build_assistant_text`, `_build_ref_text`, `_build_instruct_text`).
 
 The splitting pattern is Qwen2's, with which the models were trained. transformers 4.57.3 takes any large tokenizer in
 a local folder for Mistral's and puts Mistral's pattern in its place (transformers #42591); loaded by its name on the
@@ -30,6 +30,7 @@ MERGES_FILE = "merges.txt"
 SETTINGS_FILE = "tokenizer_config.json"
 
 ROLE = "<|im_start|>assistant\n"
+USER = "<|im_start|>user\n"
 END = "<|im_end|>\n"
 
 
@@ -68,6 +69,16 @@ class Tokenizer:
             InvalidArgument: `text` holds a control token of the model.
         """
         return self._ids(text, self._end)
+
+    def instruct_ids(self, text: str) -> Ids:
+        """The ids of an instruction with its template, `<|im_start|>user\\n...<|im_end|>\\n`: int32 [n].
+
+        Raises:
+            InvalidArgument: `text` holds a control token of the model.
+        """
+        ids = self._encode(USER + text + END)
+        check_no_control_token("instruct", ids[ROLE_LENGTH - 1 : -len(self._end)], self._special)
+        return np.array(ids, np.int32)
 
     @cached_property
     def appended(self) -> AppendedTokens:

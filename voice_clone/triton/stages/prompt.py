@@ -17,6 +17,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from voice_clone.errors import SpeakerNotFound, Unsupported
@@ -45,6 +46,7 @@ class PromptModel(Model):
     def load(self, settings: Settings) -> None:
         """Load the family's prompt stage."""
         self._stage = self.load_stage(settings)
+        self._presets = {preset.casefold(): preset for preset in self._stage.presets}
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Check the request, resolve its voice, make the prompt."""
@@ -55,6 +57,8 @@ class PromptModel(Model):
         draft = self._stage.draft(speech)
         found = time.monotonic()
         voice, source, origin = self._resolve(speech)
+        if voice is None and speech.voice is not None:
+            speech = replace(speech, voice=source["voice"])
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": speech.text_stream or uuid.uuid4().hex,
@@ -68,7 +72,8 @@ class PromptModel(Model):
     def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], str]:
         """The voice by speaker_cache, what `info` says of it, and its origin.
 
-        No voice for a ready embedding, for one of the checkpoint's own voices, and for a speech without any.
+        No voice for a ready embedding, for one of the checkpoint's own voices (case does not matter), and for a speech
+        without any.
         """
         if speech.speaker_embedding is not None or all(getattr(speech, source) is None for source in SOURCES):
             return None, {"cache": "none"}, ""
@@ -86,10 +91,15 @@ class PromptModel(Model):
         }
         try:
             reply = call("speaker_cache", inputs)
-        except SpeakerNotFound:
-            if speech.voice not in self._stage.presets:
-                raise
-            return None, {"cache": "preset", "voice": speech.voice}, ""
+        except (SpeakerNotFound, Unsupported) as error:
+            preset = self._presets.get((speech.voice or "").casefold())
+            if preset is not None:
+                return None, {"cache": "preset", "voice": preset}, ""
+            if isinstance(error, SpeakerNotFound) and self._presets:
+                raise SpeakerNotFound(
+                    f"{error}; this model's own voices are {', '.join(self._stage.presets)}"
+                ) from None
+            raise
         result = json.loads(reply["result"][0])
         return *read_reply(speech, result, reply["artifacts"][0]), result["origin"]
 

@@ -185,11 +185,31 @@ def test_a_variant_that_is_not_computed_is_refused(copy: Path, change: dict[str,
     assert message in refusal(copy)
 
 
-def test_only_a_base_model_is_served(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "talker", "message"),
+    [
+        ("singer", {}, "tts_model_type is 'singer'; known are base, custom_voice, voice_design"),
+        ("custom_voice", {}, "spk_id is empty, but a CustomVoice checkpoint has speakers"),
+        ("custom_voice", {"spk_id": {"a": "b"}}, "spk_id must be the speakers' tokens by name"),
+        ("custom_voice", {"spk_id": {"a": 3072}}, "spk_id of a must lie in 0..3071"),
+        (
+            "custom_voice",
+            {"spk_id": {"a": 1}, "spk_is_dialect": {"a": True}},
+            "spk_is_dialect must be a dialect or false",
+        ),
+        (
+            "custom_voice",
+            {"spk_id": {"a": 1}, "spk_is_dialect": {"a": "x"}},
+            "codec_language_id lacks 'x', which a speaks",
+        ),
+    ],
+)
+def test_the_kind_of_a_checkpoint(copy: Path, kind: str, talker: dict[str, Any], message: str) -> None:
     config = json.loads((copy / "config.json").read_text())
-    config["tts_model_type"] = "custom_voice"
+    config["tts_model_type"] = kind
+    config["talker_config"] |= talker
     (copy / "config.json").write_text(json.dumps(config))
-    assert "'base'" in refusal(copy)
+    assert message in refusal(copy)
 
 
 class TestShards:

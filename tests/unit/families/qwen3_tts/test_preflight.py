@@ -40,8 +40,7 @@ def cut(name: str, size: int) -> Callable[[Path], None]:
 
 
 CASES = {
-    "CustomVoice": (of_type("custom_voice"), "config.json: this is a checkpoint of type 'custom_voice', which cannot"),
-    "VoiceDesign": (of_type("voice_design"), "config.json: this is a checkpoint of type 'voice_design', which cannot"),
+    "no speakers": (of_type("custom_voice"), "config.json: talker_config: spk_id is empty"),
     "no weights": (without("model.safetensors"), "model.safetensors: the file is missing"),
     "no codec": (without("speech_tokenizer/model.safetensors"), "speech_tokenizer/model.safetensors: the file is miss"),
     "no codec's configuration": (without("speech_tokenizer/config.json"), "speech_tokenizer/config.json: the file is"),
@@ -68,6 +67,20 @@ def test_what_is_wrong(checkpoint_folder: CheckpointFactory, tmp_path: Path, cas
     with pytest.raises(FamilyError) as refused:  # by every tool that starts a server
         TritonServer(folder)
     assert str(refused.value) == f"{folder}: {caught.value}"
+
+
+def test_kinds_on_one_server_have_one_decoder(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
+    base, custom, design = (checkpoint_folder(shape, 0) for shape in ("tiny", "tiny-custom", "tiny-design"))
+    assert set(TritonServer([design, base, custom]).families) == {
+        *("qwen3_tts", "qwen3_tts_custom_voice", "qwen3_tts_voice_design")
+    }
+    make_checkpoint("tiny-design", 1, tmp_path / "other")
+    for first in (base, custom):
+        with pytest.raises(FamilyError) as refused:
+            TritonServer([first, tmp_path / "other"])
+        assert "cannot be on one server: speech_tokenizer: the kinds of Qwen3-TTS share one decoder" in str(
+            refused.value
+        )
 
 
 def test_shards(tmp_path: Path) -> None:

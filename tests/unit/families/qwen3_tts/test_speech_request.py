@@ -57,7 +57,10 @@ def test_codes_of_languages(config: Qwen3TTSConfig, code: str, name: str) -> Non
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"subtalker_topk": 3}, "'subtalker_topk' is unknown; this model has subtalker_do_sample, .*subtalker_top_p"),
+        (
+            {"subtalker_topk": 3},
+            "'subtalker_topk' is unknown; this model has instruct, subtalker_do_sample, .*subtalker_top_p",
+        ),
         ({"subtalker_top_k": 3.5}, "subtalker_top_k is 3.5; it must be of type int"),
         ({"subtalker_top_k": True}, "subtalker_top_k is True"),
         ({"subtalker_temperature": "hot"}, "must be of type float"),

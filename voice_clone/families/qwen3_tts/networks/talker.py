@@ -22,7 +22,9 @@ embedding (upper row) and a codec embedding (lower row):
     role   pad ... pad      pad      bos | transcript, text, eos  pad      ... pad                 in-context,
            think, language  speaker  pad | pad ...           pad  codec bos, reference frames      non-streaming
 
-An open text fills its rows as it comes, in the layouts of streaming, and has its eos when it is closed.
+An open text fills its rows as it comes, in the layouts of streaming, and has its eos when it is closed. At `speaker`
+there is an embedding, or a built-in speaker's codec token; a designed voice lacks this position. The tokens of an
+instruction stand before the role, with no codec row below them.
 
 Shapes: B streams, N frames or tokens, K codebooks, C hidden size.
 """
@@ -192,13 +194,15 @@ def prefix_of(prompt: Prompt) -> Prefix:
         prompt.speaker_embedding,
         prompt.reference_ids,
         prompt.reference_codes,
-        np.array([language, prompt.non_streaming_mode]),
+        prompt.instruct_ids,
+        np.array([language, prompt.non_streaming_mode, -1 if prompt.speaker_id is None else prompt.speaker_id]),
     )
     return Prefix(key, min(voice_length(prompt), prefill_length(prompt) - 1))
 
 
 def _head_length(prompt: Prompt) -> int:
-    return ROLE_LENGTH + (3 if prompt.language_id is None else 4) + 2  # think tokens; speaker and text bos
+    think, speaker = 3 if prompt.language_id is None else 4, 0 if prompt.mode == "design" else 1
+    return len(prompt.instruct_ids) + ROLE_LENGTH + think + speaker + 1  # 1: bos of the text
 
 
 @torch.inference_mode()
@@ -207,9 +211,10 @@ def build_talker_input(talker: Talker, config: Qwen3TTSConfig, prompt: Prompt) -
     ids, like = config.talker, talker.stack.like
     special = (config.tts_pad_token_id, config.tts_bos_token_id)
     eos = np.array([config.tts_eos_token_id])
-    token_ids = np.concatenate([prompt.role_ids, special, prompt.reference_ids, prompt.text_ids, eos])
+    before = np.concatenate([prompt.instruct_ids, prompt.role_ids])
+    token_ids = np.concatenate([before, special, prompt.reference_ids, prompt.text_ids, eos])
     rows = talker.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
-    role, rest = rows[:ROLE_LENGTH], rows[ROLE_LENGTH:]
+    role, rest = rows[: len(before)], rows[len(before) :]
     pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
     end = text[-1] if prompt.text_open else None
     text = text[:-1] if prompt.text_open else text
@@ -221,7 +226,11 @@ def build_talker_input(talker: Talker, config: Qwen3TTSConfig, prompt: Prompt) -
     control = to_device(torch.tensor([*think_ids, ids.codec_pad_id, ids.codec_bos_id]), like.device)
     codec = talker.embed_codec_tokens(control)
     think, codec_pad, codec_bos = codec[:-2], codec[-2:-1], codec[-1:]
-    speaker = to_device(torch.from_numpy(prompt.speaker_embedding), like.device, like.dtype)[None]
+    if prompt.speaker_id is None:  # no row for a designed voice
+        embedding = torch.from_numpy(prompt.speaker_embedding)
+        speaker = to_device(embedding, like.device, like.dtype).reshape(-1, ids.hidden_size)
+    else:
+        speaker = talker.embed_codec_tokens(to_device(torch.tensor([prompt.speaker_id]), like.device))
     head = torch.cat([think + pad, speaker + pad, codec_pad + bos])
 
     frames = codec_bos  # lower row of what follows the head

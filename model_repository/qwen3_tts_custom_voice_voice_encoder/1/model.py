@@ -1,0 +1,10 @@
+"""Says that no voice can be made of a clip."""
+
+from voice_clone.families.qwen3_tts.kinds import load_no_encoder
+from voice_clone.triton.stages.no_encoder import NoEncoderModel
+
+
+class TritonPythonModel(NoEncoderModel):
+    """Of Qwen3-TTS CustomVoice."""
+
+    load_stage = staticmethod(load_no_encoder)

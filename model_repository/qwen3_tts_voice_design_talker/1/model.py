@@ -1,0 +1,10 @@
+"""Prompt to a stream of codec frames."""
+
+from voice_clone.families.qwen3_tts.talker_stage import load_talker
+from voice_clone.triton.stages.talker import TalkerModel
+
+
+class TritonPythonModel(TalkerModel):
+    """Of Qwen3-TTS VoiceDesign."""
+
+    load_stage = staticmethod(load_talker)

@@ -1,0 +1,199 @@
+"""Base, CustomVoice and VoiceDesign on one server with one decoder: each speaks as it does alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from openai import OpenAI
+from voice_clone_client import Client, Unsupported, VoiceNotFound
+
+from perf.bench.gateway_process import Gateway
+from tests.support.families.factories import CheckpointFactory
+from tests.support.families.qwen3_bare import BareQwen3
+from tests.support.same_audio import is_same_audio
+from tests.support.servers.both_families import SETTINGS
+from tests.support.servers.server_metrics import metric
+from tests.support.servers.server_processes import memory_by_process
+from tests.support.waiting import until
+from tools.families.qwen3_tts.checkpoint_config import SPEAKERS
+from tools.triton_server import TritonServer
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.speech import SpeechRequest
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
+
+BASE, CUSTOM, DESIGN = "qwen3_tts", "qwen3_tts_custom_voice", "qwen3_tts_voice_design"
+TEXT, STYLE, FRAMES, SEED = "Good morning.", "Speak like an old captain.", 24, 7
+
+
+@pytest.fixture(scope="module")
+def checkpoints(checkpoint_folder: CheckpointFactory) -> dict[str, Path]:
+    shapes = {BASE: "tiny", CUSTOM: "tiny-custom", DESIGN: "tiny-design"}
+    return {family: checkpoint_folder(shape, 0) for family, shape in shapes.items()}
+
+
+@pytest.fixture(scope="module")
+def server(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    folder = tmp_path_factory.mktemp("kinds")
+    given = list(checkpoints.values())
+    with TritonServer(given, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+        yield server
+        held = {name: round(size / 1e6) for name, size in memory_by_process(server).items()}
+        print(f"\nthree kinds, MB held: {held}")  # noqa: T201
+        assert server.ready(), "a test made the server unready"
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def client(server: TritonServer) -> Iterator[Client]:
+    with Client(server.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=gateway.url, timeout=60) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def ada(client: Client, reference_clip: bytes, reference_text: str) -> str:
+    client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
+    return "Ada"
+
+
+ORDERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a speaker": (CUSTOM, {"voice": "vivian"}),
+    "a dialect": (CUSTOM, {"voice": "Dylan"}),
+    "a style": (CUSTOM, {"voice": "vivian", "options": {"instruct": STYLE}}),
+    "text as it comes": (CUSTOM, {"voice": "vivian", "non_streaming_mode": False}),
+    "a description": (DESIGN, {"options": {"instruct": STYLE}}),
+    "no description": (DESIGN, {}),
+}
+
+
+def heard(client: Client, family: str, **given: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    speech = client.speak(TEXT, model=family, seed=SEED, max_frames=FRAMES, **given)
+    samples, _ = speech.read()
+    return samples, dict(speech.info or {})
+
+
+def alone(bare: BareQwen3, given: dict[str, Any]) -> NDArray[np.float32]:
+    voice = given.get("voice")
+    speech = SpeechRequest(TEXT, voice and voice.lower(), options=given.get("options", {}), voiceless=True)
+    prompt = bare.prompt_of(speech, given.get("non_streaming_mode", True))
+    return bare.speak(prompt, FRAMES, SamplingParameters.from_defaults(bare.config.sampling, seed=SEED))
+
+
+def test_each_kind_speaks_beside_the_others_as_alone(client: Client, checkpoints: dict[str, Path], ada: str) -> None:
+    bare = {family: BareQwen3(checkpoints[family]) for family in (CUSTOM, DESIGN)}
+    with ThreadPoolExecutor(8) as pool:
+        cloned = pool.submit(heard, client, BASE, voice=ada)
+        found = {name: pool.submit(heard, client, family, **given) for name, (family, given) in ORDERS.items()}
+    for name, (family, given) in ORDERS.items():
+        samples, info = found[name].result()
+        assert is_same_audio(samples, alone(bare[family], given)), name
+        assert info["mode"] == ("preset" if family == CUSTOM else "design")
+        assert info["cache"] == ("preset" if family == CUSTOM else "none")
+    assert cloned.result()[1]["mode"] == "icl"
+    assert len({each.result()[0].tobytes() for each in [cloned, *found.values()]}) == 1 + len(ORDERS)
+    assert is_same_audio(heard(client, BASE, voice=ada)[0], cloned.result()[0])
+
+
+@pytest.mark.parametrize(("family", "given"), [(CUSTOM, {"voice": "ryan"}), (DESIGN, {})])
+def test_a_stream_that_is_left_ends_in_its_own_talker(
+    client: Client, server: TritonServer, family: str, given: dict[str, Any]
+) -> None:
+    """The decoder that all share notifies the talker of the stream."""
+
+    def cancelled() -> float:
+        return metric(server, "talker_streams_total", family, reason="cancelled")
+
+    before = cancelled()
+    with client.speak(TEXT, model=family, max_frames=3000, do_sample=False, **given) as speech:
+        next(iter(speech))
+    until(lambda: cancelled() == before + 1)
+
+
+def test_a_clip_serves_base_alone_and_the_others_say_why(client: Client, ada: str) -> None:
+    states = {each.model_type: (each.state, each.reason) for each in client.get(ada).artifacts}
+    assert states[BASE][0] == "ready" and {states[family][0] for family in (CUSTOM, DESIGN)} == {"unsupported"}
+    assert "take the model qwen3_tts, of a Base checkpoint" in str(states[CUSTOM][1])
+
+
+REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    (CUSTOM, {"voice": "Ada"}, Unsupported, "to clone a voice, take the model qwen3_tts"),
+    (CUSTOM, {"voice": "Nemo"}, VoiceNotFound, "this model's own voices are serena, vivian"),
+    (CUSTOM, {"speaker_embedding": np.ones(64, np.float32)}, Unsupported, "built-in speakers alone"),
+    (DESIGN, {"voice": "Ada"}, Unsupported, "makes voices of descriptions"),
+    (BASE, {"voice": "Vivian"}, VoiceNotFound, "it is a voice of the model qwen3_tts_custom_voice"),
+    (BASE, {"voice": "Ada", "options": {"instruct": "x y"}}, Unsupported, "take the model qwen3_tts_custom_voice"),
+]
+
+
+@pytest.mark.parametrize(("family", "given", "error", "message"), REFUSED)
+def test_what_a_kind_cannot_do_names_the_one_that_can(
+    client: Client, ada: str, family: str, given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    assert [preset.name for preset in client.presets()] == list(SPEAKERS)
+    with pytest.raises(error, match=message):
+        heard(client, family, **given)
+
+
+def test_a_registered_voice_does_not_hide_a_built_in_speaker(
+    client: Client, reference_clip: bytes, reference_text: str
+) -> None:
+    before, _ = heard(client, CUSTOM, voice="ryan")
+    client.upload("Ryan", reference_clip, reference_text=reference_text, wait=True)
+    try:
+        assert is_same_audio(heard(client, CUSTOM, voice="ryan")[0], before)
+        assert heard(client, BASE, voice="ryan")[1]["mode"] == "icl"
+    finally:
+        client.delete("Ryan")
+
+
+def test_instructions_of_the_openai_client(gateway: Gateway, client: Client) -> None:
+    with OpenAI(base_url=f"{gateway.url}/v1", api_key="none") as openai:
+
+        def said(model: str, voice: Any, **more: Any) -> tuple[NDArray[np.float32], str]:
+            answer = openai.audio.speech.create(
+                model=model,
+                input=TEXT,
+                voice=voice,
+                response_format="pcm",
+                extra_body={"seed": SEED, "max_new_tokens": FRAMES},
+                **more,
+            )
+            samples = np.frombuffer(answer.content, "<i2").astype(np.float32) / 32767
+            return samples, answer.response.headers.get("x-speech-warning", "")
+
+        style = {"options": {"instruct": STYLE}}
+        styled, warning = said(CUSTOM, "vivian", instructions=STYLE)
+        assert not warning and np.abs(styled - heard(client, CUSTOM, voice="vivian", **style)[0]).max() <= 2 / 32768
+        assert np.abs(styled - said(CUSTOM, "Vivian")[0]).max() > 0.01
+        designed, warning = said(DESIGN, "", instructions=STYLE)
+        assert not warning and np.abs(designed - heard(client, DESIGN, **style)[0]).max() <= 2 / 32768
+        _, warning = said(BASE, "Ada", instructions=STYLE)
+        assert f"{CUSTOM} and {DESIGN} follow them" in warning
+
+
+def test_the_gateway_lists_what_each_can_do(http: httpx2.Client) -> None:
+    models = {each["id"]: each for each in http.get("/v1/models").json()["data"]}
+    assert {name: (models[name]["instructions"], models[name]["voiceless"]) for name in (BASE, CUSTOM, DESIGN)} == {
+        BASE: (False, False),
+        CUSTOM: (True, False),
+        DESIGN: (True, True),
+    }

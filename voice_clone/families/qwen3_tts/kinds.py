@@ -1,0 +1,58 @@
+"""What the kinds of checkpoints cannot do, and who can; and what stands for the encoder where there is none.
+
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+from voice_clone.errors import Unsupported
+from voice_clone.families.qwen3_tts.config import Kind, Qwen3TTSConfig, load_config
+from voice_clone.settings import EncoderSettings, Settings
+from voice_clone.speakers.record import IN_CONTEXT
+from voice_clone.speech import SOURCES, SpeechRequest
+from voice_clone.stages.protocols import NoEncoder
+
+CLONING = "to clone a voice, take the model qwen3_tts, of a Base checkpoint"
+NO_CLONING: dict[Kind, str] = {
+    "custom_voice": f"this CustomVoice checkpoint has built-in speakers alone; {CLONING}",
+    "voice_design": f"this VoiceDesign checkpoint makes voices of descriptions (instruct) alone; {CLONING}",
+}
+NO_INSTRUCTIONS: dict[Kind, str] = {
+    "base": "Base checkpoints follow no instructions; leave instruct out, or take the model qwen3_tts_custom_voice "
+    "(1.7B) or qwen3_tts_voice_design",
+    "custom_voice": "CustomVoice of 0.6B follows no instructions; leave instruct out, or take the one of 1.7B",
+}
+
+
+def check_source(speech: SpeechRequest, config: Qwen3TTSConfig) -> None:
+    """Check that a checkpoint of this kind knows such sources of a voice.
+
+    Raises:
+        Unsupported: it does not.
+    """
+    if config.kind == "base":
+        return
+    known = {"voice"} if config.kind == "custom_voice" else set()
+    given = {name for name in SOURCES if getattr(speech, name) is not None}
+    if given - known or speech.x_vector_only is not None:
+        raise Unsupported(NO_CLONING[config.kind])
+
+
+def check_instruct(instruct: str | None, config: Qwen3TTSConfig) -> None:
+    """Check that a checkpoint follows instructions, if there is one.
+
+    Raises:
+        Unsupported: it does not.
+    """
+    if instruct and not config.follows_instructions:
+        raise Unsupported(NO_INSTRUCTIONS[config.kind])
+
+
+def load_no_encoder(given: Settings) -> NoEncoder:
+    """What a CustomVoice or VoiceDesign checkpoint says in place of an encoder.
+
+    Raises:
+        CheckpointError: it cannot be served.
+    """
+    config = load_config(EncoderSettings.of(given).checkpoint_dir)
+    return NoEncoder({IN_CONTEXT: NO_CLONING.get(config.kind, CLONING)}, tuple(config.speakers))
