@@ -4,18 +4,18 @@ A request is the name of an operation, inputs and options. In a dataclass, None 
 open, never for an input that the operation needs.
 
 A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
-consent, description, reference_text, mime_type, file_size, duration, sample_rate, embedding_dim, report (see
-`ClipReport`), warnings [{code, message}], owner, shared; and artifacts [{model_type, mode, state, reason?,
-extraction_ms?, fingerprint?}]. The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what
-the family needs.
+consent, description, reference_text, mime_type, file_size, duration, sample_rate, embedding_dim, design,
+design_model, design_seed, report (see `ClipReport`), warnings [{code, message}], owner, shared; and artifacts
+[{model_type, mode, state, reason?, extraction_ms?, fingerprint?}]. The state is `pending`, `processing`, `ready`,
+`failed`, or `unsupported`: it lacks what the family needs.
 
 The option `owner` of any operation says for whom the caller acts. That caller does not see the speakers of others,
 except that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.
 
     upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
              wait (for artifacts), timeout, policy (`immutable` refuses to replace), shared, max_owned (how many
-             the owner may have); with audio trim_silence (at its ends), strict (refuses a clip with warnings). The
-             speaker.
+             the owner may have); with audio trim_silence (at its ends), strict (refuses a clip with warnings), and
+             design, design_model and design_seed (see `SpeakerRecord`), all or none. The speaker.
     get      name. The speaker.
     list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
              `after`.
@@ -96,12 +96,16 @@ class UploadClip(Upload):
         reference_text: its transcript, if there is one.
         trim_silence: cut off the silence at its ends.
         strict: refuse a clip that has warnings.
+        design, design_model, design_seed: as of `SpeakerRecord`.
     """
 
     audio: bytes
     reference_text: str | None
     trim_silence: bool
     strict: bool
+    design: str | None
+    design_model: str | None
+    design_seed: int | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

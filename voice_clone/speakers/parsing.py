@@ -126,7 +126,7 @@ def _upload(given: Given, options: Given) -> Upload:
     if embedding is not None:
         if "reference_text" in given:
             raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
-        for option in ("strict", "trim_silence"):
+        for option in ("strict", "trim_silence", *_DESIGN):
             if option in options:
                 raise InvalidArgument(
                     f"a ready speaker_embedding allows no option {option}; leave it out, or send audio"
@@ -151,8 +151,27 @@ def _upload(given: Given, options: Given) -> Upload:
         reference_text=reference_text,
         trim_silence=options.get("trim_silence", False),
         strict=options.get("strict", False),
+        **_design(options),
         **common,
     )
+
+
+def _design(options: Given) -> dict[str, Any]:
+    """The values of a designed voice.
+
+    Raises:
+        InvalidArgument: only some of them are given, or one is out of range.
+    """
+    lacking = [name for name in _DESIGN if name not in options]
+    if 0 < len(lacking) < len(_DESIGN):
+        raise InvalidArgument(f"a designed voice has {', '.join(_DESIGN)}; the option {lacking[0]} is missing")
+    if not lacking and options["design_seed"] >= 2**64:
+        raise InvalidArgument("the option design_seed must be below 2**64")
+    return {
+        "design": check_text("design", options.get("design"), MAX_NOTE),
+        "design_model": None if lacking else check_word("the option design_model", options["design_model"]),
+        "design_seed": options.get("design_seed"),
+    }
 
 
 def _resolve(given: Given, options: Given) -> ForFamily:
@@ -224,6 +243,7 @@ class _Form(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+_DESIGN = ("design", "design_model", "design_seed")
 INPUTS = (
     "name", "model_type", "audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt",
 )  # fmt: skip
@@ -231,7 +251,7 @@ _FORMS = {
     "upload": _Form(
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
-        ("wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned"),
+        ("wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned", *_DESIGN),
     ),
     "get": _Form(_get, ("name",)),
     "list": _Form(_list, (), ("limit", "after")),
@@ -251,8 +271,8 @@ OPERATIONS = tuple(_FORMS)
 
 _OPTIONS: dict[str, type] = {
     **dict.fromkeys(("wait", "force", "cache", "reextract", "strict", "trim_silence", "include_audio", "shared"), bool),
-    **dict.fromkeys(("mode", "policy", "owner", "after"), str),
-    **dict.fromkeys(("max_owned", "limit"), int),
+    **dict.fromkeys(("mode", "policy", "owner", "after", "design", "design_model"), str),
+    **dict.fromkeys(("max_owned", "limit", "design_seed"), int),
     "timeout": float,
 }
 

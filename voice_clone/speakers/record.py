@@ -66,6 +66,8 @@ class SpeakerRecord:
         mime_type, file_size, duration, sample_rate: of the uploaded clip (bytes, seconds, Hz); None for an embedding.
         audio_digest: SHA-256 of the decoded clip; it finds the same clip among the inline ones.
         embedding_dim: of the uploaded embedding; None for a clip.
+        design, design_model, design_seed: of a clip that a model has spoken in a voice of its own: the words that
+            described the voice, the model and the seed; None for other voices.
         report: on the clip; None for an embedding, and for a voice that an older server registered.
         owner: whose speaker it is; None: the operator's.
         shared: whether other owners may use it.
@@ -86,6 +88,9 @@ class SpeakerRecord:
     sample_rate: int | None = None
     audio_digest: str | None = None
     embedding_dim: int | None = None
+    design: str | None = None
+    design_model: str | None = None
+    design_seed: int | None = None
     report: ClipReport | None = None
     owner: str | None = None
     shared: bool = False
@@ -253,7 +258,10 @@ def clip_digest(clip: Clip) -> str:
 
 
 _HIDDEN = frozenset({"audio_digest", "beside"})
-_HIDDEN_FROM_OTHERS = _HIDDEN | {"owner", "consent", "description", "reference_text", "report"}
+_HIDDEN_FROM_OTHERS = _HIDDEN | {
+    *("owner", "consent", "description", "reference_text", "report"),
+    *("design", "design_model", "design_seed"),
+}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "generation": int,
     "created_at": (int, float),
@@ -266,4 +274,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "sample_rate": int,
     "embedding_dim": int,
     "audio_digest": str,
+    "design": str,
+    "design_model": str,
+    "design_seed": int,
 }

@@ -191,6 +191,7 @@ class Transfer:
         check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
         check_text("consent", record.consent, MAX_NOTE)
         check_text("description", record.description, MAX_NOTE)
+        check_text("design", record.design, MAX_NOTE)
         check_consent(record.consent, self._config)
         limits, now = self._config.clip, time.time()
         numbers = (
