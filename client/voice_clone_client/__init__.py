@@ -34,7 +34,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Chunk, ClipWarning, Family, Knobs, Preset, Voice
+from .types import Artifacts, Candidate, Chunk, ClipWarning, Family, Knobs, Preset, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "AsyncSpeech",
     "BrokenStream",
     "Cancelled",
+    "Candidate",
     "Chunk",
     "Client",
     "ClipWarning",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from copy import copy
 from functools import partial
 from types import TracebackType
@@ -14,7 +15,7 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _requests, _responses
+from . import _designs, _requests, _responses
 from ._servers import channel
 from ._servers.async_calls import quiet_task
 from ._servers.asynchronous import AsyncServers
@@ -23,7 +24,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
-from .types import Family, Knobs, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Family, Knobs, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -140,6 +141,9 @@ class AsyncClient:
         trim_silence: bool = False,
         shared: bool = False,
         model: str | None = None,
+        design: str | None = None,
+        design_model: str | None = None,
+        design_seed: int | None = None,
     ) -> Voice:
         """Register a voice; see `Client.upload`."""
         answer = await self._cache(
@@ -157,8 +161,55 @@ class AsyncClient:
             strict=strict or None,
             trim_silence=trim_silence or None,
             shared=shared or None,
+            design=design,
+            design_model=design_model,
+            design_seed=design_seed,
         )
         return _responses.voice(answer)
+
+    async def design(
+        self,
+        description: str,
+        text: str,
+        *,
+        seeds: int | Sequence[int] = 3,
+        model: str | None = None,
+        **knobs: Unpack[Knobs],
+    ) -> Candidates:
+        """Let a model make voices of a description; see `Client.design`."""
+        orders = _designs.orders(description, seeds, model or self._model, await self.families(), knobs)
+        speeches = [self.speak(text, **order) for order in orders]
+        async with AsyncExitStack() as stack:  # they are made side by side
+            for speech in speeches:
+                await stack.enter_async_context(speech)
+            heard = [await speech.read() for speech in speeches]
+        return [_designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
+
+    async def keep(
+        self,
+        name: str,
+        candidate: Candidate,
+        *,
+        consent: str | None = None,
+        description: str | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+        policy: Literal["replace", "immutable"] | None = None,
+        shared: bool = False,
+        model: str | None = None,
+    ) -> Voice:
+        """Register a candidate of `design` as a voice; see `Client.keep`."""
+        return await self.upload(
+            name,
+            consent=consent,
+            description=description,
+            wait=wait,
+            timeout=timeout,
+            policy=policy,
+            shared=shared,
+            model=model,
+            **_designs.upload_of(candidate),
+        )
 
     async def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
         """The registered voices, by name; see `Client.list`."""

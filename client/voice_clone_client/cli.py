@@ -3,6 +3,8 @@
     voice-clone upload ada ada.wav --text "What she says in the clip."
     voice-clone speak "Any other sentence." --voice ada --play
     voice-clone speak - --voice ada -o book.wav < book.txt
+    voice-clone design "An old captain." --text "Good morning, all of you." -o captains
+    voice-clone keep Captain captains/7.wav
     voice-clone embedding blend ada ben --weight 0.3 --register between
 
 Exit codes: 0 done, 1 failed (one line on stderr says why; audio that came before is kept), 2 wrong usage,
@@ -15,7 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ._commands import embeddings, server, speaking, voices
+from ._commands import designs, embeddings, server, speaking, voices
 from ._commands.common import add_connection, complain, in_words
 from ._servers.channel import tls_credentials
 from ._standard_output import until_reader_leaves
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"voice-clone {__version__}")
     add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for subject in (voices, speaking, embeddings, server):
+    for subject in (voices, designs, speaking, embeddings, server):
         subject.add(commands)
     return parser
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from copy import copy
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _requests, _responses
+from . import _designs, _requests, _responses
 from ._default_family import DefaultFamily
 from ._servers import channel
 from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import InvalidArgument, Unsupported, VoiceCloneError
-from .types import Family, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Family, Knobs, Names, Presets, Voice, Voices
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Client(Speaking):
@@ -86,6 +90,9 @@ class Client(Speaking):
         trim_silence: bool = False,
         shared: bool = False,
         model: str | None = None,
+        design: str | None = None,
+        design_model: str | None = None,
+        design_seed: int | None = None,
     ) -> Voice:
         """Register a voice, or replace the one of that name: exactly one of `audio`, `speaker_embedding`.
 
@@ -104,6 +111,7 @@ class Client(Speaking):
             shared: whether other owners may use the voice.
             model: the family for which the server prepares the voice; None takes the client's, and if that is None
                 too, all families of the server.
+            design, design_model, design_seed: how a designed voice was made, see `Voice`; `keep` sets them.
 
         Raises:
             InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. An older voice of that name is then unchanged.
@@ -123,8 +131,70 @@ class Client(Speaking):
             strict=strict or None,
             trim_silence=trim_silence or None,
             shared=shared or None,
+            design=design,
+            design_model=design_model,
+            design_seed=design_seed,
         )
         return _responses.voice(answer)
+
+    def design(
+        self,
+        description: str,
+        text: str,
+        *,
+        seeds: int | Sequence[int] = 3,
+        model: str | None = None,
+        **knobs: Unpack[Knobs],
+    ) -> Candidates:
+        """Let a model make voices of a description, and speak a text in each: candidates to hear, then to `keep`.
+
+        Args:
+            description: of a voice, in words.
+            text: what the candidates say; a sentence or two, as their clip will be what the voice is cloned from.
+            seeds: how many candidates, or their seeds.
+            model: the family; None takes one that was made for it, else the first one that can.
+            **knobs: see `Knobs`; their seed plays no part.
+
+        Raises:
+            InvalidArgument: something is blank, or a seed is given twice.
+            Unsupported: no family can, or the named one cannot.
+            Incomplete: the model missed the end of a candidate; and as `speak`.
+        """
+        orders = _designs.orders(description, seeds, model or self._model, self.families(), knobs)
+        speeches = [self.speak(text, **order) for order in orders]
+        with ExitStack() as stack:  # they are made side by side
+            for speech in speeches:
+                stack.enter_context(speech)
+            heard = [speech.read() for speech in speeches]
+        return [_designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
+
+    def keep(
+        self,
+        name: str,
+        candidate: Candidate,
+        *,
+        consent: str | None = None,
+        description: str | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+        policy: Literal["replace", "immutable"] | None = None,
+        shared: bool = False,
+        model: str | None = None,
+    ) -> Voice:
+        """Register a candidate of `design` as a voice, which families that clone then speak in. Its record says how it
+        was made (`Voice.design`). Args and errors: as `upload`.
+        """
+        return self.upload(
+            name,
+            consent=consent,
+            description=description,
+            wait=wait,
+            timeout=timeout,
+            policy=policy,
+            shared=shared,
+            model=model,
+            **_designs.upload_of(candidate),
+        )
 
     def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
         """The registered voices, by name.

@@ -108,6 +108,11 @@ class Voice:
     """`audio`, or `direct` for a voice uploaded as an embedding."""
     embedding_dim: int | None = None
     """Values of that embedding."""
+    design: str | None = None
+    """The words that described a designed voice; None: it is none."""
+    design_model: str | None = None
+    """The family that spoke the clip of a designed voice."""
+    design_seed: int | None = None
     report: Mapping[str, float] | None = None
     """Measurements of the clip, such as `snr_db`; None for an embedding and for a voice of an older server."""
     warnings: tuple[ClipWarning, ...] = ()
@@ -126,6 +131,21 @@ class Voice:
         return cls(**{**_known(cls, record), "artifacts": artifacts, "warnings": warnings, "record": record})
 
 
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A voice that a model made of a description, before it is kept."""
+
+    samples: NDArray[np.float32]
+    """[n], mono, in [-1, 1]: the text in that voice."""
+    sample_rate: int
+    text: str
+    description: str
+    model: str
+    """The family that spoke it."""
+    seed: int
+    """The same one gives the same voice."""
+
+
 @dataclass(frozen=True)
 class Preset:
     """A voice that the checkpoint of a model family brings. It speaks by its name, and is never deleted."""
@@ -137,6 +157,7 @@ class Preset:
     """Whether a registered voice of that name speaks in its place."""
 
 
+Candidates = list[Candidate]
 Presets = list[Preset]
 Voices = list[Voice]  # inside the clients' classes, `list` is the method
 Names = list[str]

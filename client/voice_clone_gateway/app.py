@@ -26,7 +26,7 @@ from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
-from .routes import batch, bundles, models, speech, vendor_websockets, voices, websocket
+from .routes import batch, bundles, design, models, speech, vendor_websockets, voices, websocket
 from .settings import Settings, parse
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
@@ -108,7 +108,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
-    for router in (speech.router, batch.router, voices.router, voices.manage, bundles.manage, models.router):
+    of_voices = (design.router, voices.router, voices.manage, bundles.manage)
+    for router in (speech.router, batch.router, *of_voices, models.router):
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)

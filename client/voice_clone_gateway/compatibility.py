@@ -21,7 +21,7 @@ ALIASES = {
 """Other names of fields."""
 
 TASKS = {"Base": "", "CustomVoice": "_custom_voice", "VoiceDesign": "_voice_design"}
-"""vLLM-Omni's kinds of speech, and what Qwen3-TTS's model of each has at the end of its name."""
+"""vLLM-Omni's kinds of speech, and what the name of a model of each ends with."""
 
 _Asks = Callable[[Any], bool]
 _NOTHING: dict[str, tuple[_Asks, str]] = {  # whether a value asks for nothing, and one that does
@@ -106,8 +106,8 @@ def _extra(own: dict[str, Any]) -> None:
 
 
 def _task(own: dict[str, Any]) -> None:
-    """Take the model out of vLLM-Omni's `task_type`. The name of a model here, or on the hub, must be one of that kind;
-    `Base` fits each model that clones.
+    """Take the model out of vLLM-Omni's `task_type`: without a model it stands for the first one of its kind. A model
+    that is named, as here or as on the hub, must be of that kind; `Base` fits each one that clones.
     """
     task, model = own.pop("task_type", None), own.get("model")
     if task is None:
@@ -117,7 +117,7 @@ def _task(own: dict[str, Any]) -> None:
     if not TASKS[task]:
         return
     if model is None:
-        own["model"] = f"qwen3_tts{TASKS[task]}"
+        own["model"] = task
     elif not str(model).endswith((task, TASKS[task])):
         raise _error("task_type", f"the model {model!r} is not of the kind {task}; leave one of them out")
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from voice_clone_client import DeadlineExceeded, Family, Internal, Unsupported, VoiceCloneError
+from voice_clone_client._designs import designer
 
+from .compatibility import TASKS
 from .http.errors import HTTPFailure
 from .settings import parse_alias
 
@@ -101,6 +103,19 @@ class Families:
                 raise _copy(self._error)
         return self._families.get(family, Family())
 
+    async def designer(self) -> str:
+        """The family that makes voices of descriptions.
+
+        Raises:
+            Unsupported: there is none.
+            VoiceCloneError: the list is needed, and the server did not answer it.
+        """
+        if self._listed is None:
+            await self._refresh()
+            if self._listed is None and self._error is not None:
+                raise _copy(self._error)
+        return designer(self._families)
+
     def following(self) -> list[str]:
         """The families that follow instructions, as far as they are known."""
         return [name for name, family in self._families.items() if family.instructions_option is not None]
@@ -130,7 +145,10 @@ class Families:
     def _find(self, name: str | None) -> str | None:
         if name is None:
             return self._default or next(iter(self._listed or []), None)
-        return self._names().get(name)
+        names = self._names()
+        if name not in names and TASKS.get(name):  # a kind of speech
+            return next((family for family in self._listed or [] if family.endswith(TASKS[name])), None)
+        return names.get(name)
 
     async def _refresh(self) -> None:
         """Wait for a list that is at most `REFRESH_SECONDS` old, or for the failure of the call."""

@@ -68,7 +68,7 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
     async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> BatchResult:
         try:
             async with places:
-                return await _speak(app, key, request_id, index, _merge(defaults, item))
+                return await speak_item(app, key, request_id, index, _merge(defaults, item))
         except Exception as error:
             app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
             failed, reason = failure(error, request_id), getattr(error, "finish_reason", None)
@@ -101,7 +101,8 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     return merged
 
 
-async def _speak(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
+async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
+    """Speak one text to its end. Raises: as `open_speech`, and what the speech raises."""
     asked = audited(payload)
     with app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry:
         spoken, warnings = await open_speech(app, key, payload.input, payload, hold=True)

@@ -33,6 +33,11 @@ class RegisteredVoice(BaseModel):
     ref_text: str | None = None
     """The same, under the name of vLLM-Omni."""
     speaker_description: str | None = None
+    design: str | None = None
+    """The words that described a designed voice."""
+    design_model: str | None = None
+    """The model that spoke its clip."""
+    design_seed: int | None = None
     owner: str | None = None
     """The name of the key that owns it."""
     shared: bool | None = None

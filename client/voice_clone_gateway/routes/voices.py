@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Form, Path, Query, Request, UploadFile
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from voice_clone_client import VoiceNotFound
 from voice_clone_client.types import name_key
 
@@ -62,6 +62,11 @@ class UploadForm(BaseModel):
     """Cut the silence off both ends of the clip."""
     shared: bool = False
     """Other keys that own voices may use it, too."""
+    design: str | None = None
+    """The words that described a designed voice, with design_model and design_seed: its record then says how it was
+    made."""
+    design_model: str | None = None
+    design_seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
 
     def transcript(self) -> str | None:
         """The reference text, under either name.
@@ -118,7 +123,10 @@ async def list_voices(
     )
 
 
-_PRIVATE = ("consent", "reference_text", "ref_text", "speaker_description", "owner")
+_PRIVATE = (
+    *("consent", "reference_text", "ref_text", "speaker_description", "owner"),
+    *("design", "design_model", "design_seed"),
+)
 
 
 @manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*ERRORS, 409, 413, 429))
@@ -142,6 +150,9 @@ async def upload_voice(
             strict=form.strict,
             trim_silence=form.trim_silence,
             shared=form.shared,
+            design=form.design,
+            design_model=form.design_model,
+            design_seed=form.design_seed,
         )
         entry["generation"] = voice.generation
     return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))

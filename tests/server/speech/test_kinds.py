@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +12,10 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+import soundfile
 from numpy.typing import NDArray
 from openai import OpenAI
-from voice_clone_client import Client, Unsupported, VoiceNotFound
+from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
@@ -197,3 +200,71 @@ def test_the_gateway_lists_what_each_can_do(http: httpx2.Client) -> None:
         CUSTOM: (True, False),
         DESIGN: (True, True),
     }
+
+
+def test_a_designed_voice_is_heard_kept_and_spoken_after_a_restart(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    words, text = "An old captain with a rough voice.", "All hands on deck, and look to the west."
+    given = [checkpoints[DESIGN], checkpoints[BASE]]
+    with TritonServer(given, tmp_path / "voices", log=tmp_path / "log", environment=SETTINGS) as server:
+        with Client(server.url, model=BASE) as client:
+            candidates = client.design(words, text, seeds=[1, 2, 3], model=DESIGN, max_frames=40)
+            assert len({each.samples.tobytes() for each in candidates}) == 3
+            [again] = client.design(words, text, seeds=[2], model=DESIGN, max_frames=40)
+            assert is_same_audio(again.samples, candidates[1].samples), "the seed is the voice"
+            kept = client.keep("Captain", candidates[1], consent="no person's voice", wait=True, model=None)
+            assert (kept.design, kept.design_model, kept.design_seed) == (words, DESIGN, 2)
+            assert kept.reference_text == text
+            before, _ = heard(client, BASE, voice="captain")
+        server.stop()
+    with TritonServer(given, tmp_path / "voices", log=tmp_path / "log2", environment=SETTINGS) as server:
+        with Client(server.url, model=BASE) as client:
+            after, info = heard(client, BASE, voice="Captain")
+            assert is_same_audio(before, after) and info["cache"] == "restored" and info["mode"] == "icl"
+            found = client.get("captain")
+            assert (found.design, found.design_model, found.design_seed) == (words, DESIGN, 2)
+            bundle = client.export("Captain")
+            client.delete("Captain")
+            [back] = client.import_(bundle)
+            assert back.design == words
+        server.kill()
+
+
+def test_design_over_http(http: httpx2.Client, client: Client) -> None:
+    body = {"description": "A child that whispers.", "input": "Who is there?", "seeds": [4, 5], "max_frames": 30}
+    found = http.post("/v1/audio/voices/design", json=body)
+    assert found.status_code == 200, found.text
+    assert found.json()["model"] == DESIGN
+    clip = base64.b64decode(found.json()["candidates"][1]["audio_data"])
+    samples, rate = soundfile.read(io.BytesIO(clip), dtype="float32")
+    [expected] = client.design(body["description"], body["input"], seeds=[5], max_frames=30)
+    assert rate == expected.sample_rate and np.abs(samples - expected.samples).max() <= 2 / 32768
+    form = {"name": "Child", "consent": "no person's voice", "reference_text": body["input"]}
+    form |= {"design": body["description"], "design_model": DESIGN, "design_seed": "5"}
+    kept = http.post("/v1/audio/voices", data=form, files={"audio_sample": ("5.wav", clip)})
+    assert kept.status_code == 200, kept.text
+    shown = http.get("/v1/audio/voices/child").json()
+    assert (shown["design"], shown["design_model"], shown["design_seed"]) == (body["description"], DESIGN, 5)
+    speech = {"model": BASE, "input": TEXT, "voice": "child", "max_new_tokens": FRAMES, "response_format": "wav"}
+    assert http.post("/v1/audio/speech", json=speech).status_code == 200
+    for change, status in (({"model": BASE}, 501), ({"description": " "}, 400), ({"seeds": [1, 1]}, 400)):
+        assert http.post("/v1/audio/voices/design", json={**body, **change}).status_code == status
+    http.delete("/v1/audio/voices/child")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"design": "words"}, "the option design_model is missing"),
+        ({"design": "words", "design_model": "a b", "design_seed": 1}, "the option design_model must be 1 to 64"),
+        ({"design": "words", "design_model": "a", "design_seed": 2**64}, "design_seed must be below"),
+        ({"design": " ", "design_model": "a", "design_seed": 1}, "design is blank"),
+        ({"design": "x" * 1025, "design_model": "a", "design_seed": 1}, "design has 1025 characters"),
+    ],
+)
+def test_an_origin_that_is_none(client: Client, reference_clip: bytes, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        client.upload("Nobody", reference_clip, **options)
+    with pytest.raises(VoiceNotFound):
+        client.get("Nobody")

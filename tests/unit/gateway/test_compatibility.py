@@ -348,8 +348,8 @@ def test_head_of_the_page(triton: Server, serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("given", "model"),
     [
-        ({"task_type": "CustomVoice"}, "qwen3_tts_custom_voice"),
-        ({"task_type": "VoiceDesign"}, "qwen3_tts_voice_design"),
+        ({"task_type": "CustomVoice"}, "CustomVoice"),
+        ({"task_type": "VoiceDesign"}, "VoiceDesign"),
         ({"task_type": "VoiceDesign", "model": "qwen3_tts_voice_design"}, "qwen3_tts_voice_design"),
         ({"task_type": "CustomVoice", "model": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"}, None),
         ({"task_type": "Base", "model": "any"}, "any"),

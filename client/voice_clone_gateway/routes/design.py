@@ -1,0 +1,98 @@
+"""POST /v1/audio/voices/design: candidates of a voice that a model makes of a description, each to hear and to keep."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from voice_clone_client import Incomplete, InvalidArgument, Unsupported
+from voice_clone_client._designs import seeds_of
+
+from ..http.auth import guarded
+from ..http.connection import while_connected
+from ..http.errors import ErrorDetail, documented, failure
+from ..schemas import Name, SpeechRequest, Strict
+from .batch import speak_item
+
+router = APIRouter(route_class=guarded("speak"), tags=["voices"])
+MOST = 8  # candidates of a request
+
+
+class DesignRequest(Strict):
+    """The body of POST /v1/audio/voices/design."""
+
+    description: Annotated[str, Field(min_length=1, max_length=1024)]
+    """The voice, in words."""
+    input: Annotated[str, Field(min_length=1, max_length=1000)]
+    """What the candidates say: a sentence or two. The chosen one is the clip of the voice, and this its transcript."""
+    model: Name | None = None
+    """One of /v1/models that is voiceless and follows instructions; by default one that was made for it."""
+    language: Name | None = None
+    """A language of the model by its name or code, or `Auto`."""
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**64)]], Field(min_length=1, max_length=MOST)] | None = None
+    """One for each candidate; by default three new ones."""
+    max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    """Maximum length of a candidate, in frames of the model."""
+    options: Annotated[dict[str, Any], Field(max_length=64)] | None = None
+    """Parameters that only this model has."""
+
+
+class DesignCandidate(BaseModel):
+    """A candidate, or why there is none."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    seed: int
+    audio_data: str | None = None
+    """A WAV file in base64. To keep the voice, send it as `audio_sample` of POST /v1/audio/voices, with `input` as
+    `reference_text`, and `design`, `design_model` and `design_seed`."""
+    error: ErrorDetail | None = None
+
+
+class Designs(BaseModel):
+    """The candidates, in the order of their seeds."""
+
+    model: str
+    description: str
+    input: str
+    candidates: list[DesignCandidate]
+
+
+@router.post(
+    "/v1/audio/voices/design",
+    response_model_exclude_none=True,
+    responses=documented(400, 401, 403, 404, 413, 429, 500, 501, 503, 504),
+)
+async def design_voice(payload: DesignRequest, request: Request) -> Designs:
+    """Let a model make voices of a description, and speak a text in each. Nothing is registered."""
+    app, key, request_id = request.app, request.state.key, request.state.request_id
+    families = app.state.families
+    if not payload.description.strip():
+        raise InvalidArgument("description is blank; describe a voice in words")
+    model = await families.designer() if payload.model is None else await families.choose(payload.model)
+    family = await families.get(model)
+    if not family.voiceless or family.instructions_option is None:
+        raise Unsupported(f"{model} makes no voices of descriptions; leave model out for one that does")
+    seeds = seeds_of(3 if payload.seeds is None else payload.seeds)
+    fields = payload.model_dump(include={"input", "language", "max_frames", "options"}, exclude_unset=True)
+    fields |= {"model": model, "instructions": payload.description, "response_format": "wav"}
+
+    async def one(index: int, seed: int, places: asyncio.Semaphore) -> DesignCandidate:
+        async with places:
+            speech = SpeechRequest.model_validate({**fields, "seed": seed})
+            try:
+                made = await speak_item(app, key, request_id, index, speech)
+            except Incomplete as error:  # another seed may do better; all else concerns each of them
+                return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"]))
+        return DesignCandidate(seed=seed, audio_data=made.audio_data)
+
+    with key.gate.pass_through(len(seeds)) as parallel, app.state.gate.pass_through():
+        places = asyncio.Semaphore(parallel)
+        work = [asyncio.ensure_future(one(*each, places)) for each in enumerate(seeds)]
+        try:
+            candidates: list[DesignCandidate] = await while_connected(request.receive, asyncio.gather(*work))
+        finally:
+            for task in work:  # one has failed, or the client has left
+                task.cancel()
+    return Designs(model=model, description=payload.description, input=payload.input, candidates=candidates)
