@@ -48,14 +48,25 @@ export const clipOf = async (name) => (await request(`${voicePath(name)}/audio`)
 export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
 export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
 
-export async function uploadVoice({ name, consent, transcript, audio, fileName }) {
+// `design`: fields that say how a designed voice was made.
+export async function uploadVoice({ name, consent, transcript, audio, fileName, design = {} }) {
   const form = new FormData();
   form.set("name", name);
   form.set("consent", consent);
   if (transcript) form.set("reference_text", transcript);
   form.set("audio_sample", audio, fileName);
+  for (const [field, value] of Object.entries(design)) form.set(field, value);
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }
+
+// { model, description, input, candidates: [{ seed, audio_data, error }] }
+export async function designVoices(description, input) {
+  const headers = { "Content-Type": "application/json" };
+  const body = JSON.stringify({ description, input });
+  return (await request("v1/audio/voices/design", { method: "POST", headers, body })).json();
+}
+
+export const wavOf = (base64) => new Blob([bytesOf(base64)], { type: "audio/wav" });
 
 // Speaks, and yields events as they arrive:
 //   { type: "begun", info }                     the server's first info on the speech, with its first audio
@@ -105,9 +116,11 @@ async function* events(body) {
   }
 }
 
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+
 // Base64 of signed 16-bit little-endian PCM as samples in [-1, 1].
 function decode(base64) {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const bytes = bytesOf(base64);
   const view = new DataView(bytes.buffer);
   const samples = new Float32Array(bytes.length >> 1);
   for (let index = 0; index < samples.length; index++) samples[index] = view.getInt16(2 * index, true) / 32767; // its scale

@@ -1,6 +1,7 @@
 // Puts the page together.
 
 import * as api from "./api.js";
+import { setUpDesign } from "./design.js";
 import { ask, find } from "./dom.js";
 import { watchHealth } from "./health.js";
 import { refreshModels, showTraits } from "./models.js";
@@ -40,6 +41,7 @@ async function showAll() {
 
 setUpVoices();
 setUpNewVoice();
+setUpDesign();
 setUpSpeech();
 find("open-key").addEventListener("click", () => askForKey());
 find("model").addEventListener("change", () => {

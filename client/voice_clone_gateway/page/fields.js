@@ -14,6 +14,7 @@ const NAMED = {
   voice_not_found: "voice",
   language: "language",
   instructions: "instructions",
+  description: "wanted",
   seed: "seed",
   model: "model",
   model_not_found: "model",
@@ -27,6 +28,7 @@ const BEGUN = [
   [/^reference_text\b/i, "transcript"],
   [/^(the )?text\b/i, "text"],
   [/^language\b/i, "language"],
+  [/^(description|instruct)\b/i, "wanted"],
   [/^(style|instruct)\b/i, "instructions"],
 ];
 

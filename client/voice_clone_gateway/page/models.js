@@ -26,6 +26,7 @@ export async function refreshModels() {
   find("model").replaceChildren(...models.map(({ id }) => element("option", { value: id, textContent: id })));
   if (models.some(({ id }) => id === chosen)) find("model").value = chosen;
   find("model-field").hidden = models.length < 2;
+  find("design-voice").hidden = !models.some(({ voiceless, instructions }) => voiceless && instructions);
   showTraits();
   return models;
 }

@@ -105,7 +105,8 @@ function showFailure(error) {
 // Shows the listed voices; `chosen` becomes one of them.
 export function showVoices() {
   const before = chosen;
-  chosen = (voiceNamed(chosen ?? "") ?? voiceNamed(fallback ?? "") ?? voices[0])?.name ?? null;
+  const usual = () => voices.find((voice) => stateOf(voice).state !== "unsupported") ?? voices[0];
+  chosen = (voiceNamed(chosen ?? "") ?? voiceNamed(fallback ?? "") ?? usual())?.name ?? null;
   if (before !== null && !voiceNamed(before)) note(`${before} was deleted${chosen ? `; ${chosen} is chosen now` : ""}.`);
   find("no-voices").hidden = voices.length > 0;
   find("find-voice-field").hidden = voices.length <= MANY;
@@ -153,7 +154,8 @@ function stateOf(voice) {
   const family = chosenFamily();
   if (!family) return isPreset(voice) ? { state: "ready" } : { state: voice.cache_status, reason: voice.cache_reason };
   const entries = voice.artifacts.filter((each) => each.model_type === family);
-  const none = isPreset(voice) ? { state: "unsupported", reason: "a preset of another model" } : { state: "pending" };
+  const owners = () => [...new Set(voice.artifacts.map((each) => each.model_type))].join(" and ");
+  const none = isPreset(voice) ? { state: "unsupported", reason: `a preset of ${owners()}` } : { state: "pending" };
   return entries.find((each) => each.mode === "icl") ?? entries[0] ?? none;
 }
 

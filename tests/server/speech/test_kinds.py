@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,11 +16,13 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 from openai import OpenAI
+from playwright.sync_api import Route, expect
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_bare import BareQwen3
+from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.both_families import SETTINGS
 from tests.support.servers.server_metrics import metric
@@ -32,6 +35,7 @@ from voice_clone.speech import SpeechRequest
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
+SHOTS = os.environ.get("SHOTS", "")
 BASE, CUSTOM, DESIGN = "qwen3_tts", "qwen3_tts_custom_voice", "qwen3_tts_voice_design"
 TEXT, STYLE, FRAMES, SEED = "Good morning.", "Speak like an old captain.", 24, 7
 
@@ -268,3 +272,40 @@ def test_an_origin_that_is_none(client: Client, reference_clip: bytes, options: 
         client.upload("Nobody", reference_clip, **options)
     with pytest.raises(VoiceNotFound):
         client.get("Nobody")
+
+
+def test_design_and_keep_on_the_page(gateway: Gateway, client: Client) -> None:
+    def fixed(route: Route) -> None:
+        """Random weights do not end by themselves, so the request gets lengths; and always the same seeds."""
+        route.continue_(post_data={**(route.request.post_data_json or {}), "seeds": [1, 2, 3], "max_frames": 30})
+
+    with chromium() as browser, tab(browser) as page:
+        page.route("**/voices/design", fixed)
+        page.goto(gateway.url)
+        expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+        page.locator("#design-voice summary").click()
+        page.get_by_role("button", name="Make three voices").click()
+        expect(page.locator("#wanted-error")).to_have_text("Describe the voice in words.")
+        page.get_by_label("Describe the voice").fill("An old captain, rough and calm.")
+        page.get_by_role("button", name="Make three voices").click()
+        expect(page.locator("#candidates li")).to_have_count(3, timeout=WAIT)
+        page.get_by_role("button", name="Play voice 2").click()
+        expect(page.get_by_role("button", name="Play voice 2")).to_be_visible(timeout=WAIT)  # it has been heard
+        expect(page.get_by_role("radio", name="Voice 2")).to_be_checked()
+        if SHOTS:
+            page.screenshot(path=f"{SHOTS}/design.png", full_page=True)
+        page.get_by_role("button", name="Keep this voice").click()
+        expect(page.locator("#design-name-error")).to_have_text("Give the voice a name.")
+        page.locator("#design-name").fill("Captain")
+        page.get_by_role("button", name="Keep this voice").click()
+        expect(page.locator("#voices-note")).to_have_text("Captain is registered.", timeout=WAIT)
+        expect(page.get_by_role("radio", name="Captain ready, with transcript")).to_be_checked(timeout=WAIT)
+        page.get_by_label("Model", exact=True).select_option(CUSTOM)
+        expect(page.get_by_role("radio", name="Captain cannot be spoken here")).to_be_visible()
+        expect(page.get_by_role("radio", name="vivian ready, preset")).to_be_visible()
+        expect(page.get_by_label("Instructions")).to_be_visible()
+        if SHOTS:
+            page.screenshot(path=f"{SHOTS}/custom.png", full_page=True)
+    kept = client.get("Captain")
+    assert (kept.design, kept.design_model, kept.design_seed) == ("An old captain, rough and calm.", DESIGN, 2)
+    client.delete("Captain")
