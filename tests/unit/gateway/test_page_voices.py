@@ -125,7 +125,7 @@ def test_voices_that_a_model_brings_speak_and_cannot_be_deleted(page: Page, trit
         {"name": "ada", "model_type": "made_up", "registered": True},
     )
     open_page(page, triton, serve, voice("Ada"), presets=presets)
-    assert about(page) == ["ready, with transcript", "cannot be spoken here; a preset of another model, preset"]
+    assert about(page) == ["ready, with transcript", "cannot be spoken here; a preset of made_up, preset"]
     page.get_by_label("Model", exact=True).select_option("made_up")
     assert about(page)[1] == "ready, preset"
     expect(page.get_by_role("button", name="Delete Ada")).to_be_visible()
