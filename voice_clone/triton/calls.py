@@ -90,12 +90,18 @@ def is_ready(model: str) -> bool:
 
     A request without inputs asks. Triton refuses it before the model gets it, for one reason if the model is ready, for
     another one if it is not. There is a call for this question, `is_model_ready`. But while the server starts or stops,
-    it breaks the memory that this process shares with the server, and one of the two dies (seen on 2.51).
+    it breaks the memory that this process shares with the server, and one of the two dies (seen on 2.51). On 2.71 it
+    answers with freed memory instead: text that is no UTF-8, or not what Triton wrote. A refusal that cannot be read
+    counts as one of a model that is not ready: who asks does so again.
     """
     if _stopping.is_set():
         return False
-    answer = pb_utils.InferenceRequest(model_name=model, inputs=[], requested_output_names=[]).exec()
-    message = answer.error().message() if answer.has_error() else ""
+    try:
+        answer = pb_utils.InferenceRequest(model_name=model, inputs=[], requested_output_names=[]).exec()
+        message = answer.error().message() if answer.has_error() else ""
+    except Exception as error:  # TritonModelException, UnicodeDecodeError
+        log.warning("whether %s is ready could not be read from Triton's answer: %r", model, error)
+        return False
     return not _stops(message) and _NOT_READY.search(message) is None
 
 

@@ -1,4 +1,4 @@
-"""The responses of calls between models: alive while python_backend may need them, and gone at the unload."""
+"""Calls between models: what Triton answers, and responses that stay alive while python_backend may need them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,15 @@ def test_responses_are_released_at_the_unload() -> None:
         calls.release_answers()
 
 
-def test_no_call_is_made_once_the_server_has_refused_one_because_it_stops() -> None:
-    refused = SimpleNamespace(
-        has_error=lambda: True, error=lambda: SimpleNamespace(message=lambda: "Error: Server not ready")
+def refusal(message: str) -> Any:
+    """A call that Triton refuses with this message."""
+    return SimpleNamespace(
+        exec=lambda: SimpleNamespace(has_error=lambda: True, error=lambda: SimpleNamespace(message=lambda: message))
     )
+
+
+def test_no_call_is_made_once_the_server_has_refused_one_because_it_stops() -> None:
+    refused = refusal("Error: Server not ready").exec()
     with backend_double("calls") as (calls,):
         asked: list[str] = []
         calls.pb_utils.InferenceRequest = lambda model_name, **given: SimpleNamespace(
@@ -62,6 +67,48 @@ def test_no_call_is_made_once_the_server_has_refused_one_because_it_stops() -> N
             with pytest.raises(VoiceCloneError, match="shutting down"):
                 calls.call("talker", {})
         assert asked == ["a_voice_encoder"]
+
+
+class Garbled:
+    """An answer whose text newer servers have freed before it is read."""
+
+    def has_error(self) -> bool:
+        return True
+
+    def error(self) -> Any:
+        return SimpleNamespace(message=lambda: b"Model \x9c\xff'".decode())
+
+
+class Raising:
+    """A request whose call fails outright, as newer servers let it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def exec(self) -> Any:
+        raise self._error
+
+
+EXPECTS = "[request id: <id_unknown>] expected 2 inputs but got 0 inputs for model 'a'. Got input(s) []"
+
+
+@pytest.mark.parametrize(
+    ("asked", "ready"),
+    [
+        pytest.param(SimpleNamespace(exec=Garbled), False, id="no UTF-8"),
+        pytest.param(Raising(UnicodeDecodeError("utf-8", b"\x9c", 0, 1, "invalid start byte")), False, id="raised"),
+        pytest.param(Raising(RuntimeError("\x00\x01")), False, id="raised with anything"),
+        pytest.param(refusal("Model a - Error when running inference: Model 'a' is not ready."), False, id="not ready"),
+        pytest.param(refusal("Request for unknown model: 'a' is not found"), False, id="unknown"),
+        pytest.param(refusal(EXPECTS), True, id="ready"),
+        pytest.param(refusal(f"in ensemble 'a', in ensemble 'a', {EXPECTS}"), True, id="ready, of an ensemble"),
+    ],
+)
+def test_a_model_is_ready_only_if_triton_says_so_in_readable_words(asked: Any, ready: bool) -> None:
+    with backend_double("calls") as (calls,):
+        calls.pb_utils.InferenceRequest = lambda **given: asked
+        assert calls.is_ready("a") is ready
+        assert calls.is_ready("a") is ready, "such an answer does not mean that the server stops"
 
 
 def test_old_responses_are_released_by_the_next_call() -> None:
