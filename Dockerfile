@@ -7,10 +7,12 @@
 #
 # Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
 #     --build-arg ONNX_RUNTIME=onnxruntime, and -e VOICE_CLONE_DEVICE=cpu in place of --gpus. INDEX: see docs/deployment.md.
+# On another release of Triton: docker build -t voice-clone --build-arg TRITON=RELEASE .
 # No weights are inside. Both, with Prometheus and Grafana: docker-compose.yml.
-# The one release on which this repository and its workarounds ran. It lacks NVIDIA's security fixes of 25.07 and later,
-# so its ports are for the gateway alone. Later releases have another Python and CUDA and were never tried.
-ARG TRITON=24.10
+# Triton's release: any of tools/triton_releases.py, which has the packages that fit it. By default the newest of which
+# they are known. NEVER BUILT HERE: no image of any release was. The code ran on the server of 24.10, without a container,
+# and its tests once on a CPU build of 26.07. 24.10 lacks NVIDIA's security fixes of 25.07 and later.
+ARG TRITON=26.08
 ARG PYTHON=3.11
 
 # The gateway and the client need neither torch nor Triton.
@@ -30,23 +32,26 @@ ENTRYPOINT ["tini", "--"]
 CMD ["voice-clone-gateway"]
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS packages
-# The default build of torch brings a newer CUDA along than this release has, and a cuDNN that ONNX Runtime cannot share:
-# for engine=onnx on a GPU take torch==2.13.0+cu126, and PyTorch's index of these builds.
+ARG TRITON
+# The default build of torch brings CUDA 13 along. The ONNX Runtime of releases before 26.07 wants CUDA 12: for engine=onnx
+# on a GPU take torch==2.13.0+cu126 there, and PyTorch's index of these builds.
 ARG TORCH=torch==2.13.0
 ARG PIP_EXTRA_INDEX_URL=
 # What engine=onnx runs on; it runs on the CPU too.
 ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
-COPY pyproject.toml LICENSE ./
+COPY pyproject.toml LICENSE tools/triton_releases.py ./
 COPY voice_clone ./voice_clone
-RUN pip wheel --no-cache-dir --wheel-dir /wheels "${TORCH}" "${ONNX_RUNTIME}==1.19.2" ".[server,postgresql]"
+RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
+    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt "${TORCH}" ".[server,postgresql]"
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
+# Images with Python 3.12 belong to a system whose pip refuses to install beside its own packages.
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index /wheels/*.whl
+    PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
 WORKDIR /opt/voice-clone
 COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \

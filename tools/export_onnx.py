@@ -11,13 +11,15 @@ import sys
 import time
 from pathlib import Path
 
+import onnxruntime
+
 from tools.families.recognition import FamilyError, family_of
 from tools.families.toolkit import families_with, onnx_exporter
 from tools.new_folder import new_files
 from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.export import OPSET
-from voice_clone.onnx.session import ONNX_RUNTIME, Runtime
+from voice_clone.onnx.session import Runtime
 
 
 def main() -> int:
@@ -45,7 +47,7 @@ def main() -> int:
     for name in names:
         size = sum(part.stat().st_size for part in folder.glob(f"{name}*"))
         print(f"  {folder / name}  {size / 1e6:.0f} MB")
-    print(f"\nCompared with torch, on ONNX Runtime {ONNX_RUNTIME}, CPU:")
+    print(f"\nCompared with torch, on ONNX Runtime {onnxruntime.__version__}, CPU:")
     wrong = False
     for row in exporter.compare(loaded, Runtime(folder, "cpu", threads=2)):
         print(f"  {row}", flush=True)

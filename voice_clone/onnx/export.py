@@ -16,7 +16,7 @@ from torch.onnx.utils import register_custom_op_symbolic
 import voice_clone
 from voice_clone.onnx.session import FINGERPRINT, VERSION, Graph, graph_file
 
-OPSET = 18  # the ONNX Runtime 1.19.2 of NGC's 24.10 image takes up to 21, its TensorRT parser up to 20
+OPSET = 18  # the ONNX Runtime 1.19.2 of NGC's 24.10 image, the oldest, takes up to 21, its TensorRT parser up to 20
 PROTOBUF_LIMIT = (2 << 30) - (1 << 20)  # bytes; a larger graph stores its weights in a second file
 
 

@@ -52,7 +52,8 @@ def graph_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.onnx"
 
 
-ONNX_RUNTIME = "1.19.2"  # that of the onnxruntime backend in the pinned NGC image, 24.10
+ONNX_RUNTIME = "1.19.2"  # that of the tests. An image has that of its release of Triton: tools/triton_releases.py
+OLDEST, NEWEST = (1, 19), (1, 28)  # minor versions of these releases
 PROVIDERS = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": ["CUDAExecutionProvider"],
@@ -102,7 +103,7 @@ class Session:
 
     Raises:
         CheckpointError: the graph is missing or broken, or it comes from another checkpoint or another version.
-        Unsupported: ONNX Runtime is not installed in the right version, or does not have the provider.
+        Unsupported: ONNX Runtime is not installed in one of the right versions, or does not have the provider.
     """
 
     def __init__(self, runtime: Runtime, name: str, fingerprint: str) -> None:
@@ -242,10 +243,12 @@ def _onnx_runtime() -> Any:
         found = "not installed"
     else:
         found = onnxruntime.__version__
-        if found == ONNX_RUNTIME:
+        if OLDEST <= tuple(map(int, found.split(".")[:2])) <= NEWEST:
             return onnxruntime
+    oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
     raise Unsupported(
-        f"onnxruntime is {found}; engine onnx needs onnxruntime=={ONNX_RUNTIME}, or onnxruntime-gpu=={ONNX_RUNTIME}"
+        f"onnxruntime is {found}; it must be {oldest} to {newest}: "
+        f"install onnxruntime=={ONNX_RUNTIME}, or onnxruntime-gpu=={ONNX_RUNTIME}, or that of your release of Triton"
     )
 
 

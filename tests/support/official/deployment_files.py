@@ -72,8 +72,11 @@ def values(keyword: str, stage: str) -> list[str]:
 
 
 def defaults(stage: str) -> dict[str, str]:
-    """The build arguments of a stage."""
-    return dict(arguments.split("=", 1) for arguments in values("ARG", stage))
+    """The build arguments of a stage; one without a default has that of the argument before the first stage."""
+    found = [arguments for keyword, arguments in instructions() if keyword == "ARG"]
+    above = dict(arguments.split("=", 1) for arguments in found if "=" in arguments)
+    given = (arguments.partition("=") for arguments in values("ARG", stage))
+    return {name: value if equals else above[name] for name, equals, value in given}
 
 
 def commands(containing: str) -> str:

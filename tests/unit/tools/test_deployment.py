@@ -29,10 +29,8 @@ from tests.support.official.deployment_files import (
 )
 from tools import serve
 from tools.settings_table import parameters
+from tools.triton_releases import NEWEST, RELEASES
 from tools.triton_server import EXIT_TIMEOUT, ROOT, free_ports
-from voice_clone.onnx.session import ONNX_RUNTIME
-
-IMAGE_PYTHON = "3.10"  # of the pinned NGC image, which is an Ubuntu 22.04
 
 
 def test_every_copied_path_is_in_the_repository() -> None:
@@ -43,7 +41,8 @@ def test_every_copied_path_is_in_the_repository() -> None:
 
 
 def test_every_base_image_is_one_pinned_release() -> None:
-    defaults = dict(arguments.split("=", 1) for keyword, arguments in instructions() if keyword == "ARG")
+    given = [arguments for keyword, arguments in instructions() if keyword == "ARG"]
+    defaults = dict(arguments.split("=", 1) for arguments in given if "=" in arguments)
     for keyword, arguments in instructions():
         if keyword != "FROM":
             continue
@@ -74,16 +73,43 @@ def test_an_image_that_runs(stage: str) -> None:
     assert not values("ADD", stage)
 
 
-def test_the_image_has_torch_and_the_onnx_runtime_that_the_package_wants() -> None:
+def test_the_image_has_torch_and_the_onnx_runtime_of_its_release(tmp_path: Path) -> None:
     """engine = onnx works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
     arguments = defaults("packages")
-    [line] = values("RUN", "packages")
-    assert shlex.split(line)[-3:] == ["${TORCH}", f"${{ONNX_RUNTIME}}=={ONNX_RUNTIME}", ".[server,postgresql]"]
+    assert arguments["TRITON"] == NEWEST.name
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
     [torch] = [str(each) for each in required("voice-clone") if each.name == "torch"]
     builds = re.findall(r"torch==[\w.+]+", DOCKERFILE + DOCUMENT)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
+    [line] = values("RUN", "packages")
+    pins, wheels = line.split(" && ")
+    assert shlex.split(wheels)[-4:] == ["--requirement", "pins.txt", "${TORCH}", ".[server,postgresql]"]
+    [copied] = [line for line in values("COPY", "packages") if line.endswith(" ./") and "tools/" in line]
+    shutil.copy(ROOT / "tools" / "triton_releases.py", tmp_path)
+    assert "tools/triton_releases.py" in shlex.split(copied)
+    python = tmp_path / "python3"  # of the image: it runs the file, and says that it is the Python of the release
+    python.write_text(
+        f"#!{sys.executable}\nimport runpy, sys\n"
+        f"module = runpy.run_path({str(tmp_path / 'triton_releases.py')!r})\n"
+        f"sys.exit(module['main'](sys.argv[2:], {NEWEST.python!r}))\n"
+    )
+    python.chmod(0o755)
+    subprocess.run(
+        ["bash", "-euc", pins], cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}", **arguments}, check=True
+    )
+    assert (tmp_path / "pins.txt").read_text().split() == NEWEST.requirements()
     assert any("/wheels/*.whl" in each for each in values("RUN", "server"))
+
+
+def test_pip_installs_beside_the_system_s_packages() -> None:
+    """Images from 24.12 on have a Python that is the system's, whose pip otherwise refuses."""
+    [line] = [line for line in values("RUN", "server") if "pip install" in line]
+    assert "PIP_BREAK_SYSTEM_PACKAGES=1 pip install" in line
+
+
+def test_the_readers_of_the_dockerfile_see_that_no_image_was_built() -> None:
+    for text in (DOCKERFILE.partition("\nARG")[0], DOCUMENT):
+        assert re.search(r"never built|No container has been built", text, re.IGNORECASE)
 
 
 def required(package: str, extra: str = "") -> list[Requirement]:
@@ -95,13 +121,14 @@ def required(package: str, extra: str = "") -> list[Requirement]:
 @pytest.mark.parametrize(
     ("package", "extra", "image"), [("voice-clone", "server", "server"), ("voice-clone-client", "gateway", "gateway")]
 )
-def test_every_required_package_is_made_for_the_python_of_its_image(package: str, extra: str, image: str) -> None:
-    [gateway_python] = re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE)
-    python = {"server": IMAGE_PYTHON, "gateway": gateway_python}[image]
+def test_every_required_package_is_made_for_the_pythons_of_its_image(package: str, extra: str, image: str) -> None:
+    gateways = set(re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE))
+    pythons = {"server": {release.python for release in RELEASES}, "gateway": gateways}[image]
+    assert pythons
     for requirement in required(package, extra):
         wanted = metadata.metadata(requirement.name)["Requires-Python"] or ""
-        assert SpecifierSet(wanted).contains(f"{python}.12"), (
-            f"{requirement} needs Python {wanted}, {image} has {python}"
+        assert all(SpecifierSet(wanted).contains(f"{python}.3") for python in pythons), (
+            f"{requirement} needs Python {wanted}, {image} has {pythons}"
         )
 
 
