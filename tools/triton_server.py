@@ -2,7 +2,7 @@
 
 With checkpoints the server loads the models of their families and no others. It gets a repository of links to them
 instead of `--model-control-mode=explicit --load-model=...`: in that mode every caller may load models, and such a
-request may bring a model.py along, which Triton 2.51 then runs.
+request may bring a model.py along, which Triton then runs (fault: uploaded-code).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PORTS = range(15000, 32000)  # for servers of tests
 VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE"}  # the models share the cores: a thread that spins takes them from the others
 OPTIONS = (
     "--disable-auto-complete-config",
-    # A request object that is kept for reuse keeps the memory of the longest clip that it ever had.
+    # Fault: kept-requests. One that is kept for reuse keeps the memory of the longest clip that it ever had.
     "--grpc-infer-allocation-pool-size=0",
     # The write token arrives in a header; over HTTP its name may have any case.
     "--grpc-header-forward-pattern=x-voice-token",
@@ -200,9 +200,9 @@ class TritonServer:
     def start(self, timeout: float = 300.0) -> TritonServer:
         """Start and wait until every model is ready.
 
-        If the process of a model is held up for a second while it loads, as when the machine is paused, Triton 2.51
-        takes the process for dead and frees memory that it still reads; both crash. No request is lost yet: the server
-        is started again, unless its log shows another reason.
+        If the process of a model is held up for a second while it loads, as when the machine is paused, Triton takes it
+        for dead and frees memory that it still reads; both crash (fault: held-up-load). No request is lost yet: the
+        server is started again, unless its log shows another reason.
 
         Raises:
             ServerFailed: the server exits or is not ready in time.

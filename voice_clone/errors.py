@@ -16,7 +16,7 @@
 
 A message on the wire is `<slug>: <text>`. The slug is the stable part: Triton turns every code into
 INTERNAL over BLS and HTTP cannot distinguish ALREADY_EXISTS from INVALID_ARG, so the class of an error is read
-back from its slug (`from_message`), never from its code.
+back from its slug (`from_message`), never from its code (fault: lost-codes).
 """
 
 from __future__ import annotations

@@ -144,6 +144,7 @@ _FROM_SERVER = (
     Internal,
 )
 _BY_SLUG: dict[str, type[VoiceCloneError]] = {error.slug: error for error in _FROM_SERVER}
+_PREFIXES = re.compile(r"\A(in ensemble '[^']*', *)+")  # fault: repeated-prefix
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
 # The messages of Triton and gRPC themselves have no slug. The status code determines their class, except for these
@@ -170,7 +171,7 @@ def from_status(status: str, details: str) -> VoiceCloneError:
 
     Args:
         status: name of the gRPC status code, `NOT_FOUND`.
-        details: its message; a prefix that Triton put before the slug is removed.
+        details: its message; what Triton put in front of it is removed.
     """
     found = _SLUG.search(details)
     if found is not None:
@@ -179,7 +180,7 @@ def from_status(status: str, details: str) -> VoiceCloneError:
         return DeadlineExceeded("the server did not answer in time")
     if "is not healthy" in details:  # Triton's text for a model whose process has died
         return Overloaded("a model of this server has died, and the server starts again; try again later")
-    text = details.strip() or f"the call failed with status {status}"
+    text = _PREFIXES.sub("", details.strip()) or f"the call failed with status {status}"
     by_status = _BY_STATUS.get(status, Internal)
     error = next((error for part, error in _BY_TEXT if part in details), by_status)
     if error is ConnectionFailed:

@@ -5,9 +5,10 @@ submit ──> ChunkQueue (bounded) ──> batch: the most urgent chunk and tho
                                 ──> decode ──> ticket
 
 Errors. Triton 2.51 never releases an ensemble's request if one of its steps answers with an error while another step is
-in flight, and the talker is in flight as long as it makes frames. So a stream that ends early gets no more samples, its
-talker is asked to stop, and the error travels with the stream's final chunk, when nothing else is in flight. Only a
-caller of code2wav itself is refused at once (a wrong index, bad codes), and its stream goes on.
+in flight (fault: error-beside-step), and the talker is in flight as long as it makes frames. So a stream that ends
+early gets no more samples, its talker is asked to stop, and the error travels with the stream's final chunk, when
+nothing else is in flight. Only a caller of code2wav itself is refused at once (a wrong index, bad codes), and its
+stream goes on.
 
 References. `prepare` announces the reference of a stream while the talker still reads the prompt. Its state is computed
 when the thread is idle, otherwise with the stream's first chunk.

@@ -62,8 +62,10 @@ def _all_of(answers: Iterable[Any]) -> list[Any]:
     """All responses of a decoupled model. They stay alive for a while.
 
     A thread of python_backend clears up behind an iterator. Where it holds the last reference to a response, it frees
-    the arrays in it. Releases before 24.12 do that without the GIL (pull request 390), which corrupts the heap. So this
-    process keeps a reference until that thread is done.
+    the arrays in it. Releases before 24.12 do that without the GIL, which corrupts the heap (fault: freed-without-gil).
+    So this process keeps a reference until that thread is done.
+
+    An iterator is always read to its end (fault: half-read-iterator): newer releases hang after a few that are not.
     """
     whole, now = list(answers), time.monotonic()
     with _answered_lock:
@@ -77,7 +79,7 @@ def release_answers() -> None:
     """Release the responses that are still alive; a model calls it at its unload.
 
     They lie in memory that this process shares with the server. It is unmapped before the interpreter ends. What the
-    interpreter frees after that crashes the process, or hangs it, and the server with it (seen on 2.51).
+    interpreter frees after that crashes the process, or hangs it, and the server with it (fault: freed-after-unmap).
     """
     with _answered_lock:
         if _answered:
@@ -89,10 +91,10 @@ def is_ready(model: str) -> bool:
     """Whether the server has the model and has loaded it; False while the server stops.
 
     A request without inputs asks. Triton refuses it before the model gets it, for one reason if the model is ready, for
-    another one if it is not. There is a call for this question, `is_model_ready`. But while the server starts or stops,
-    it breaks the memory that this process shares with the server, and one of the two dies (seen on 2.51). On 2.71 it
-    answers with freed memory instead: text that is no UTF-8, or not what Triton wrote. A refusal that cannot be read
-    counts as one of a model that is not ready: who asks does so again.
+    another one if it is not. There is a call for this question, `is_model_ready` (fault: readiness-question). But while
+    the server starts or stops, it breaks the memory that this process shares with the server, and one of the two dies
+    (2.51). Later it answers with freed memory instead: text that is no UTF-8, or not what Triton wrote (2.71). A
+    refusal that cannot be read counts as one of a model that is not ready: who asks does so again.
     """
     if _stopping.is_set():
         return False
@@ -109,7 +111,7 @@ def _stops(message: str) -> bool:
     """Whether Triton has refused a call because it stops. Then this process makes no further calls.
 
     About a second later the server unloads this model. A call that is under way at that moment never ends, and keeps
-    the server up until its exit timeout (seen on 2.51).
+    the server up until its exit timeout (fault: call-at-unload).
     """
     if _SERVER_NOT_READY in message:
         _stopping.set()

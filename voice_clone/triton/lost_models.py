@@ -1,17 +1,21 @@
 """Models watch each other's processes: Triton 2.51 handles neither one that dies nor one that is stopped.
 
-Death. Triton 2.51 does not start the process of a model again and does not answer its requests: their clients wait
-for ever, and the server still reports that it is ready (seen with the talker and with code2wav after a SIGKILL, which
-the kernel sends when memory is short). So the other models of its family answer their requests with an error and
-refuse new ones, and the server is killed: at once, or, where another family is at work, as soon as that has a pause,
-at the latest after `patience`. Families whose names begin with another's share models with that one, and count as it.
-A supervisor (`tools/serve`, systemd, docker compose, Kubernetes) starts it again, with all its voices. A model of no
-family, such as speaker_cache, serves all of them.
+Death (fault: dead-model). Triton 2.51 does not start the process of a model again and does not answer its requests:
+their clients wait for ever, and the server still reports that it is ready (seen with the talker and with code2wav after
+a SIGKILL, which the kernel sends when memory is short). Newer releases report that the model is not ready, and do no
+more. So the other models of its family answer their requests with an error and refuse new ones, and the server is
+killed: at once, or, where another family is at work, as soon as that has a pause, at the latest after `patience`.
+Families whose names begin with another's share models with that one, and count as it. A supervisor (`tools/serve`,
+systemd, docker compose, Kubernetes) starts it again, with all its voices. A model of no family, such as speaker_cache,
+serves all of them.
 
-Standstill. A process may be stopped for a while, by a debugger or a SIGSTOP. If it gets a request meanwhile, Triton
-takes it for dead after 0.7 to 1 s and frees memory that the process still reads; later both crash. So the server is
-stopped with it, before that, and goes on after it. Nothing is lost; all callers wait. A process that stands still for
-longer than `standstill` counts as dead.
+Standstill (fault: model-held-up). A process may be stopped for a while, by a debugger or a SIGSTOP. If it gets a
+request meanwhile, Triton takes it for dead after 0.7 to 1 s and frees memory that the process still reads; later both
+crash. So the server is stopped with it, before that, and goes on after it. Nothing is lost; all callers wait. A process
+that stands still for longer than `standstill` counts as dead.
+
+Unload (fault: abort-at-unload). Newer releases let each model's process abort when the model is unloaded. The server
+waits for it then, so it is gone before it counts as dead here.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Model(ABC):
         if self._lost_models is not None:
             self._lost_models.close()
         self.close()
-        # A metric that is destroyed later, when the interpreter ends, crashes the process (seen on 2.51).
+        # A metric that is destroyed later, when the interpreter ends, crashes the process (fault: metric-at-exit).
         vars(self).clear()
         Metric.forget()
         release_answers()

@@ -16,7 +16,8 @@ class Request:
 
     Args:
         request: Triton's.
-        required: names of inputs. Triton 2.51 only counts them in a model that has optional ones too.
+        required: names of inputs. In a model that has optional ones too Triton only counts them
+            (fault: counted-inputs).
 
     Raises:
         InvalidArgument: one of them is missing.

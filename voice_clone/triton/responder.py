@@ -37,7 +37,7 @@ class Responder:
     def cancelled(self) -> bool:
         """Whether the client has cancelled this request; False once it has ended."""
         with self._lock:
-            # Asking after the FINAL flag reads freed memory and takes the whole server down (seen on 2.51).
+            # Asking after the FINAL flag reads freed memory, which ends the server (fault: asked-after-final).
             return not self._ending and bool(self._sender.is_cancelled())
 
     def send(self, outputs: Mapping[str, Value], final: bool = False) -> None:

@@ -3,8 +3,9 @@
 On SIGTERM a tritonserver first lets its HTTP connections end: it refuses new ones and waits until the open ones have
 closed, but no longer than its exit timeout. Then it stops the models. From that moment it refuses every request, also
 those that the steps of a running ensemble still make: its streams break off, and Triton 2.51 neither ends nor releases
-them (seen: clients that wait for ever, a server that crashes at its exit timeout). So this module holds one connection
-open until the streams have ended. It notices the stop by a second connection, tried again and again, that is refused.
+them (fault: stop-in-ensemble): clients wait for ever, and the server crashes at its exit timeout. So this module holds
+one connection open until the streams have ended. It notices the stop by a second connection, tried again and again,
+that is refused.
 """
 
 from __future__ import annotations

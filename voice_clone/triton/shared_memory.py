@@ -1,8 +1,9 @@
 """Space for responses in the shared memory through which the processes of a Triton server exchange tensors.
 
 Each process has a region there, which grows when needed and never shrinks. Where it cannot grow, as in a container with
-Docker's 64 MB, Triton 2.51 treats an unsent response as sent: its client waits for ever, and so does the server when it
-stops. So a large response is refused before Triton gets it. Another process may still take the space in between.
+Docker's 64 MB, Triton 2.51 treats an unsent response as sent (fault: unsent-response): its client waits for ever, and
+so does the server when it stops. So a large response is refused before Triton gets it. Another process may still take
+the space in between.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from voice_clone.errors import printable
 
 log = logging.getLogger(__name__)
 
-# Two metric updates, or two log lines, at once from one process corrupt the memory that it shares with the server, and
-# take either of them down (seen on 2.51).
+# Fault: parallel-metrics. Two metric updates, or two log lines, at once from one process corrupt the memory that it
+# shares with the server, and take either of them down (log lines: suspected alone).
 _one_at_a_time = threading.Lock()
 
 

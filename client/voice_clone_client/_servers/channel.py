@@ -72,8 +72,8 @@ def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:
 def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tuple[str, str], ...]:
     """Headers of every call, including the token.
 
-    The header `triton_grpc_error` is never sent: it adds status codes to the errors of a stream, but such an error can
-    crash Triton 2.51. The slug of an error determines its class without it.
+    The header `triton_grpc_error` is never sent (fault: grpc-error-header): it adds status codes to the errors of a
+    stream, but before 26.04 such an error can crash Triton. The slug of an error determines its class without it.
 
     Raises:
         InvalidArgument: a header cannot carry the token.
@@ -100,8 +100,8 @@ def shorter(usual: float | None, limit: float | None) -> float | None:
 def let_end(call: Any) -> None:
     """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
 
-    A stream that is cancelled close to an error keeps its model loaded in Triton 2.51, and the server then waits for
-    that model when it stops.
+    A stream that is cancelled close to an error keeps its model loaded (fault: late-cancel), and the server then waits
+    for that model when it stops.
     """
     timer = threading.Timer(END_SECONDS, call.cancel)
     timer.start()

@@ -7,6 +7,7 @@ from voice_clone_client import errors as client
 
 from voice_clone import errors as server
 
+PREFIX = "in ensemble 'qwen3_tts', "  # of Triton; newer servers repeat it
 SERVER = [
     error
     for error in vars(server).values()
@@ -15,7 +16,7 @@ SERVER = [
 
 
 @pytest.mark.parametrize("error", SERVER)
-@pytest.mark.parametrize("prefix", ["", "in ensemble 'qwen3_tts', ", "Failed to process the request(s), message: "])
+@pytest.mark.parametrize("prefix", ["", PREFIX, 3 * PREFIX, "Failed to process the request(s), message: "])
 def test_every_server_error_has_its_class(error: type[server.VoiceCloneError], prefix: str) -> None:
     caught = client.from_status("INTERNAL", prefix + error("the text: with a colon").message)
     assert caught.slug == error.slug
@@ -56,8 +57,18 @@ def test_triton_s_errors_on_a_stream_without_a_code(details: str, error: type[cl
     assert type(caught) is error and details in str(caught)
 
 
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_triton_s_own_errors_lose_its_prefixes(times: int) -> None:
+    caught = client.from_status("INVALID_ARGUMENT", times * PREFIX + "[request id: 7] unexpected shape for 'text'")
+    assert type(caught) is client.InvalidArgument
+    assert str(caught) == "[request id: 7] unexpected shape for 'text'"
+    stopping = client.from_status("UNAVAILABLE", times * PREFIX + "Server is stopping, scheduler has stopped")
+    assert type(stopping) is client.ConnectionFailed and "ensemble" not in str(stopping)
+    assert str(client.from_status("INTERNAL", times * PREFIX)), "never an empty message"
+
+
 def test_a_model_that_has_died_is_no_fault_of_its_caller() -> None:
-    caught = client.from_status("INVALID_ARGUMENT", "in ensemble 'x', Stub process 'x_talker_0_0' is not healthy.")
+    caught = client.from_status("INVALID_ARGUMENT", 2 * PREFIX + "Stub process 'x_talker_0_0' is not healthy.")
     assert type(caught) is client.Overloaded and "talker" not in str(caught)
 
 

@@ -194,6 +194,12 @@ def test_broken_stream(triton: Server, collect: Collect, messages: list[Any], te
 @pytest.mark.parametrize(
     ("code", "details", "error", "text"),
     [
+        (
+            "NOT_FOUND",
+            "in ensemble 'a', in ensemble 'a', speaker_not_found: no voice 'ada'",
+            vc.VoiceNotFound,
+            "no voice",
+        ),
         ("NOT_FOUND", "in ensemble 'qwen3_tts', speaker_not_found: no voice 'ada'", vc.VoiceNotFound, "no voice 'ada'"),
         ("INTERNAL", "Failed: overloaded: 64 speeches wait already", vc.Overloaded, "64 speeches wait already"),
         ("UNAVAILABLE", "overloaded: the queue is full", vc.Overloaded, "the queue is full"),
@@ -215,6 +221,43 @@ def test_errors_carry_their_class(
         collect(triton.url)
     assert type(caught.value) is error
     assert ": " not in str(caught.value).split(text)[0]  # neither slug nor prefix
+
+
+@both
+def test_an_error_may_come_long_after_the_last_chunk(triton: Server, collect: Collect) -> None:
+    """A newer server holds an ensemble's error back until the steps that are at work have ended."""
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield from speech(9)[:2]
+        time.sleep(0.5)
+        message = empty_final()
+        message.error_message = "in ensemble 'a', in ensemble 'a', overloaded: no room for the reference"
+        yield message
+
+    triton.play = play
+    with pytest.raises(vc.Overloaded, match="no room for the reference"):
+        collect(triton.url)
+
+
+@both
+def test_parameters_of_a_response_change_nothing(triton: Server, collect: Collect) -> None:
+    """Newer servers have them, of models and of Triton; the final flag may come with the last chunk or by itself."""
+    expected = collect(triton.url)
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        *messages, last = speech(3)
+        last.infer_response.parameters["triton_final_response"].bool_param = True
+        for index, message in enumerate((*messages, last)):
+            message.infer_response.parameters["note"].string_param = f"chunk {index}"
+            message.infer_response.parameters["ratio"].double_param = 0.5
+            yield message
+
+    triton.play = play
+    chunks, info = collect(triton.url)
+    assert info == expected[1]
+    for chunk_, plain in zip(chunks, expected[0], strict=True):
+        assert (chunk_.index, chunk_.final, chunk_.info) == (plain.index, plain.final, plain.info)
+        np.testing.assert_array_equal(chunk_.samples, plain.samples)
 
 
 @both

@@ -39,6 +39,8 @@ def error(answer: httpx2.Response) -> dict[str, Any]:
         ("unsupported: not with this checkpoint", 501, "unsupported"),
         ("cancelled: the stream was cancelled", 503, "cancelled"),
         ("overloaded: 64 streams wait already", 503, "overloaded"),
+        ("in ensemble 'a', in ensemble 'a', overloaded: 64 streams wait already", 503, "overloaded"),
+        ("in ensemble 'a', in ensemble 'a', internal: /srv/models/1/model.py failed", 500, "internal"),
         ("deadline_exceeded: not done in time", 504, "deadline_exceeded"),
         ("internal: /srv/models/1/model.py failed", 500, "internal"),
         ("Traceback: /srv/models/1/model.py", 500, "internal"),
@@ -61,7 +63,7 @@ def test_errors_before_the_first_byte(
     elif status == 403:  # the operator of the gateway can mend it, its callers cannot
         assert "s3cret" not in found["message"] and found["type"] == "permission_error"
     else:
-        assert found["message"] == details.partition(": ")[2]
+        assert found["message"] == details.rpartition(": ")[2]
 
 
 def test_a_server_that_is_away(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,7 @@ children = [subprocess.Popen([sys.executable, file]) for file in sys.argv[1:]]
 print("ready", flush=True)
 time.sleep(600)
 """
+REAPING = SERVER.replace("time.sleep", "for child in children: child.wait()\ntime.sleep")  # as at an unload
 
 
 def named(name: str) -> str:
@@ -37,6 +38,7 @@ def named(name: str) -> str:
 
 
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+ABORTS = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()"
 WAITS = "import os, time\nwhile not os.path.exists(__file__ + '.go'): time.sleep(0.02)\n"  # until `Watched.go`
 LIVES = "import time; time.sleep(600)"
 LEADER_ENDS = (  # the process goes on with its other thread, though it looks like a zombie
@@ -89,13 +91,15 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     """Makes one, of the code of each model; a name that is used twice gets the second one's code."""
     with contextlib.ExitStack() as stack:
 
-        def make(family: str = "", patience: float = WAIT, standstill: float = WAIT, **codes: str) -> Watched:
+        def make(
+            family: str = "", patience: float = WAIT, standstill: float = WAIT, program: str = SERVER, **codes: str
+        ) -> Watched:
             files = []
             for model, code in codes.items():
                 files.append(tmp_path / model / "1" / "model.py")
                 files[-1].parent.mkdir(parents=True)
                 files[-1].write_text(code)
-            command = [sys.executable, "-c", SERVER, *map(str, files)]
+            command = [sys.executable, "-c", program, *map(str, files)]
             server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
             assert server.stdout is not None and server.stdout.readline() == b"ready\n"
             children = [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
@@ -122,6 +126,16 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
 def test_a_lost_model_ends_its_server(watched: Callable[..., Watched]) -> None:
     found = watched("a", a_talker=named(IDLE) + DIES, a_prompt=named(BUSY) + LIVES)
     assert found.ends() and found.lost.is_set()
+
+
+def test_models_may_abort_when_the_server_unloads_them(watched: Callable[..., Watched]) -> None:
+    """As those of newer servers do at each stop: it waits for them, and must end by itself, not by a watch."""
+    models = {"a_talker": named(IDLE) + WAITS + ABORTS, "a_prompt": named(IDLE) + WAITS + ABORTS}
+    found = watched("a", program=REAPING, b_talker=named(IDLE) + WAITS + "", **models)
+    for model in ("b_talker", *models):
+        found.go(model)
+    until(lambda: not psutil.Process(found.server.pid).children())
+    assert not found.ends(1.5) and not found.lost.is_set()
 
 
 def test_a_process_that_is_no_model_may_die(watched: Callable[..., Watched]) -> None:

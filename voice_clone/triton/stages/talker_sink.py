@@ -46,16 +46,16 @@ class Texts(Protocol):
 class TalkerSink:
     """Answers a call with the chunks of its stream.
 
-    Heartbeats. Inside an ensemble Triton 2.51 copies a cancellation into a step's request only when it makes that
-    request, and the talker's is made once. So between two chunks the talker sends heartbeats: chunks without frames
-    that are not final. Each makes a request of code2wav, which sends no response to it, and which cancels the stream if
-    the client has left. A heartbeat has the index of the next chunk; a direct caller of the talker skips it. One before
-    the first chunk carries the reference and the voice, so that code2wav is ready when the prompt has been read. `info`
-    of what carries a reference has its `origin`, which code2wav keeps to itself.
+    Heartbeats. Inside an ensemble Triton copies a cancellation into a step's request only when it makes that request,
+    and the talker's is made once (fault: ensemble-cancel). So between two chunks the talker sends heartbeats: chunks
+    without frames that are not final. Each makes a request of code2wav, which sends no response to it, and which
+    cancels the stream if the client has left. A heartbeat has the index of the next chunk; a direct caller of the
+    talker skips it. One before the first chunk carries the reference and the voice, so that code2wav is ready when the
+    prompt has been read. `info` of what carries a reference has its `origin`, which code2wav keeps to itself.
 
     Errors. A stream that fails before anything was sent is answered with the error. Later it ends with a last chunk
-    that has no frames and the error's message in `info`, as `error`: Triton 2.51 never releases an ensemble's request
-    if a step answers with an error while another step is at work, and by then code2wav is.
+    that has no frames and the error's message in `info`, as `error`: by then code2wav is at work, and an error beside
+    it is what Triton 2.51 cannot take (fault: error-beside-step, see `codec.worker`).
 
     Args:
         stream: what the caller wants.
