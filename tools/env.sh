@@ -40,6 +40,20 @@ check_python() { # a PYTHON that is given must fit, and be what .venv was made w
     fi
 }
 
+use_installed_triton() { # in an image of Triton: its server, and its Python, for which its Python backend is made
+    export VOICE_CLONE_TRITON_DIR="${VOICE_CLONE_TRITON_DIR:-/opt/tritonserver}"
+    if [ ! -x "$VOICE_CLONE_TRITON_DIR/bin/tritonserver" ]; then
+        echo "There is no $VOICE_CLONE_TRITON_DIR/bin/tritonserver: run this in an image nvcr.io/nvidia/tritonserver:RELEASE-py3," >&2
+        echo "or name the folder of an installed Triton in VOICE_CLONE_TRITON_DIR." >&2
+        return 1
+    fi
+    export PYTHON="${PYTHON:-python3}"
+    check_python
+    [ -x "$ROOT/.venv/bin/python" ] || "$PYTHON" -c "import ensurepip" 2>/dev/null ||
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends python3-venv; } >/dev/null ||
+        { echo "$PYTHON has no venv, and python3-venv could not be installed: install it first." >&2 && return 1; }
+}
+
 complain_late() { # run a command; what it writes to stderr is shown if it fails, but not if Ctrl-C ends it
     local errors
     errors="$ROOT/.venv.errors"

@@ -38,8 +38,10 @@ def _server() -> Need:
             command, _ = server_command(Path(scratch))
         except (ServerFailed, OSError) as error:
             return Need("tritonserver", False, True, str(error))
-        path = shutil.which("tritonserver")
-        return Need("tritonserver", True, True, path or f"from the wheel nvidia-pytriton ({Path(command[0]).name})")
+        server = Path(command[0])
+        from_wheel = server.is_relative_to(scratch)
+        detail = f"from the wheel nvidia-pytriton ({server.name})" if from_wheel else str(server)
+        return Need("tritonserver", True, True, detail)
 
 
 def _shared_memory() -> Need:

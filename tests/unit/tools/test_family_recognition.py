@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -300,7 +299,6 @@ def test_settings_of_other_families_and_those_that_fit_are_no_hindrance(
     assert set(TritonServer(checkpoint_folder("tiny", 0)).families) == {"qwen3_tts"}
 
 
-@pytest.mark.skipif(shutil.which("tritonserver") is not None, reason="that of a container inherits PYTHONPATH as it is")
 def test_packages_on_the_caller_s_path_are_found_by_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/families")
     paths = server_command(tmp_path)[1]["PYTHONPATH"].split(os.pathsep)

@@ -205,3 +205,70 @@ def test_ctrl_c_while_it_installs_ends_in_one_line(checkout: Path) -> None:
 def test_what_pip_complains_of_is_reported(checkout: Path) -> None:
     done = call(checkout, "tools/demo", PYTHON=str(python(checkout, "3.11")))
     assert done.returncode == 1 and done.stderr.endswith("ERROR: cancelled\n")
+
+
+# The Python of an image, and all programs of the environments that it makes: they write down what they are called with.
+IN_CONTAINER = """#!/bin/bash
+if [ "$1" = -c ]; then
+    case "$2" in *version_info*) echo {version} ;; esac
+elif [ "$1 $2" = "-m venv" ]; then
+    mkdir -p "$3/bin"
+    for name in python pip uv ruff mypy; do cp "$0" "$3/bin/$name"; done
+elif [ "$1" != config ]; then
+    echo "$(basename "$0") $VOICE_CLONE_TRITON_DIR $*" >> {calls}
+    case "$*" in *torchaudio*)
+        mkdir -p .venv/official/torchaudio/compliance
+        touch .venv/official/torchaudio/compliance/kaldi.py ;;
+    esac
+fi
+"""
+
+
+def in_container(checkout: Path, version: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`tools/test --in-container` with an image's Python of this version first on PATH."""
+    python = checkout / "bin" / "python3"
+    python.write_text(IN_CONTAINER.format(version=version, calls=checkout / "calls"))
+    python.chmod(0o755)
+    path = f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return call(checkout, "tools/test", "--in-container", *words, **{"PATH": path, "PYTHON": "", **environment})
+
+
+def triton(checkout: Path) -> Path:
+    """A folder as /opt/tritonserver, as far as a launcher looks at it."""
+    server = checkout / "opt" / "bin" / "tritonserver"
+    server.parent.mkdir(parents=True)
+    server.write_text("")
+    server.chmod(0o755)
+    return checkout / "opt"
+
+
+def test_in_container_wants_a_triton(checkout: Path) -> None:
+    done = in_container(checkout, "3.12", VOICE_CLONE_TRITON_DIR=str(checkout))
+    assert done.returncode == 1 and f"There is no {checkout}/bin/tritonserver" in done.stderr
+    assert "nvcr.io/nvidia/tritonserver:RELEASE-py3" in done.stderr and not (checkout / "calls").exists()
+
+
+def test_in_container_wants_a_python_on_which_the_tests_run(checkout: Path) -> None:
+    done = in_container(checkout, "3.10", VOICE_CLONE_TRITON_DIR=str(triton(checkout)))
+    assert done.returncode == 1 and "PYTHON=python3 is Python 3.10; 3.11 or 3.12 is needed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "tests"),
+    [
+        ((), ["tests/server"]),
+        (("-k", "voices"), ["tests/server", "-k", "voices"]),
+        (("tools/env.sh::test_a", "-x"), ["tools/env.sh::test_a", "-x"]),
+    ],
+)
+def test_in_container_runs_the_tests_that_start_a_server(
+    checkout: Path, words: tuple[str, ...], tests: list[str]
+) -> None:
+    folder = triton(checkout)
+    done = in_container(checkout, "3.12", *words, VOICE_CLONE_TRITON_DIR=str(folder))
+    assert done.returncode == 0, done.stderr
+    calls = (checkout / "calls").read_text().splitlines()
+    assert any(call.startswith("pip ") and "-e .[server,test]" in call for call in calls), "it installs what is needed"
+    last = calls[-1].split()
+    assert last[:4] == ["python", str(folder), "-m", "pytest"] and last[-len(tests) :] == tests
+    assert " -m not long " in calls[-1] and not any(call.startswith(("ruff", "mypy")) for call in calls)
