@@ -18,13 +18,14 @@ from voice_clone.triton.stages.talker_call import TalkerStream, read_call
 from voice_clone.triton.tensors import pack
 
 MAX_LENGTH = 400
-NAMES = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes")
+NAMES = ("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "instruct_ids")
 
 
 def tensors_of(prompt: Prompt) -> dict[str, Any]:
     """What the prompt stage packs."""
-    language = -1 if prompt.language_id is None else prompt.language_id
-    return {name: getattr(prompt, name) for name in NAMES} | {"language_id": np.array([language], np.int32)}
+    numbers = {"language_id": prompt.language_id, "speaker_id": prompt.speaker_id}
+    packed = {name: np.array([-1 if number is None else number], np.int32) for name, number in numbers.items()}
+    return {name: getattr(prompt, name) for name in NAMES} | packed
 
 
 class Inputs:
@@ -40,7 +41,7 @@ class Inputs:
         **tensors: Any,
     ) -> None:
         packed = {name: value for name, value in tensors_of(prompt).items() if name != without}
-        packed |= {name: np.array([tensors.pop(name)]) for name in ("language_id",) if name in tensors}
+        packed |= {name: np.array([tensors.pop(name)]) for name in ("language_id", "speaker_id") if name in tensors}
         self._raw = {"prompt": pack(packed)}
         self._info: Any = prompt_info
         if prompt_info.endswith("}"):

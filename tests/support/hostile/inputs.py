@@ -180,6 +180,8 @@ def good_talker(rng: random.Random, world: World) -> list[Tensor]:
         "reference_codes": codes(rng, reference).astype(np.int32),
         "speaker_embedding": np.full(64, rng.choice([1.0, 1.0, *FLOATS]), np.float32),
         "language_id": np.array([rng.choice([-1, -1, *INTEGERS])], np.int32),
+        "speaker_id": np.array([rng.choice([-1, -1, -1, *INTEGERS])], np.int32),
+        "instruct_ids": rng.choice([np.zeros(0, np.int32), np.arange(5, dtype=np.int32)]),
     }
     for _ in range(rng.choice([0, 0, 1, 2])):
         _spoil_array(rng, prompt)

@@ -37,6 +37,8 @@ def prompt_arrays(*, seed: int = 1, icl: bool = False) -> dict[str, NDArray[Any]
         "reference_codes": rng.integers(0, 2048, (reference, 16), dtype=np.int32),
         "speaker_embedding": rng.normal(size=64).astype(np.float32),
         "language_id": np.array([-1], np.int32),
+        "speaker_id": np.array([-1], np.int32),
+        "instruct_ids": np.zeros(0, np.int32),
     }
 
 

@@ -90,8 +90,10 @@ def test_a_prompt_of_a_server(sent: int, language: int | None) -> None:
         "speaker_embedding": np.ones(4, np.float32),
         "reference_ids": np.arange(2, dtype=np.int32),
         "reference_codes": np.ones((6, 16), np.int32),
+        "instruct_ids": np.zeros(0, np.int32),
     }
-    prompt = read_prompt({**tensors, "language_id": np.array([sent], np.int32)})
+    numbers = {"language_id": np.array([sent], np.int32), "speaker_id": np.array([-1], np.int32)}
+    prompt = read_prompt({**tensors, **numbers})
     assert all(np.array_equal(getattr(prompt, name), value) for name, value in tensors.items())
     assert prompt.language_id == language
 

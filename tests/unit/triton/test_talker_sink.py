@@ -61,6 +61,7 @@ def test_the_deadline_counts_from_the_beginning(config: Qwen3TTSConfig) -> None:
         {"temperature": -1.0},
         {"max_frames": 0},
         {"language_id": 5},
+        {"speaker_id": 5},
     ],
 )
 def test_nonsense(config: Qwen3TTSConfig, given: dict[str, Any]) -> None:
