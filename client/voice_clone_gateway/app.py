@@ -26,8 +26,9 @@ from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
-from .routes import batch, bundles, design, models, speech, vendor_websockets, voices, websocket
+from .routes import batch, bundles, design, models, speech, speech_status, vendor_websockets, voices, websocket
 from .settings import Settings, parse
+from .speech_statuses import SpeechStatuses
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
 
@@ -46,6 +47,7 @@ def create_app(settings: Settings) -> FastAPI:
         preparations the PreparationGates of what keys do to voices
         clips        the ClipReader
         references   loads reference audio
+        statuses     the SpeechStatuses
         metrics      the Metrics
 
     Raises:
@@ -86,6 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.preparations = PreparationGates(settings.key_preparations)
     app.state.clips = ClipReader()
     app.state.references = References(settings, clips=app.state.clips)
+    app.state.statuses = SpeechStatuses(settings.status_speeches, settings.status_seconds)
     app.state.metrics = metrics.Metrics()
     errors.install(app)
 
@@ -108,8 +111,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
+    speaking = (speech.router, batch.router, speech_status.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
-    for router in (speech.router, batch.router, *of_voices, models.router):
+    for router in (*speaking, *of_voices, models.router):
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)

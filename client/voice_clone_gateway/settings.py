@@ -112,6 +112,10 @@ class Settings:
     missed_end_retries: int = _setting(
         2, "further attempts, without a seed of the caller, at a file or a batch item whose end the model missed"
     )
+    status_speeches: int = _setting(
+        1000, "ended speeches of a key, the latest, of which GET /v1/audio/speech/{id} knows how they ended"
+    )
+    status_seconds: float = _setting(600.0, "seconds after its end for which it knows that of a speech")
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
     body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")

@@ -240,7 +240,7 @@ _DESCRIPTIONS = {
     400: "The request is invalid; the message says what is valid",
     401: "The key is missing or unknown",
     403: "The key does not allow this",
-    404: "No such voice, model or path",
+    404: "No such voice, model, speech or path",
     409: "The name is taken and may not be replaced",
     413: "The body is too large",
     429: "A limit of this key is reached; the message says which",

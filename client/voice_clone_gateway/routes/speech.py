@@ -17,7 +17,7 @@ from ..accounts import audited, audited_result, finish_reason, usage
 from ..audio import FORMATS, Encoder
 from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
-from ..http.errors import documented, failure
+from ..http.errors import HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
 from ..synthesis import Spoken, open_speech
@@ -52,15 +52,20 @@ class SpeechResponse(Response):
         self._key: Key = request.state.key
         self._began: float = request.state.began
         self._payload = payload
-        self._sent = 0.0  # seconds of audio
         self._warnings: tuple[str, ...] = ()
         self._entry: dict[str, Any] = {}  # of the audit log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        audit, asked = self._app.state.audit, audited(self._payload)
+        state, asked = self._app.state, audited(self._payload)
         characters = len(self._payload.input)
-        with audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry:
-            await self._speak(receive, send)
+        with (
+            state.statuses.follow(self._key, self._id, self._began) as self._progress,
+            state.audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry,
+        ):
+            try:
+                await self._speak(receive, send)
+            except Exception as error:
+                raise self._failed(error) from None
 
     async def _speak(self, receive: Receive, send: Send) -> None:
         try:
@@ -70,7 +75,14 @@ class SpeechResponse(Response):
                 await send(message)
         except ClientGone as gone:
             self._entry["outcome"] = gone.slug
-            log.info("request %s: the client disconnected after %.2f s of audio", self._id, self._sent)
+            self._progress.cancel()
+            log.info("request %s: the client disconnected after %.2f s of audio", self._id, self._progress.seconds)
+
+    def _failed(self, error: Exception) -> HTTPFailure:
+        """The answer to an error, with which the speech has ended."""
+        failed = failure(error, self._id, self._app.state.settings.retry_after)
+        self._progress.fail(failed, getattr(error, "finish_reason", None))
+        return failed
 
     @contextmanager
     def _running(self) -> Any:
@@ -83,23 +95,22 @@ class SpeechResponse(Response):
                 metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
                 raise
             finally:
-                metrics.audio_seconds.inc(self._sent)
+                metrics.audio_seconds.inc(self._progress.seconds)
 
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
         payload, whole = self._payload, self._payload.stream is False
         spoken, self._warnings = await open_speech(self._app, self._key, payload.input, payload, hold=whole)
         try:
-            if whole:
-                return await self._whole(spoken)
-            return await self._stream(spoken, send)
+            return await (self._whole(spoken) if whole else self._stream(spoken, send))
         finally:
             spoken.close()
-            self._entry |= audited_result(spoken.info, self._sent)
+            self._entry |= audited_result(spoken.info, self._progress.seconds)
 
     async def _whole(self, spoken: Spoken) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=False)
         data = b"".join([piece async for piece in pieces])
+        self._progress.finish((spoken.info or {}).get("finish_reason"))
         headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
         return [self._start(headers, spoken), _body(data, more=False)]
 
@@ -119,18 +130,21 @@ class SpeechResponse(Response):
             raise
         except Exception as error:
             self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
-            failed = failure(error, self._id)
+            failed = self._failed(error)
             detail = failed.body()["error"]
             self._entry["outcome"] = detail["code"]
-            log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._sent, detail["code"])
+            log.warning(
+                "request %s broke off after %.2f s of audio: %s", self._id, self._progress.seconds, detail["code"]
+            )
             if not events:
                 return []  # the web server closes a connection whose body has no end
             detail |= {"code": failed.status_code, "partial_audio": True, "action": "discard"}
             detail |= {"finish_reason": finish_reason(error)}
             return [_body(_event("speech.audio.error", {"error": detail}), more=False)]
+        info = dict(spoken.info or {})
+        self._progress.finish(info.get("finish_reason"))
         if not events:
             return [_body(b"", more=False)]
-        info = dict(spoken.info or {})
         warned = {"warnings": self._warnings} if self._warnings else {}
         done = {"usage": usage(info), "finish_reason": info.get("finish_reason"), "info": info, **warned}
         return [_body(_event("speech.audio.done", done), more=False)]
@@ -138,6 +152,7 @@ class SpeechResponse(Response):
     async def _begin(self, spoken: Spoken, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
+        self._progress.first_audio()
         payload = self._payload
         encoder = Encoder(
             payload.response_format, first.sample_rate, payload.sample_rate, payload.speed, streaming=streaming
@@ -145,12 +160,13 @@ class SpeechResponse(Response):
 
         async def pieces() -> AsyncIterator[bytes]:
             yield await encoder.encode_aside(first.samples)
+            self._progress.seconds = encoder.seconds
             async for chunk in spoken:
                 yield await encoder.encode_aside(chunk.samples)
-                self._sent = encoder.seconds
+                self._progress.seconds = encoder.seconds
             yield await encoder.finish_aside()
-            self._sent = encoder.seconds
-            log.info("request %s: %.2f s of %s", self._id, self._sent, payload.response_format)
+            self._progress.seconds = encoder.seconds
+            log.info("request %s: %.2f s of %s", self._id, encoder.seconds, payload.response_format)
 
         return encoder, pieces()
 
@@ -182,6 +198,10 @@ class SpeechResponse(Response):
             "description": "The audio, or (stream_format sse) events: speech.audio.delta with audio in base64, then "
             "speech.audio.done with usage and finish_reason, or speech.audio.error.",
             "headers": {
+                "X-Request-ID": {
+                    "description": "The id of the speech, for GET /v1/audio/speech/{speech_id}",
+                    "schema": {"type": "string"},
+                },
                 "X-Speech-Info": {
                     "description": "JSON: mode, cache status, seed, milliseconds by stage; finish_reason for a whole "
                     "file",

@@ -207,6 +207,24 @@ def test_a_client_that_leaves_frees_the_talker(
     until(lambda: idle(server, gateway))
 
 
+def test_a_speech_by_its_id(http: httpx2.Client, server: TritonServer, gateway: Gateway, voice: str) -> None:
+    answer = http.post("/v1/audio/speech", json=body(voice, response_format="pcm"))
+    path = f"/v1/audio/speech/{answer.headers['x-request-id']}"
+    ended = http.get(path).json()
+    assert ended["status"] == "finished" and ended["finish_reason"] in ("stop", "length") and ended["error"] is None
+    assert ended["seconds"] == pytest.approx(len(answer.content) / 2 / 24000, abs=0.001)
+    assert 0 < ended["first_audio_ms"] <= ended["total_ms"]
+
+    asked = body(voice, input="The boats lay still on the silver water.", max_new_tokens=4000, do_sample=True)
+    with http.stream("POST", "/v1/audio/speech", json=asked) as begun:
+        path = f"/v1/audio/speech/{begun.headers['x-request-id']}"
+    until(lambda: http.get(path).json()["status"] == "cancelled")
+    until(lambda: idle(server, gateway))
+    refused = http.post("/v1/audio/speech", json=body("somebody"))
+    failed = http.get(f"/v1/audio/speech/{refused.headers['x-request-id']}").json()
+    assert failed["status"] == "failed" and failed["error"]["code"] == "voice_not_found"
+
+
 KILLED = """
 import httpx2, json, sys
 with httpx2.stream("POST", sys.argv[1] + "/v1/audio/speech", content=sys.argv[2],

@@ -29,6 +29,7 @@ MANAGED = [
 SPOKEN = [
     ("POST", "/v1/audio/speech"),
     ("POST", "/v1/audio/speech/batch"),
+    ("GET", "/v1/audio/speech/0123"),
     ("GET", "/v1/audio/voices"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/qwen3_tts"),
@@ -50,7 +51,7 @@ def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_f
     http = serve(triton.url, api_keys_file=keys_file)
     paths = http.get("/openapi.json").json()["paths"]
     guarded = {
-        (method.upper(), path.replace("{name}", "ada").replace("{model}", "qwen3_tts"))
+        (method.upper(), path.format(name="ada", model="qwen3_tts", speech_id="0123"))
         for path, methods in paths.items()
         for method in methods
         if path.startswith("/v1/")
