@@ -34,7 +34,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Candidate, Chunk, ClipWarning, Family, Knobs, Preset, Voice
+from .types import Artifacts, Candidate, Chunk, ClipWarning, Family, Knobs, Preset, SpeechStatus, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "Preset",
     "QuotaExceeded",
     "Speech",
+    "SpeechStatus",
     "StreamNotFound",
     "Unsupported",
     "Voice",

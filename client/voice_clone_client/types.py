@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +175,27 @@ class Chunk:
     final: bool
     info: Mapping[str, Any] | None
     """On the first and the last chunk: stream id, voice generation, `cache`, `mode`, frames, milliseconds by stage."""
+
+
+State = Literal["running", "finished", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class SpeechStatus:
+    """How a speech goes, or how it ended."""
+
+    state: State
+    """`finished`: its last chunk was read; `cancelled`: it was closed before, or its task was cancelled."""
+    finish_reason: str | None
+    """How the model ended it, `stop`, `length`, `budget`, `runaway`; None: it did not."""
+    seconds: float
+    """Of audio that was read."""
+    first_audio_ms: float | None
+    """From the request until the first chunk was read; None: there was none."""
+    total_ms: float
+    """From the request to the end, or until now."""
+    error: BaseException | None = None
+    """With which it failed: a `VoiceCloneError`, or what an iterator of its text raised."""
 
 
 def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from .. import _responses
 from .._servers.async_calls import let_end
 from .._servers.asynchronous import AsyncCall
 from ..errors import BrokenStream, Cancelled, VoiceCloneError
-from ..types import Chunk
+from ..types import Chunk, SpeechStatus
+from .progress import Progress
 
 
 class AsyncSpeech(AsyncIterator[Chunk]):
@@ -29,8 +30,19 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         self._messages = aiter(call)
         self._reader = _responses.SpeechReader(require_whole)
         self._closed = False
+        self._progress = Progress()
 
     async def __anext__(self) -> Chunk:
+        try:
+            return self._progress.took(await self._next())
+        except asyncio.CancelledError:
+            self._progress.cancel()
+            raise
+        except VoiceCloneError as error:
+            self._progress.fail(error)
+            raise
+
+    async def _next(self) -> Chunk:
         try:
             while not self._closed:
                 chunk = self._reader.chunk(await anext(self._messages))
@@ -45,7 +57,8 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         except grpc.RpcError as error:
             if not self._closed:
                 raise self._call.error_of(error) from None
-        except BrokenStream:
+        except BrokenStream as error:
+            self._progress.fail(error)
             self.close()
             raise
         except VoiceCloneError:
@@ -74,9 +87,15 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         """Whether all chunks were read and the speech ended with `stop` or `length`."""
         return self._reader.whole
 
+    @property
+    def status(self) -> SpeechStatus:
+        """How it goes, or how it ended, and its times."""
+        return self._progress.status(self.finish_reason)
+
     def close(self) -> None:
         """Stop the speech. Chunks that were not read are lost; a task that waits gets `Cancelled`."""
         self._closed = True
+        self._progress.cancel()
         self._call.cancel()
 
     async def __aenter__(self) -> AsyncSpeech:

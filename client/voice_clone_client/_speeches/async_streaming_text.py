@@ -49,6 +49,7 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         except BaseException as error:
             self._stop_text()
             if self._failure is not None and not isinstance(error, StopAsyncIteration):
+                self._progress.fail(self._failure)
                 raise self._failure from None
             raise
 

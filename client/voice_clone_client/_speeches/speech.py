@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from .. import _responses
 from .._servers.channel import let_end
 from ..errors import BrokenStream, Cancelled, VoiceCloneError
-from ..types import Chunk
+from ..types import Chunk, SpeechStatus
+from .progress import Progress
 
 
 class Speech(Iterator[Chunk]):
@@ -29,8 +30,16 @@ class Speech(Iterator[Chunk]):
         self._call = call
         self._reader = _responses.SpeechReader(require_whole)
         self._closed = False
+        self._progress = Progress()
 
     def __next__(self) -> Chunk:
+        try:
+            return self._progress.took(self._next())
+        except VoiceCloneError as error:
+            self._progress.fail(error)
+            raise
+
+    def _next(self) -> Chunk:
         try:
             while not self._closed:
                 chunk = self._reader.chunk(next(self._call))
@@ -42,7 +51,8 @@ class Speech(Iterator[Chunk]):
         except grpc.RpcError as error:
             if not self._closed:
                 raise self._call.error_of(error) from None
-        except BrokenStream:
+        except BrokenStream as error:
+            self._progress.fail(error)
             self.close()
             raise
         except VoiceCloneError:
@@ -75,9 +85,15 @@ class Speech(Iterator[Chunk]):
         """Whether all chunks were read and the speech ended with `stop` or `length`."""
         return self._reader.whole
 
+    @property
+    def status(self) -> SpeechStatus:
+        """How it goes, or how it ended, and its times."""
+        return self._progress.status(self.finish_reason)
+
     def close(self) -> None:
         """Stop the speech, from any thread. Chunks that were not read are lost; a waiting thread gets `Cancelled`."""
         self._closed = True
+        self._progress.cancel()
         self._call.cancel()
 
     def __enter__(self) -> Speech:

@@ -53,6 +53,7 @@ class StreamingTextSpeech(Speech):
         except BaseException as error:
             self._stop_text()
             if self._failure is not None and not isinstance(error, StopIteration):
+                self._progress.fail(self._failure)
                 raise self._failure from None
             raise
 

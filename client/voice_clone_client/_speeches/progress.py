@@ -1,0 +1,60 @@
+"""How a speech of the client goes: what came of it, when, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..types import Chunk, SpeechStatus, State
+
+
+class Progress:
+    """A speech from its request on.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._first: float | None = None
+        self._ended: float | None = None
+        self._state: State = "running"
+        self._error: BaseException | None = None
+        self._seconds = 0.0
+
+    def took(self, chunk: Chunk) -> Chunk:
+        """The same chunk, which was read."""
+        if self._first is None:
+            self._first = self._clock()
+        self._seconds += len(chunk.samples) / chunk.sample_rate
+        if chunk.final:
+            self._end("finished")
+        return chunk
+
+    def cancel(self) -> None:
+        """The rest of it is not wanted. Does nothing if it has ended."""
+        if self._ended is None:
+            self._end("cancelled")
+
+    def fail(self, error: BaseException) -> None:
+        """It has failed, perhaps by what came after its last chunk. Does nothing if it was cancelled."""
+        if self._state != "cancelled":
+            self._error = error
+            self._end("failed")
+
+    def _end(self, state: State) -> None:
+        self._state, self._ended = state, self._clock()
+
+    def status(self, finish_reason: str | None) -> SpeechStatus:
+        """As the caller sees it; `finish_reason` is the server's."""
+        now = self._clock() if self._ended is None else self._ended
+        return SpeechStatus(
+            state=self._state,
+            finish_reason=finish_reason,
+            seconds=self._seconds,
+            first_audio_ms=None if self._first is None else 1e3 * (self._first - self._began),
+            total_ms=1e3 * (now - self._began),
+            error=self._error,
+        )
