@@ -27,6 +27,7 @@ from voice_clone.settings import (
     PromptSettings,
     SpeakerCacheSettings,
     TalkerSettings,
+    WholeSpeechSettings,
 )
 
 DOCUMENT = ROOT / "docs" / "settings.md"
@@ -37,6 +38,7 @@ STAGES = {  # as the table names their models
     "code2wav": DecoderSettings,
     "encoders": EncoderSettings,
     "speaker_cache": SpeakerCacheSettings,
+    "speech_whole": WholeSpeechSettings,
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",

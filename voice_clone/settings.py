@@ -415,6 +415,14 @@ class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class WholeSpeechSettings(StageSettings):
+    """Settings of `speech_whole`."""
+
+    max_whole_seconds: float = setting(60.0, "of audio in one answer; a longer speech is refused, stream it")
+    max_whole_speeches: int = setting(64, "whole speeches made at once; more are refused")
+
+
 def settings_of(model: str) -> type[StageSettings]:
     """The settings of a model, by the end of its name; one of no stage that all families have is a voice encoder."""
     stages: dict[str, type[StageSettings]] = {
@@ -422,6 +430,7 @@ def settings_of(model: str) -> type[StageSettings]:
         "talker": TalkerSettings,
         "code2wav": DecoderSettings,
         "speaker_cache": SpeakerCacheSettings,
+        "speech_whole": WholeSpeechSettings,
     }
     found = (stage for stage in stages if f"_{model}".endswith(f"_{stage}"))
     return stages.get(next(found, ""), EncoderSettings)

@@ -7,19 +7,21 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from voice_clone.errors import Internal, Overloaded, Unsupported, from_message
-from voice_clone.triton.tensors import Array, Value, as_array
+from voice_clone.errors import Internal, Overloaded, Unsupported, VoiceCloneError, from_message
+from voice_clone.triton.tensors import Array, Value, as_array, size_of
 
 log = logging.getLogger(__name__)
 
 CLEARED_UP = 60.0  # seconds in which python_backend clears up behind an iterator, though the machine is busy
+ROOM = 256 << 20  # bytes of responses that are kept so long; of more, those go that are older than `HURRIED`
+HURRIED = 5.0
 AT_THE_END = 0.5  # the same where an unload waits for it; it takes milliseconds
-_answered: deque[tuple[float, Any, list[Any]]] = deque()
+_answered: deque[tuple[float, int, Any, list[Any]]] = deque()
 _answered_lock = threading.Lock()
 _SERVER_NOT_READY = "Server not ready"  # how Triton refuses every call while it stops
 _NOT_READY = re.compile("is not ready|unknown model")  # how it refuses a call of a model that it has not
@@ -37,42 +39,84 @@ def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = Fa
     Raises: the VoiceCloneError that the model answered; Unsupported if no such model is loaded; Overloaded if the
         server stops.
     """
-    if _stopping.is_set():
-        raise Overloaded(_SHUTS_DOWN)
-    tensors = [pb_utils.Tensor(name, as_array(value)) for name, value in inputs.items() if value is not None]
-    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[])
-    answers = _all_of(request.exec(decoupled=True)) if decoupled else [request.exec()]
-    outputs: dict[str, Array] = {}
-    for answer in answers:
-        if answer.has_error():
-            message = answer.error().message()
-            error = from_message(message)
-            if isinstance(error, Internal) and _stops(message):
-                raise Overloaded(_SHUTS_DOWN)
-            if isinstance(error, Internal) and _NOT_READY.search(message):
-                raise Unsupported(f"this server has no model {model}")
-            if isinstance(error, Internal):
-                log.error("the call of %s failed: %s", model, message)
-            raise error
-        outputs = {tensor.name(): tensor.as_numpy().copy() for tensor in answer.output_tensors()} or outputs
-    return outputs
+    if not decoupled:
+        return _outputs(model, _request(model, inputs).exec())
+    found: dict[str, Array] = {}
+    for outputs in responses(model, inputs):
+        found = outputs or found
+    return found
 
 
-def _all_of(answers: Iterable[Any]) -> list[Any]:
-    """All responses of a decoupled model. They stay alive for a while.
+def responses(
+    model: str, inputs: Mapping[str, Value | None], parameters: Mapping[str, str | int | bool | None] | None = None
+) -> Generator[dict[str, Array], None, None]:
+    """As `call` for a decoupled model: the outputs of its responses as they come. An empty response has none.
+
+    Whoever leaves early waits for the last one all the same. The responses stay alive for a while.
 
     A thread of python_backend clears up behind an iterator. Where it holds the last reference to a response, it frees
     the arrays in it. Releases before 24.12 do that without the GIL, which corrupts the heap (fault: freed-without-gil).
     So this process keeps a reference until that thread is done.
 
     An iterator is always read to its end (fault: half-read-iterator): newer releases hang after a few that are not.
+
+    Args:
+        parameters: of the request; those that are None are left out.
     """
-    whole, now = list(answers), time.monotonic()
+    answers = _request(model, inputs, parameters).exec(decoupled=True)
+    whole: list[Any] = []
+    size, ended = 0, False
+    try:
+        for answer in answers:
+            whole.append(answer)
+            outputs = _outputs(model, answer)
+            size += sum(map(size_of, outputs.values()))
+            yield outputs
+        ended = True
+    finally:
+        if not ended:  # at its end an iterator would begin again
+            whole += answers
+        _keep(size, answers, whole)
+
+
+def _request(
+    model: str,
+    inputs: Mapping[str, Value | None],
+    parameters: Mapping[str, str | int | bool | None] | None = None,
+) -> Any:
+    if _stopping.is_set():
+        raise Overloaded(_SHUTS_DOWN)
+    tensors = [pb_utils.Tensor(name, as_array(value)) for name, value in inputs.items() if value is not None]
+    given = {name: value for name, value in (parameters or {}).items() if value is not None}
+    more = {"parameters": given} if given else {}
+    return pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[], **more)
+
+
+def _outputs(model: str, answer: Any) -> dict[str, Array]:
+    if answer.has_error():
+        raise _error_of(model, answer.error().message())
+    return {tensor.name(): tensor.as_numpy().copy() for tensor in answer.output_tensors()}
+
+
+def _error_of(model: str, message: str) -> VoiceCloneError:
+    error = from_message(message)
+    if not isinstance(error, Internal):
+        return error
+    if _stops(message):
+        return Overloaded(_SHUTS_DOWN)
+    if _NOT_READY.search(message):
+        return Unsupported(f"this server has no model {model}")
+    log.error("the call of %s failed: %s", model, message)
+    return error
+
+
+def _keep(size: int, answers: Any, whole: list[Any]) -> None:
+    now = time.monotonic()
     with _answered_lock:
-        _answered.append((now, answers, whole))
-        while _answered[0][0] < now - CLEARED_UP:
-            _answered.popleft()
-    return whole
+        _answered.append((now, size, answers, whole))
+        kept = sum(size for _, size, _, _ in _answered)
+        while _answered[0][0] < now - (HURRIED if kept > ROOM else CLEARED_UP):
+            kept -= _answered.popleft()[1]
 
 
 def release_answers() -> None:

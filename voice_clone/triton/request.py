@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from voice_clone.errors import InvalidArgument
@@ -50,6 +50,10 @@ class Request:
     def array(self, name: str) -> Array | None:
         """The tensor as the server declared it."""
         return self._inputs.get(name)
+
+    def arrays(self) -> Mapping[str, Array]:
+        """All tensors that are given, by name."""
+        return self._inputs
 
     def raw(self, name: str) -> bytes | None:
         """A STRING tensor of one element as bytes."""

@@ -20,20 +20,20 @@ class Both:
     """A speech of either client, driven from this thread."""
 
     def __init__(self, url: str, asynchronous: bool) -> None:
-        self._runner = asyncio.Runner() if asynchronous else None
-        self._client: Any = self._run(self._open, url) if self._runner else vc.Client(url)
+        self._loop = asyncio.new_event_loop() if asynchronous else None
+        self._client: Any = self._run(self._open, url) if self._loop else vc.Client(url)
 
     @staticmethod
     async def _open(url: str) -> vc.AsyncClient:
         return vc.AsyncClient(url)
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        assert self._runner is not None
-        return self._runner.run(work(*arguments))
+        assert self._loop is not None
+        return self._loop.run_until_complete(work(*arguments))
 
     def speak(self, text: Any = "Hi.", **more: Any) -> Any:
         method = self._client.speak if isinstance(text, str) else self._client.speak_stream
-        if self._runner is None:
+        if self._loop is None:
             return method(text, voice="ada", **more)
 
         async def begin() -> Any:
@@ -42,12 +42,12 @@ class Both:
         return self._run(begin)
 
     def next(self, spoken: Any) -> vc.Chunk:
-        found: vc.Chunk = next(spoken) if self._runner is None else self._run(spoken.__anext__)
+        found: vc.Chunk = next(spoken) if self._loop is None else self._run(spoken.__anext__)
         return found
 
     def read(self, spoken: Any) -> None:
         """All that is left."""
-        if self._runner is None:
+        if self._loop is None:
             spoken.read()
         else:
             self._run(spoken.read)
@@ -56,14 +56,14 @@ class Both:
         async def close() -> None:
             spoken.close()
 
-        spoken.close() if self._runner is None else self._run(close)
+        spoken.close() if self._loop is None else self._run(close)
 
     def end(self) -> None:
-        if self._runner is None:
+        if self._loop is None:
             self._client.close()
         else:
             self._run(self._client.close)
-            self._runner.close()
+            self._loop.close()
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])

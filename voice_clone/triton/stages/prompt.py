@@ -2,7 +2,8 @@
 
 in    text, voice, reference_audio, reference_text, voice_prompt, language, text_stream  STRING [1],
       speaker_embedding FP32 [-1], x_vector_only, cache BOOL [1], options STRING [1]: a JSON object. All optional; see
-      `SpeechRequest`. The request parameter `owner` says for whom the caller acts.
+      `SpeechRequest`. The request parameter `owner` says for whom the caller acts, `stream_id` names the
+      stream for a call that cancels it; without it the stream gets an id of its own.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
                                deleted), and what the first and the last chunk report on voice and text
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from voice_clone.errors import SpeakerNotFound, Unsupported
+from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
@@ -61,7 +62,7 @@ class PromptModel(Model):
             speech = replace(speech, voice=source["voice"])
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
-            "stream_id": speech.text_stream or uuid.uuid4().hex,
+            "stream_id": speech.text_stream or stream_id(request) or uuid.uuid4().hex,
             "origin": Origin(origin, found, speech.kept),
             **source,
             **prepared.info,
@@ -102,6 +103,18 @@ class PromptModel(Model):
             raise
         result = json.loads(reply["result"][0])
         return *read_reply(speech, result, reply["artifacts"][0]), result["origin"]
+
+
+def stream_id(request: Request) -> str | None:
+    """The id that the caller has given to its stream; the talker checks its length.
+
+    Raises:
+        InvalidArgument: it is no text.
+    """
+    given = request.parameter("stream_id")
+    if given is not None and not isinstance(given, str):
+        raise InvalidArgument("the parameter stream_id must be a text")
+    return given
 
 
 def read_speech(request: Request, voiceless: bool = False) -> SpeechRequest:

@@ -1,0 +1,200 @@
+"""The model `speech_whole`: a whole speech of any family in one answer, for callers that cannot stream.
+
+in    model      STRING [1]  optional: the family that speaks; without it the server's default
+      the inputs of the families' public models, but for `text_stream`
+out   audio FP32 [n]  mono; sample_rate INT32 [1]  Hz; info STRING [1]  JSON, as a stream's first and last chunk have it
+
+The request parameters `owner` and `deadline_ms` go to the family. The samples are those of the stream.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
+from voice_clone.settings import Settings, WholeSpeechSettings
+from voice_clone.triton.calls import call, responses
+from voice_clone.triton.model import Model
+from voice_clone.triton.request import Request
+from voice_clone.triton.responder import Responder
+from voice_clone.triton.tensors import Array, Value
+
+LOOK_SECONDS = 0.25  # between two questions whether the client of a speech has left
+MOST = 2.0**53  # of a float parameter
+REFUSING = 8  # threads beside those of the speeches
+
+log = logging.getLogger("voice_clone.speech_whole")
+
+
+class WholeSpeechModel(Model):
+    """Asks the public model of a family, and joins its chunks. Each speech has a thread, which only waits."""
+
+    def load(self, given: Settings) -> None:
+        """Start to look for clients that leave."""
+        settings = WholeSpeechSettings.of(given)
+        self._most_seconds = settings.max_whole_seconds
+        self._most = settings.max_whole_speeches
+        self._places = threading.Semaphore(self._most)
+        self.threads = self._most + REFUSING
+        self._families: tuple[str, ...] = ()
+        self._clients = Clients()
+
+    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
+        """Make a speech, and wait for its end."""
+        if not self._places.acquire(blocking=False):
+            raise Overloaded(f"{self._most} whole speeches are made already (max_whole_speeches); try again later")
+        try:
+            return self._speak(request, responder)
+        finally:
+            self._places.release()
+
+    def _speak(self, request: Request, responder: Responder) -> Mapping[str, Value]:
+        family = self._family(request.text("model"))
+        stream_id = uuid.uuid4().hex
+        parameters = {name: carried(request.parameter(name)) for name in ("owner", "deadline_ms")}
+        parameters["stream_id"] = stream_id
+        inputs: dict[str, Value | None] = {name: array for name, array in request.arrays().items() if name != "model"}
+        whole = WholeSpeech(family, self._most_seconds)
+        with self._clients.watched(responder, family, stream_id):
+            try:
+                for outputs in responses(family, inputs, parameters):
+                    if whole.takes(outputs):
+                        continue
+                    cancel(family, stream_id)  # the rest of its responses is still read
+            except Cancelled:
+                if not whole.too_long:
+                    raise
+        return whole.outputs()
+
+    def _family(self, named: str | None) -> str:
+        """The family of that name, or the default.
+
+        Raises:
+            InvalidArgument: there is no such family.
+            Unsupported: the server has no family.
+        """
+        if not self._families or (named is not None and named not in self._families):  # it may have loaded since
+            stats = json.loads(call("speaker_cache", {"operation": "stats"})["result"][0])
+            self._families = tuple(stats["model_types"])
+        if not self._families:
+            raise Unsupported("this server has no model family")
+        if named is not None and named not in self._families:
+            raise InvalidArgument(f"model must be a family of this server: {', '.join(self._families)}")
+        return named or self._families[0]
+
+    def close(self) -> None:
+        """Look for no more clients."""
+        self._clients.close()
+
+
+class WholeSpeech:
+    """The chunks of a speech that is to be answered as one.
+
+    Args:
+        family: that speaks.
+        most_seconds: of audio.
+    """
+
+    def __init__(self, family: str, most_seconds: float) -> None:
+        self._family = family
+        self._most_seconds = most_seconds
+        self._audio: list[Array] = []
+        self._samples = self._rate = 0
+        self._info: dict[str, Any] = {}
+        self._final = False
+        self.too_long = False
+
+    def takes(self, outputs: Mapping[str, Array]) -> bool:
+        """Add a chunk, the outputs of a response; false: the speech has become too long, and the rest is not wanted."""
+        if self.too_long or not outputs:
+            return True
+        self._audio.append(outputs["audio"])
+        self._samples += len(outputs["audio"])
+        self._rate = int(outputs["sample_rate"][0])
+        self._final = bool(outputs["final"][0])
+        self._info |= json.loads(outputs["info"][0] or b"{}")
+        if self._samples > self._most_seconds * self._rate:
+            self.too_long = True
+            self._audio.clear()
+        return not self.too_long
+
+    def outputs(self) -> dict[str, Value]:
+        """The answer.
+
+        Raises:
+            InvalidArgument: it is too long.
+            Overloaded: the server stopped before its end.
+        """
+        if self.too_long:
+            raise InvalidArgument(
+                f"the speech has more than {self._most_seconds:g} s, the most in one answer (max_whole_seconds): "
+                f"stream it from the model {self._family}, speak less of the text at once, or give a smaller max_frames"
+            )
+        if not self._final:
+            raise Overloaded("the speech broke off, for the server stops; ask another one, or later")
+        return {"audio": np.concatenate(self._audio), "sample_rate": self._rate, "info": json.dumps(self._info)}
+
+
+class Clients:
+    """The clients of the speeches that are made. Where one has left, its speech is cancelled.
+
+    A call between models does not pass a cancellation on (fault: call-cancel). So the talker is asked to stop the stream
+    until the speech has ended: at first it may not have the stream yet.
+    """
+
+    def __init__(self) -> None:
+        self._speeches: dict[str, tuple[Responder, str]] = {}  # by stream
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def watched(self, responder: Responder, family: str, stream_id: str) -> Iterator[None]:
+        """Look for the client of a speech during the `with` block."""
+        with self._lock:
+            self._speeches[stream_id] = responder, family
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._speeches[stream_id]
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            with self._lock:
+                speeches = list(self._speeches.items())
+            for stream_id, (responder, family) in speeches:
+                if responder.cancelled():
+                    cancel(family, stream_id)
+
+
+def carried(parameter: Any) -> Any:
+    """A request parameter as a call between models can carry it: a float is rounded up; 0 if it is no finite number."""
+    if not isinstance(parameter, float):
+        return parameter
+    return math.ceil(min(parameter, MOST)) if math.isfinite(parameter) else 0
+
+
+def cancel(family: str, stream_id: str) -> None:
+    """Ask the talker of a family to stop a stream; never raises."""
+    try:
+        call(f"{family}_talker", {"cancel": stream_id}, decoupled=True)
+    except VoiceCloneError as error:
+        log.info("the talker was not asked to stop a stream: %s", error)
+    except Exception:
+        log.exception("the talker could not be asked to stop a stream")
