@@ -159,11 +159,11 @@ make_apps_environment() { # apps that speak through the gateway, for its tests; 
     echo "$wanted" >"$stamp"
 }
 
-make_deployment_programs() { # kubectl and docker-compose, with which tests render what is deployed; no daemon is needed
+make_deployment_programs() { # kubectl, Helm and docker-compose, with which tests render what is deployed; no daemon is needed
     local list="$ROOT/tests/support/official/deployment_programs.txt" programs="$ROOT/.venv/programs" scratch
     [ "$(uname -m)" = x86_64 ] || return 0 # what the packages carry
     [ -f "$programs/.installed" ] && cmp -s "$list" "$programs/.installed" && return
-    echo "Unpacking kubectl and docker-compose into .venv/programs ..." >&2
+    echo "Unpacking kubectl, Helm and docker-compose into .venv/programs ..." >&2
     rm -rf "$programs"
     mkdir -p "$programs"
     scratch="$(mktemp -d "$ROOT/.venv/programs.XXXXXX")"
@@ -173,7 +173,7 @@ make_deployment_programs() { # kubectl and docker-compose, with which tests rend
     "$ROOT/.venv/bin/python" -m zipfile -e "$scratch"/aws_cdk*.whl "$scratch"
     tar -xzf "$scratch"/aws_cdk/*/_jsii/*.jsii.tgz -C "$scratch" package/lib/layer.zip
     "$ROOT/.venv/bin/python" -m zipfile -e "$scratch/package/lib/layer.zip" "$scratch"
-    install -m 755 "$scratch/kubectl/kubectl" "$programs/kubectl"
+    install -m 755 "$scratch/kubectl/kubectl" "$scratch/helm/helm" "$programs"
     rm -rf "$scratch"
     cp "$list" "$programs/.installed"
 }

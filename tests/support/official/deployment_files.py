@@ -20,7 +20,7 @@ DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 
 
 def program(name: str) -> str:
-    """The path of kubectl or docker-compose; the test is skipped without it. Neither needs a daemon to render files."""
+    """The path of kubectl, helm or docker-compose, which render without a daemon; the test is skipped without it."""
     found = shutil.which(name, path=str(Path(sys.prefix) / "programs")) or shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is not installed (tools/test --thorough installs it)")

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -17,70 +16,34 @@ from voice_clone_client._servers import addresses, affinity
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tests.support.official.deployment_files import compose, program, stages, values
+from tests.support.official.deployment_files import compose, stages, values
+from tests.support.official.manifests import (
+    COMPONENTS,
+    FOLDER,
+    OF_OPERATORS,
+    OVERLAYS,
+    Objects,
+    containers,
+    one,
+    pod_of,
+    render,
+    validate,
+    with_components,
+)
 from tools import serve
 from tools.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough
 
-FOLDER = ROOT / "tools" / "kubernetes"
-OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())
-COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 CONFIGURATION = FOLDER / "base" / "haproxy.cfg"
-OF_OPERATORS = ("monitoring.coreos.com/v1",)  # Kubernetes itself has no schema of these
 DNS_SECONDS = 5  # for which a cluster's names are remembered by their servers
 BEYOND = 15  # seconds that tools/serve waits for tritonserver after its exit timeout
-
-Objects = list[dict[str, Any]]
-
-
-def render(folder: Path) -> Objects:
-    """The objects that `kubectl kustomize` makes. Warnings, such as of fields that it gives up, are failures."""
-    done = subprocess.run([program("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
-def containers(objects: Objects) -> list[dict[str, Any]]:
-    """All containers of the pods."""
-    return [each for one in objects if (pod := pod_of(one)) is not None for each in pod["spec"]["containers"]]
-
-
-def pod_of(one: dict[str, Any]) -> dict[str, Any] | None:
-    """The template of an object's pods."""
-    template: dict[str, Any] | None = one.get("spec", {}).get("template")
-    return template
 
 
 @pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
 def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Objects:
     """Of an overlay with all components."""
     return render(with_components(request.param, COMPONENTS, tmp_path_factory.mktemp("kubernetes")))
-
-
-def with_components(overlay: Path, components: list[str], scratch: Path) -> Path:
-    """A copy of an overlay in which these components are switched on, by the line that is a comment in the file."""
-    shutil.copytree(FOLDER, scratch / "kubernetes")
-    copy = scratch / "kubernetes" / "overlays" / overlay.name
-    file = copy / "kustomization.yaml"
-    text, line = file.read_text(encoding="utf-8"), re.compile(r"^# components: \[.*\]$", re.MULTILINE)
-    assert len(line.findall(text)) == 1
-    paths = ", ".join(f"../../components/{name}" for name in components)
-    file.write_text(line.sub(f"components: [{paths}]", text), encoding="utf-8")
-    return copy
-
-
-def validate(objects: Objects) -> None:
-    """Raises `kubernetes_validate.ValidationError` for what Kubernetes would refuse."""
-    assert objects
-    for each in objects:
-        if each["apiVersion"] not in OF_OPERATORS:
-            kubernetes_validate.validate(each, "1.37", strict=True)
-
-
-def one(objects: Objects, kind: str, name: str) -> dict[str, Any]:
-    [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return found
 
 
 @pytest.mark.parametrize("folder", [*OVERLAYS, FOLDER / "migrate"], ids=lambda path: path.name)
