@@ -17,9 +17,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ._commands import designs, embeddings, server, speaking, voices
-from ._commands.common import add_connection, complain, in_words
-from ._servers.channel import tls_credentials
+from ._commands import designs, embeddings, server, speaking, tools, voices
+from ._commands.common import add_connection, complain, connection, in_words
 from ._standard_output import until_reader_leaves
 from ._version import __version__
 from .client import Client
@@ -34,14 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
-        with Client(
-            parsed.url,
-            model=parsed.model,
-            timeout=parsed.timeout,
-            credentials=tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
-            token=parsed.token,
-            proxy=parsed.proxy or None,
-        ) as client:
+        with Client(**connection(parsed)) as client:
             code: int | None = parsed.run(client, parsed)
         return code or 0
     except KeyboardInterrupt:
@@ -66,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"voice-clone {__version__}")
     add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for subject in (voices, designs, speaking, embeddings, server):
+    for subject in (voices, designs, speaking, embeddings, server, tools):
         subject.add(commands)
     return parser
 

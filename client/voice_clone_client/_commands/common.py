@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from .._servers.channel import tls_credentials
 from ..client import Client
 from ..types import Voice
 
@@ -78,6 +79,18 @@ def add_connection(parser: argparse.ArgumentParser, default: str | None = None) 
         help="http://host:port of an HTTP proxy to the server; http_proxy and the like are not used "
         "(default: VOICE_CLONE_PROXY, or else none)",
     )
+
+
+def connection(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of a client, as the options of the connection say."""
+    return {
+        "url": parsed.url,
+        "model": parsed.model,
+        "timeout": parsed.timeout,
+        "credentials": tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
+        "token": parsed.token,
+        "proxy": parsed.proxy or None,
+    }
 
 
 def in_words(text: str, words: Mapping[str, str]) -> str:
