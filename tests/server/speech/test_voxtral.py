@@ -188,9 +188,7 @@ def test_presets_on_the_page(gateway: Gateway, client: Client) -> None:
         )
         assert (page.locator("#cache").inner_text(), page.locator("#mode").inner_text()) == ("preset", "preset")
         page.locator("#model").select_option("qwen3_tts")
-        assert {*rows.locator(".about").all_inner_texts()} == {
-            "cannot be spoken here; a preset of voxtral, preset"
-        }
+        assert {*rows.locator(".about").all_inner_texts()} == {"cannot be spoken here; a preset of voxtral, preset"}
 
 
 def test_a_preset_cannot_be_deleted(client: Client, http: httpx2.Client) -> None:

@@ -147,8 +147,8 @@ class WholeSpeech:
 class Clients:
     """The clients of the speeches that are made. Where one has left, its speech is cancelled.
 
-    A call between models does not pass a cancellation on (fault: call-cancel). So the talker is asked to stop the stream
-    until the speech has ended: at first it may not have the stream yet.
+    A call between models does not pass a cancellation on (fault: call-cancel). So the talker is asked to stop the
+    stream until the speech has ended: at first it may not have the stream yet.
     """
 
     def __init__(self) -> None:
