@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from numpy.typing import ArrayLike
 
 from . import _requests
+from ._servers import channel
 from ._servers.blocking import Servers
 from ._speeches import appends
 from ._speeches.speech import Speech
@@ -45,6 +46,7 @@ class Speaking:
         deadline: float | None = None,
         model: str | None = None,
         require_whole: bool = False,
+        headers: Mapping[str, str] | None = None,
         **knobs: Unpack[Knobs],
     ) -> Speech:
         """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`,
@@ -62,6 +64,7 @@ class Speaking:
             deadline: maximum seconds of the whole speech.
             model: the family that speaks this text; None takes the client's.
             require_whole: raise `Incomplete` after the last chunk if the model missed the end; see `Speech.whole`.
+            headers: sent with this call alone, such as `traceparent` of W3C's Trace Context.
             **knobs: see `Knobs`.
 
         Raises, here or with the first chunk:
@@ -81,7 +84,7 @@ class Speaking:
         began = time.monotonic()
         request.model_name = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
-        return Speech(self._servers.stream(request, left), require_whole)
+        return Speech(self._servers.stream(request, left, headers=channel.metadata(headers, None)), require_whole)
 
     def speak_stream(
         self,

@@ -71,6 +71,7 @@ class AsyncClient:
         deadline: float | None = None,
         model: str | None = None,
         require_whole: bool = False,
+        headers: Mapping[str, str] | None = None,
         **knobs: Unpack[Knobs],
     ) -> AsyncSpeech:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
@@ -85,7 +86,8 @@ class AsyncClient:
             self._owner,
             knobs,
         )
-        call = self._servers.stream(request, partial(self._family, model, deadline), deadline)
+        family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
+        call = self._servers.stream(request, family, deadline, headers=sent)
         speech = AsyncSpeech(call, require_whole)
         self._speeches.add(speech)
         return speech

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -29,6 +30,7 @@ from .reference_fetch import References
 from .routes import batch, bundles, design, models, speech, speech_status, vendor_websockets, voices, websocket
 from .settings import Settings, parse
 from .speech_statuses import SpeechStatuses
+from .traces import Traces
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
 
@@ -48,16 +50,18 @@ def create_app(settings: Settings) -> FastAPI:
         clips        the ClipReader
         references   loads reference audio
         statuses     the SpeechStatuses
+        traces       the Traces
         metrics      the Metrics
 
     Raises:
-        ValueError, OSError: an alias is invalid, or the keys, the authority's certificate or the audit log cannot be
-            read or written.
+        ValueError, OSError: an alias is invalid, OpenTelemetry is missing, or the keys, the authority's certificate or
+            the audit log cannot be read or written.
         VoiceCloneError: the address, the token or the certificate of the Triton server is invalid.
     """
     keys = Keys.load(settings.api_keys_file)
     clients = TritonClients(settings, keys.all())
     client = clients.operator
+    traces = Traces(settings.otlp_endpoint)
     audit = AuditLog(settings.audit_log)
 
     @contextlib.asynccontextmanager
@@ -66,6 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             await clients.close()
+            await asyncio.to_thread(traces.close)  # it sends what waits
             audit.close()
 
     app = FastAPI(
@@ -89,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.clips = ClipReader()
     app.state.references = References(settings, clips=app.state.clips)
     app.state.statuses = SpeechStatuses(settings.status_speeches, settings.status_seconds)
+    app.state.traces = traces
     app.state.metrics = metrics.Metrics()
     errors.install(app)
 

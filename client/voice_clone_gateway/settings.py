@@ -117,6 +117,10 @@ class Settings:
     )
     status_seconds: float = _setting(600.0, "seconds after its end for which it knows that of a speech")
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
+    otlp_endpoint: str = _setting(
+        "",
+        "URL that takes traces by OpenTelemetry over HTTP, such as http://localhost:4318/v1/traces; empty: no traces",
+    )
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
     body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")
     stall_seconds: float = _setting(120.0, "seconds after which a client that reads nothing loses its connection")

@@ -198,12 +198,19 @@ def speaker(app: FastAPI, client: Any, hold: bool) -> Speaker:
 
 
 async def open_speech(
-    app: FastAPI, key: Key, text: str, options: SpeechOptions, *, hold: bool
+    app: FastAPI,
+    key: Key,
+    text: str,
+    options: SpeechOptions,
+    *,
+    hold: bool,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[Spoken, tuple[str, ...]]:
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and the warnings of its order.
 
     Args:
         hold: see `speaker`.
+        headers: of the calls of the server.
 
     Raises:
         HTTPFailure: see `check_options` and `order`; also a text that is too long, or too long for the key. Any other
@@ -218,6 +225,8 @@ async def open_speech(
     key.characters.take(len(text))
     client = app.state.clients.of(key)
     ordered = await order(app, client, options)
+    if headers:
+        ordered.arguments["headers"] = headers
     if len(text) <= settings.sentence_characters:
         return speaker(app, client, hold).speak(text, **ordered.arguments), ordered.warnings
     speech = LongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))

@@ -53,9 +53,10 @@ class AsyncServers(Pool):
         stream_id: str | None = None,
         *,
         repeatable: bool = True,
+        headers: Metadata = (),
     ) -> AsyncCall:
         """As `Servers.stream`; `family` answers the model, in part of the time. It needs a running event loop."""
-        return AsyncCall(self, request, family, timeout, self._metadata, stream_id, repeatable)
+        return AsyncCall(self, request, family, timeout, (*self._metadata, *headers), stream_id, repeatable)
 
     async def ready(self, model: str, timeout: float | None) -> bool:
         """As `Servers.ready`."""

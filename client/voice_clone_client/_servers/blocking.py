@@ -50,15 +50,22 @@ class Servers(Pool):
         return self._infer(other, request, None if until is None else until - time.monotonic(), metadata)
 
     def stream(
-        self, request: Any, timeout: float | None, stream_id: str | None = None, *, repeatable: bool = True
+        self,
+        request: Any,
+        timeout: float | None,
+        stream_id: str | None = None,
+        *,
+        repeatable: bool = True,
+        headers: Metadata = (),
     ) -> Call:
         """Begin a call of a model that answers with a stream.
 
         Args:
             stream_id: of a speech whose text is appended.
             repeatable: whether it may begin again at another server, as long as no chunk came.
+            headers: of this call alone.
         """
-        return Call(self, request, timeout, self._metadata, stream_id, repeatable)
+        return Call(self, request, timeout, (*self._metadata, *headers), stream_id, repeatable)
 
     def ready(self, model: str, timeout: float | None) -> bool:
         """Whether a model is ready at one of the servers."""

@@ -51,6 +51,7 @@ class SpeechResponse(Response):
         self._id: str = request.state.request_id
         self._key: Key = request.state.key
         self._began: float = request.state.began
+        self._request_headers = request.headers
         self._payload = payload
         self._warnings: tuple[str, ...] = ()
         self._entry: dict[str, Any] = {}  # of the audit log
@@ -61,6 +62,7 @@ class SpeechResponse(Response):
         with (
             state.statuses.follow(self._key, self._id, self._began) as self._progress,
             state.audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry,
+            state.traces.speech("POST /v1/audio/speech", self._request_headers, self._began, self._id) as self._trace,
         ):
             try:
                 await self._speak(receive, send)
@@ -82,6 +84,7 @@ class SpeechResponse(Response):
         """The answer to an error, with which the speech has ended."""
         failed = failure(error, self._id, self._app.state.settings.retry_after)
         self._progress.fail(failed, getattr(error, "finish_reason", None))
+        self._trace.fail(failed.body()["error"]["code"])
         return failed
 
     @contextmanager
@@ -100,11 +103,15 @@ class SpeechResponse(Response):
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
         payload, whole = self._payload, self._payload.stream is False
-        spoken, self._warnings = await open_speech(self._app, self._key, payload.input, payload, hold=whole)
+        spoken, self._warnings = await open_speech(
+            self._app, self._key, payload.input, payload, hold=whole, headers=self._trace.headers
+        )
+        self._trace.asked()
         try:
             return await (self._whole(spoken) if whole else self._stream(spoken, send))
         finally:
             spoken.close()
+            self._trace.end(spoken.info, self._progress.seconds)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
 
     async def _whole(self, spoken: Spoken) -> list[Message]:
@@ -153,6 +160,7 @@ class SpeechResponse(Response):
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
         self._progress.first_audio()
+        self._trace.first_audio(spoken.info)
         payload = self._payload
         encoder = Encoder(
             payload.response_format, first.sample_rate, payload.sample_rate, payload.speed, streaming=streaming
@@ -175,6 +183,7 @@ class SpeechResponse(Response):
         info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
         if self._warnings:
             headers = {**headers, "x-speech-warning": ascii("; ".join(self._warnings))[1:-1]}
+        headers = {**headers, **self._trace.headers}
         raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": info}.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}
 

@@ -1,0 +1,170 @@
+"""Traces of speeches by OpenTelemetry, sent over OTLP: from the request through the server's stages to the last byte.
+
+    POST /v1/audio/speech                    the request; its parent is that of the header `traceparent`
+      first audio                            until the server's first chunk is here
+        prompt                               the text's tokens and the voice; `cache` says where the voice was
+        queue, prefill, first frame          the talker: until it has a slot, reads the prompt, makes a frame
+        code2wav                             decodes that
+      frames                                 the rest of the speech, as the talker and code2wav say at its end
+
+The server reports its stages in milliseconds (`info`); they stand here one after the other, from the moment on at which
+the server was asked. What is left of `first audio` behind them is the way there and back. A trace has no text, no name
+of a voice, and no key.
+
+Triton joins the trace if it is started with `--trace-config mode=opentelemetry`: each call carries `traceparent`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+MISSING = "--otlp-endpoint needs OpenTelemetry: pip install './client[gateway,traces]'"
+REPORTED = ("mode", "cache", "frames", "finish_reason", "reference_frames", "text_tokens")
+"""What of `info` the spans have as attributes."""
+
+
+class Traces:
+    """The traces of a gateway.
+
+    Args:
+        endpoint: the URL that takes traces over OTLP and HTTP, such as http://localhost:4318/v1/traces; "": there are
+            no traces, and OpenTelemetry is not imported.
+
+    Raises:
+        ValueError: OpenTelemetry is not installed.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._tracer: Any = None
+        if not endpoint:
+            return
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ImportError:
+            raise ValueError(MISSING) from None
+        self._provider = TracerProvider(resource=Resource.create({"service.name": "voice-clone-gateway"}))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+        self._tracer = self._provider.get_tracer("voice_clone_gateway")
+
+    @contextmanager
+    def speech(self, name: str, headers: Mapping[str, str], began: float, request_id: str) -> Iterator[SpeechTrace]:
+        """The trace of a speech that is answered in the `with` block.
+
+        Args:
+            name: of its request: method and path.
+            headers: of the request.
+            began: when it came, on the monotonic clock.
+        """
+        if self._tracer is None:
+            yield SpeechTrace()
+            return
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        parent = TraceContextTextMapPropagator().extract(dict(headers))
+        with self._tracer.start_as_current_span(
+            name,
+            context=parent,
+            kind=SpanKind.SERVER,
+            start_time=_epoch(began),
+            attributes={"voice_clone.request_id": request_id},
+            record_exception=False,  # a message may hold a voice's name
+            set_status_on_exception=False,
+        ) as span:
+            trace = SpeechTrace(self._tracer, span)
+            try:
+                yield trace
+            except Exception as error:
+                trace.fail(getattr(error, "code", type(error).__name__))
+                raise
+            finally:
+                if trace.failed is not None:
+                    span.set_status(Status(StatusCode.ERROR, trace.failed))
+
+    def close(self) -> None:
+        """Send what waits."""
+        if self._tracer is not None:
+            self._provider.shutdown()
+
+
+class SpeechTrace:
+    """The spans of one speech; without arguments there are none."""
+
+    def __init__(self, tracer: Any = None, span: Any = None) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._asked = self._first = 0.0
+        self.failed: str | None = None
+        """The slug of the error with which the speech ended."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """`traceparent` of what belongs to the trace: calls of the server, and the answer."""
+        sent: dict[str, str] = {}
+        if self._span is not None:
+            from opentelemetry.trace import set_span_in_context
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+            TraceContextTextMapPropagator().inject(sent, set_span_in_context(self._span))
+        return sent
+
+    def asked(self) -> None:
+        """The server is asked for the speech."""
+        self._asked = time.monotonic()
+
+    def first_audio(self, info: Mapping[str, Any] | None) -> None:
+        """The server's first chunk is here, with what it says of its stages."""
+        if self._span is None:
+            return
+        self._first, info = time.monotonic(), info or {}
+        outer = self._made("first audio", self._asked, self._first, info)
+        at = self._asked
+        frame = info.get("first_frame_ms", 0.0) - info.get("queue_ms", 0.0) - info.get("prefill_ms", 0.0)
+        for name, spent in (
+            ("prompt", info.get("prompt_ms")),
+            ("queue", info.get("queue_ms")),
+            ("prefill", info.get("prefill_ms")),
+            ("first frame", frame),
+            ("code2wav", info.get("code2wav_first_ms")),
+        ):
+            if spent:
+                self._made(name, at, at + spent / 1e3, {}, outer)
+                at += spent / 1e3
+
+    def end(self, info: Mapping[str, Any] | None, seconds: float) -> None:
+        """All of its audio is here, so many seconds."""
+        if self._span is None or not self._first:
+            return
+        info = info or {}
+        spans = {name: info[name] for name in ("talker_ms", "code2wav_ms") if name in info}
+        self._made("frames", self._first, time.monotonic(), {**info, **spans})
+        self._span.set_attributes({**_reported(info), "voice_clone.seconds": round(seconds, 3)})
+
+    def fail(self, slug: str) -> None:
+        """It ends with an error."""
+        self.failed = self.failed or str(slug)
+
+    def _made(self, name: str, start: float, end: float, info: Mapping[str, Any], parent: Any = None) -> Any:
+        """A span that is over."""
+        from opentelemetry.trace import set_span_in_context
+
+        context = set_span_in_context(self._span if parent is None else parent)
+        span = self._tracer.start_span(name, context, start_time=_epoch(start), attributes=_reported(info))
+        span.end(_epoch(end))
+        return span
+
+
+def _reported(info: Mapping[str, Any]) -> dict[str, Any]:
+    names = (*REPORTED, "talker_ms", "code2wav_ms")
+    return {f"voice_clone.{name}": info[name] for name in names if isinstance(info.get(name), (str, int, float))}
+
+
+def _epoch(moment: float) -> int:
+    """A moment of the monotonic clock in nanoseconds since 1970."""
+    return time.time_ns() + round(1e9 * (moment - time.monotonic()))

@@ -1,0 +1,97 @@
+"""One trace of a speech, by the gateway and by Triton itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from voice_clone_client import Client
+
+from perf.bench.gateway_process import Gateway
+from tests.support.families.factories import CheckpointFactory
+from tests.support.official.chromium import chromium
+from tests.support.official.otlp_collector import Collector
+from tests.support.servers.both_families import SETTINGS
+from tests.support.waiting import until
+from tools.triton_server import TritonServer
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+ROOT, TRITON = "POST /v1/audio/speech", "triton-inference-server"
+
+
+def milliseconds(span: Any) -> float:
+    return float(span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
+
+
+def test_gateway_and_triton_fill_one_trace(
+    checkpoint_folder: CheckpointFactory, reference_clip: bytes, reference_text: str, tmp_path: Path
+) -> None:
+    with Collector() as collector:
+        options = ["mode=opentelemetry", "rate=1", "level=TIMESTAMPS", f"opentelemetry,url={collector.url}"]
+        given = [f"--trace-config={option}" for option in options]
+        checkpoint = checkpoint_folder("tiny", 0)
+        with (
+            TritonServer(
+                checkpoint, tmp_path / "v", log=tmp_path / "log", options=given, environment=SETTINGS
+            ) as server,
+            Gateway(server.url, tmp_path / "gateway", "--otlp-endpoint", collector.url) as gateway,
+            Client(server.url) as client,
+            httpx2.Client(base_url=gateway.url, timeout=60, trust_env=False) as http,
+        ):
+            client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
+            body = {"input": "Good morning.", "voice": "Ada", "response_format": "pcm", "max_new_tokens": 40, "seed": 1}
+            for _ in range(2):
+                answer = http.post("/v1/audio/speech", json=body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+                assert answer.status_code == 200, answer.text
+            wanted = {"first audio", "frames", ROOT, "qwen3_tts_talker"}
+
+            def mine() -> list[Any]:
+                return [span for span in list(collector.spans) if span.trace_id.hex() == TRACE]
+
+            until(lambda: wanted <= {span.name for span in mine()} and len([s for s in mine() if s.name == ROOT]) == 2)
+        found = mine()
+        last = max((span for span in found if span.name == ROOT), key=lambda span: span.start_time_unix_nano)
+        assert last.parent_span_id.hex() == PARENT
+
+        def below(span: Any) -> list[Any]:
+            own = [each for each in found if each.parent_span_id == span.span_id]
+            return [*own, *(further for each in own for further in below(each))]
+
+        spans = below(last)
+        names = {span.name for span in spans}
+        assert {"first audio", "prompt", "prefill", "first frame", "code2wav", "frames"} <= names
+        by_triton = {span.name for span in spans if collector.services[span.span_id] == TRITON}
+        assert {"qwen3_tts", "qwen3_tts_prompt", "qwen3_tts_talker", "qwen3_tts_code2wav"} <= by_triton
+        [first] = [span for span in spans if span.name == "first audio"]
+        stages = [span for span in spans if span.parent_span_id == first.span_id]
+        assert 0 < sum(map(milliseconds, stages)) <= milliseconds(first), "they are parts of it"
+        if folder := os.environ.get("SHOTS"):
+            draw([last, *spans], collector.services, Path(folder) / "trace.png")
+
+
+def draw(spans: list[Any], services: dict[bytes, str], file: Path) -> None:
+    """A picture of a trace, to look at: the gateway's spans in blue, Triton's in orange."""
+    begin = min(span.start_time_unix_nano for span in spans)
+    ordered = sorted(spans, key=lambda span: (services[span.span_id] == TRITON, span.start_time_unix_nano))
+    scale = 900 / max((span.end_time_unix_nano - begin) / 1e6 for span in spans)
+    rows = []
+    for row, span in enumerate(ordered):
+        left, y = (span.start_time_unix_nano - begin) / 1e6 * scale, 22 * row + 4
+        color = "#f3b27a" if services[span.span_id] == TRITON else "#8fb4dc"
+        rows.append(
+            f"<rect x='{left}' y='{y}' width='{max(1.0, milliseconds(span) * scale)}' height='18' fill='{color}'/>"
+        )
+        label = f"{span.name} {milliseconds(span):.1f} ms"
+        rows.append(f"<text x='{left + 4}' y='{y + 13}' font-size='12' font-family='sans-serif'>{label}</text>")
+    svg = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='1150' height='{22 * len(rows) // 2 + 8}'>{''.join(rows)}</svg>"
+    )
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1170, "height": 11 * len(rows) + 30})
+        page.set_content(svg)
+        page.screenshot(path=file)
