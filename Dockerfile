@@ -43,7 +43,7 @@ WORKDIR /src
 COPY pyproject.toml LICENSE tools/triton_releases.py ./
 COPY voice_clone ./voice_clone
 RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
-    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt "${TORCH}" ".[server,postgresql]"
+    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt "${TORCH}" ".[server,postgresql,marking]"
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 RUN apt-get update \

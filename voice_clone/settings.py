@@ -346,6 +346,12 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
     threads: int | None = setting(
         None, "of this model's process on a CPU; default: half of OMP_NUM_THREADS or of the cores"
     )
+    mark: str = setting(
+        "off",
+        "or on: speech carries a mark that says that it is synthetic; or required: a speech that cannot be marked ends "
+        "with an error; see [provenance.md](provenance.md)",
+        choices=("off", "on", "required"),
+    )
     max_decode_batch: int | None = setting(None, "chunks decoded together; default: 4 on a CPU, 32 on a GPU")
     max_waiting_chunks: int = setting(4096, "chunks that may wait; one more ends its stream")
     max_chunk_frames: int = setting(768, "frames of a chunk")

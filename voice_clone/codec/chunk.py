@@ -14,6 +14,7 @@ from voice_clone.errors import VoiceCloneError
 from voice_clone.lru_cache import Origin, digest
 
 Primed = Literal["hit", "miss", "none"]
+MarkResult = Literal["off", "marked", "failed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +86,11 @@ class Decoded:
             `none`: it has no reference.
         spent_ms: time of the batches that the stream was in.
         first_ms: time from the arrival of the stream's first chunk to its first samples.
+        mark: whether the samples are marked as synthetic; `failed`: a mark was asked for, and could not be made.
     """
 
     waveform: NDArray[np.float32]
     primed: Primed
     spent_ms: float
     first_ms: float
+    mark: MarkResult = "off"

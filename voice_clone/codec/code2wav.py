@@ -15,6 +15,7 @@ from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded, Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
+from voice_clone.codec.marks import Marks, OpenMark, Outcome, load_marks
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import log_failure
 from voice_clone.lru_cache import CacheUsage
@@ -32,6 +33,7 @@ class _OpenStream:
     spent_ms: float = 0.0
     began: float = 0.0  # when its first chunk arrived, on `time.monotonic`
     first_ms: float | None = None
+    mark: OpenMark | None = None
 
 
 class Code2Wav:
@@ -40,6 +42,7 @@ class Code2Wav:
     Args:
         decoding: the family's decoder with the states of its streams.
         form: of the frames that it takes.
+        marks: mark what it decoded; None: nothing is marked.
         max_chunk_frames: frames of a chunk, and of a reference.
         max_batch: chunks that are to be decoded together.
         idle_seconds: a stream without a chunk for so long has lost its talker.
@@ -53,6 +56,7 @@ class Code2Wav:
         decoding: DecoderStreams,
         form: CodecFormat,
         *,
+        marks: Marks | None = None,
         max_chunk_frames: int = 512,
         max_batch: int = 4,
         idle_seconds: float = 60.0,
@@ -60,6 +64,7 @@ class Code2Wav:
     ) -> None:
         self._decoding = decoding
         self._form = form
+        self._marks = marks
         self.max_batch = max_batch
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
@@ -109,7 +114,7 @@ class Code2Wav:
         Returns: for each chunk its samples or its error; no chunk's error touches another stream.
             InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.
             Overloaded: too many streams are open to open one more.
-            Internal: the decoder failed; the stream is dropped.
+            Internal: the decoder failed, or a mark that is required; the stream is dropped.
         """
         began = time.monotonic()
         outcomes: dict[str, Decoded | VoiceCloneError] = {}
@@ -123,10 +128,14 @@ class Code2Wav:
                 log_failure(log, error, "the decoder failed on a reference of %d frames", len(chunk.context))
                 outcomes[chunk.stream_id] = Internal("the decoder failed on the reference of this stream; try again")
         waveforms = self._waveforms([chunk.payload for chunk, _ in ready], [stream for _, stream in ready])
+        waveforms = [
+            self._flushed(stream, waveform) if chunk.final else waveform
+            for (chunk, stream), waveform in zip(ready, waveforms, strict=True)
+        ]
+        if self._marks is not None:
+            waveforms = self._marks.apply([stream.mark for _, stream in ready if stream.mark is not None], waveforms)
         now = time.monotonic()
         for (chunk, stream), waveform in zip(ready, waveforms, strict=True):
-            if chunk.final and not isinstance(waveform, VoiceCloneError):
-                waveform = self._flushed(stream, waveform)
             if isinstance(waveform, VoiceCloneError):
                 outcomes[chunk.stream_id] = waveform
                 self.drop(chunk.stream_id)
@@ -134,7 +143,9 @@ class Code2Wav:
             stream.spent_ms += 1e3 * (now - began)
             if stream.first_ms is None and len(waveform):
                 stream.first_ms = 1e3 * (now - stream.began)
-            outcomes[chunk.stream_id] = Decoded(waveform, stream.primed, stream.spent_ms, stream.first_ms or 0.0)
+            mark = stream.mark.result if stream.mark is not None else "off"
+            first_ms = stream.first_ms or 0.0
+            outcomes[chunk.stream_id] = Decoded(waveform, stream.primed, stream.spent_ms, first_ms, mark)
             stream.next_index += 1
             stream.used = self._clock()
             if chunk.final:
@@ -159,6 +170,8 @@ class Code2Wav:
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
         """As of `DecoderStreams`."""
         self._decoding.warm_up(lengths, batches, seconds)
+        if self._marks is not None:
+            self._marks.warm_up([length * self._form.frame_samples for length in lengths], batches)
 
     def prepare(self, reference: Reference) -> None:
         """Compute and cache what a stream that is about to begin with a reference will need.
@@ -190,12 +203,16 @@ class Code2Wav:
                 raise Overloaded(f"{self.max_streams} streams are open already; try again later")
             opened = self._decoding.open(chunk.reference)
             stream = self._streams[chunk.stream_id] = _OpenStream(*opened, used=self._clock(), began=chunk.arrived)
+            if self._marks is not None:
+                stream.mark = self._marks.open()
         elif chunk.index != stream.next_index:
             raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
         return stream
 
-    def _flushed(self, stream: _OpenStream, waveform: NDArray[np.float32]) -> NDArray[np.float32] | VoiceCloneError:
+    def _flushed(self, stream: _OpenStream, waveform: Outcome) -> Outcome:
         """A last chunk's samples and those that the decoder still has."""
+        if isinstance(waveform, VoiceCloneError):
+            return waveform
         try:
             rest = self._decoding.flush(stream.number)
         except Exception as error:
@@ -205,9 +222,7 @@ class Code2Wav:
             return waveform
         return np.concatenate([waveform, rest]) if np.isfinite(rest).all() else _bad()
 
-    def _waveforms(
-        self, frames: Sequence[NDArray[Any]], streams: Sequence[_OpenStream]
-    ) -> list[NDArray[np.float32] | VoiceCloneError]:
+    def _waveforms(self, frames: Sequence[NDArray[Any]], streams: Sequence[_OpenStream]) -> list[Outcome]:
         """Decode one batch and move its streams on; if the batch fails, decode its streams one by one."""
         if not any(each.size for each in frames):
             return [np.zeros(0, np.float32) for _ in streams]
@@ -239,6 +254,7 @@ def load_code2wav(settings: DecoderSettings, decoding: DecoderStreams, form: Cod
     code2wav = Code2Wav(
         decoding,
         form,
+        marks=load_marks(settings, form.sample_rate),
         max_chunk_frames=settings.max_chunk_frames,
         max_batch=max_batch,
         idle_seconds=settings.stream_idle_seconds,

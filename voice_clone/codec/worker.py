@@ -33,7 +33,7 @@ from typing import Literal, Protocol
 
 from voice_clone.batching.engine import Work, start_thread
 from voice_clone.batching.stream import Playback
-from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
+from voice_clone.codec.chunk import CodecChunk, Decoded, MarkResult, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.errors import (
     Cancelled,
@@ -161,6 +161,7 @@ class Report:
     primed_misses: int = 0
     endings: list[Ending] = field(default_factory=list)  # of streams
     playbacks: list[Playback] = field(default_factory=list)  # of those ended streams that were sent anything
+    marks: list[MarkResult] = field(default_factory=list)  # of finished streams that were to be marked
 
 
 class Observer(Protocol):
@@ -220,6 +221,7 @@ class Code2WavWorker:
         self._broken: OrderedDict[str, VoiceCloneError] = OrderedDict()  # why streams ended early
         self._endings: list[Ending] = []
         self._playbacks: list[Playback] = []  # of ended streams
+        self._marks: list[MarkResult] = []  # of finished streams
         self._swept = clock()
         self._closing = False
         self._changed = threading.Condition()
@@ -336,6 +338,8 @@ class Code2WavWorker:
         self._waiting.record_sent(stream_id, len(decoded.waveform))
         if entry.chunk.final:
             self._count("finished", stream_id)
+            if decoded.mark != "off":
+                self._marks.append(decoded.mark)
             self._observer.answered(stream_id)
 
     def _refuse(self, entry: Entry, error: InvalidArgument) -> None:
@@ -408,5 +412,6 @@ class Code2WavWorker:
     def _report(self, batch: int = 0, frames: int = 0, decode_ms: float = 0.0, hits: int = 0, misses: int = 0) -> None:
         endings, self._endings = self._endings, []
         playbacks, self._playbacks = self._playbacks, []
+        marks, self._marks = self._marks, []
         levels = (self._code2wav.streams, self._code2wav.stream_bytes, self._code2wav.primed_bytes)
-        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, playbacks))
+        self._observer.report(Report(*levels, batch, frames, decode_ms, hits, misses, endings, playbacks, marks))

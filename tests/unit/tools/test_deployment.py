@@ -83,7 +83,7 @@ def test_the_image_has_torch_and_the_onnx_runtime_of_its_release(tmp_path: Path)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
     [line] = values("RUN", "packages")
     pins, wheels = line.split(" && ")
-    assert shlex.split(wheels)[-4:] == ["--requirement", "pins.txt", "${TORCH}", ".[server,postgresql]"]
+    assert shlex.split(wheels)[-4:] == ["--requirement", "pins.txt", "${TORCH}", ".[server,postgresql,marking]"]
     [copied] = [line for line in values("COPY", "packages") if line.endswith(" ./") and "tools/" in line]
     shutil.copy(ROOT / "tools" / "triton_releases.py", tmp_path)
     assert "tools/triton_releases.py" in shlex.split(copied)

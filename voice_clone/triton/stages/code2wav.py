@@ -161,7 +161,8 @@ class _ChunkTicket:
 
     def done(self, decoded: Decoded) -> None:
         spent = {"code2wav_ms": round(decoded.spent_ms, 3), "code2wav_first_ms": round(decoded.first_ms, 3)}
-        info = {**self._info, **spent, "primed": decoded.primed} if self._info else {}
+        mark = {} if decoded.mark == "off" else {"mark": decoded.mark}
+        info = {**self._info, **spent, "primed": decoded.primed, **mark} if self._info else {}
         outputs: dict[str, Value] = {
             "audio": decoded.waveform,
             "sample_rate": self._sample_rate,

@@ -4,6 +4,7 @@ voice_clone_code2wav_streams{family}                 gauge      open streams
 voice_clone_code2wav_state_bytes{family,of}          gauge      decoder states in memory; of: streams or primed
 voice_clone_code2wav_primed_total{family,result}     counter    streams with a reference; result: hit or miss
 voice_clone_code2wav_streams_ended_total{family,reason}  counter
+voice_clone_code2wav_marks_total{family,result}      counter    finished streams; result: marked or failed
 voice_clone_code2wav_underruns_total{family}         counter    chunks that came after playback had run dry
 voice_clone_code2wav_underrun_ms{family}             histogram  how long a stream's listener waited in all
 voice_clone_code2wav_frame_ms{family}                histogram  decoding a frame
@@ -49,6 +50,8 @@ class Code2WavObserver:
         self._primed = self._labelled("primed_total", "Streams with a reference", "counter", "result", ("hit", "miss"))
         reasons = ("finished", "cancelled", "failed", "idle")
         self._ended = self._labelled("streams_ended_total", "Ended streams", "counter", "reason", reasons)
+        marked = "Finished streams that were to be marked as synthetic"
+        self._marks = self._labelled("marks_total", marked, "counter", "result", ("marked", "failed"))
         late = "Chunks that came after playback had run dry"
         self._underruns = make(f"{PREFIX}underruns_total", late, "counter")
         waited = "How long the listener of a stream waited for late chunks, in all"
@@ -115,9 +118,11 @@ class Code2WavObserver:
         self._bytes["primed"].set(now.primed_bytes)
         primed: Counter[str] = Counter()
         ended: Counter[str] = Counter()
+        marks: Counter[str] = Counter()
         for each in reports:
             primed.update(hit=each.primed_hits, miss=each.primed_misses)
             ended.update(each.endings)
+            marks.update(each.marks)
         playbacks = [playback for each in reports for playback in each.playbacks]
         if underruns := sum(playback.underruns for playback in playbacks):
             self._underruns.add(underruns)
@@ -125,6 +130,8 @@ class Code2WavObserver:
             self._underrun_ms.observe(1e3 * playback.silence)
         for result, count in (+primed).items():  # without zeros
             self._primed[result].add(count)
+        for result, count in marks.items():
+            self._marks[result].add(count)
         for reason, count in ended.items():
             self._ended[reason].add(count)
         for each in reports:
