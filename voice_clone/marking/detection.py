@@ -22,10 +22,13 @@ from voice_clone.marking.spectrum import BANDS, HOP, RATE, WINDOW, levels
 from voice_clone.marking.weights import load_weights
 
 THRESHOLD = 0.3  # of the confidence, from which a sound counts as marked
+SURE = 0.9  # the same at a guessed speed: guesses are those at which a sound is most like a marked one
+ENOUGH = 2.0  # seconds of a sound whose speed can be guessed
 SHORTEST = 0.1  # seconds
 PIECE = 30.0  # seconds that are looked at together
 SPEEDS = tuple(round(0.92 + 0.002 * step, 3) for step in range(81))  # at which the pattern is looked for
-GUESSES = 3  # of the speeds, that the network hears
+GUESSES = 3  # of the speeds at most, that the network hears
+LIKENESS = 0.04  # from which a speed is worth a guess; 0 by chance, 0.2 where the mark is
 _FINER = 8  # points of the mean spectrum a band
 _AROUND = 3  # bands on both sides, whose mean is taken off
 _LOUD = 40.0  # decibels below the loudest frame, from which on a frame counts in the mean spectrum
@@ -83,9 +86,9 @@ class PerthDetector:
 
     def _detect(self, sound: NDArray[np.float32], start: float) -> Detection:
         confidence, speed = self._confidence(sound), 1.0
-        if confidence < THRESHOLD:
+        if confidence < THRESHOLD and len(sound) >= ENOUGH * RATE:
             for guess in self._likely_speeds(sound):
-                if (other := self._confidence(resample(sound, RATE, round(RATE * guess)))) > max(confidence, THRESHOLD):
+                if (other := self._confidence(resample(sound, RATE, round(RATE * guess)))) > max(confidence, SURE):
                     confidence, speed = other, guess
         return Detection(confidence >= THRESHOLD, round(confidence, 4), speed, start, len(sound) / RATE)
 
@@ -94,7 +97,7 @@ class PerthDetector:
         return min(1.0, max(0.0, score))
 
     def _likely_speeds(self, sound: NDArray[np.float32]) -> list[float]:
-        """The speeds at which the mean spectrum is most like the pattern, the likeliest first."""
+        """The speeds at which the mean spectrum is like the pattern, the likeliest first."""
         frames = np.lib.stride_tricks.sliding_window_view(sound, WINDOW)[::HOP] * np.hanning(WINDOW + 1)[:-1]
         magnitude = np.abs(np.fft.rfft(frames, _FINER * WINDOW))[:, : round(_FINER * BANDS * SPEEDS[-1]) + 1]
         decibels = 20 * np.log10(np.maximum(magnitude, 1e-9))
@@ -104,7 +107,7 @@ class PerthDetector:
         bands = _without_mean(np.interp(places, np.arange(len(spectrum)), spectrum))
         likeness = bands @ self._pattern / (np.linalg.norm(bands, axis=1) + 1e-9)  # silence is like nothing
         guesses: list[float] = []
-        for place in np.argsort(-likeness):
+        for place in np.argsort(-likeness)[: np.count_nonzero(likeness > LIKENESS)]:
             speed = SPEEDS[place]
             if all(abs(speed - other) > 0.005 for other in guesses):
                 guesses.append(speed)
