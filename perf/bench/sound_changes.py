@@ -1,4 +1,4 @@
-"""What happens to a sound on its way: codecs, other rates, noise, cuts. Each change: samples and Hz -> samples and Hz."""
+"""What happens to a sound on its way: codecs, other rates, noise, cuts. Each is of samples and Hz, and gives both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def encoded(
         for frame in [*pieces.resample(whole), *pieces.resample(None), None]:
             out.mux(stream.encode(frame))
     file.seek(0)
-    with av.open(file) as read:
+    with av.open(file, "r") as read:
         floats = av.AudioResampler("flt", "mono", own_rate)
         frames = [piece for frame in read.decode(audio=0) for piece in floats.resample(frame)]
         decoded = [frame.to_ndarray()[0] for frame in [*frames, *floats.resample(None)]]
