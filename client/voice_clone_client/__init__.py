@@ -34,7 +34,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Candidate, Chunk, ClipWarning, Family, Knobs, Preset, SpeechStatus, Voice
+from .types import Artifacts, Candidate, Chunk, ClipWarning, Detection, Family, Knobs, Preset, SpeechStatus, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "ClipWarning",
     "ConnectionFailed",
     "DeadlineExceeded",
+    "Detection",
     "Family",
     "Incomplete",
     "Internal",

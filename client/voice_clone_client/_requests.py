@@ -18,6 +18,7 @@ from .errors import InvalidArgument
 from .types import Knobs
 
 CACHE = "speaker_cache"
+DETECTOR = "mark_detector"
 PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 # Triton's type of each input that is no string.
@@ -118,6 +119,11 @@ def cache(
             "options": json.dumps(sent) if sent else None,
         },
     )
+
+
+def detection(audio: Source) -> Any:
+    """The request to look for a mark. Raises: as `synthesis`."""
+    return infer(DETECTOR, {"audio": _clip(audio)})
 
 
 def infer(model: str, inputs: Mapping[str, Any]) -> Any:

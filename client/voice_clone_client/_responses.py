@@ -23,7 +23,7 @@ from .errors import (
     VoiceCloneError,
     from_status,
 )
-from .types import Chunk, Family, Preset, Voice
+from .types import Chunk, Detection, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
@@ -111,8 +111,20 @@ def joined(chunks: Sequence[Chunk]) -> NDArray[np.float32]:
 
 
 def result(response: Any) -> Any:
-    """The JSON value in the `result` of a `speaker_cache` answer."""
+    """The JSON value in the `result` of an answer."""
     return json.loads(_tensor(InferResult(response), "result")[0])
+
+
+def detection(response: Any) -> Detection:
+    """What the `mark_detector` has found."""
+    return Detection(**result(response))
+
+
+def without_detector(error: VoiceCloneError) -> VoiceCloneError:
+    """The error of a detection: `Unsupported` if the server has no model for it."""
+    if "unknown model" not in str(error):
+        return error
+    return Unsupported("this server does not look for marks; serve the model mark_detector, too: docs/provenance.md")
 
 
 def artifacts(response: Any) -> bytes:

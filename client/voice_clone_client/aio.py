@@ -24,7 +24,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Family, Knobs, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Detection, Family, Knobs, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -294,6 +294,14 @@ class AsyncClient:
         """Register the voices of a bundle; see `Client.import_`."""
         answer = await self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
         return _responses.voices(answer)
+
+    async def detect(self, audio: Source) -> Detection:
+        """Look for the mark of synthetic speech in a sound; see `Client.detect`."""
+        try:
+            answer = await self._servers.infer(_requests.detection(audio), self._timeout)
+        except VoiceCloneError as error:
+            raise _responses.without_detector(error) from None
+        return _responses.detection(answer)
 
     def acting_for(self, owner: str | None, max_owned: int | None = None) -> AsyncClient:
         """A client that acts for another owner over the same connections. They end with this client."""

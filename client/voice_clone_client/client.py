@@ -19,7 +19,7 @@ from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import InvalidArgument, Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Family, Knobs, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Detection, Family, Knobs, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -323,6 +323,23 @@ class Client(Speaking):
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
         """
         return _responses.voices(self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy))
+
+    def detect(self, audio: Source) -> Detection:
+        """Look for the mark of synthetic speech in a sound.
+
+        Args:
+            audio: path or bytes of a file: WAV, FLAC, OGG or MP3 of 0.1 s to 10 minutes, or another one that `clips`
+                reads.
+
+        Raises:
+            InvalidArgument: it cannot be decoded, or is too short or too long.
+            Unsupported: the server has no `mark_detector`.
+        """
+        try:
+            answer = self._servers.infer(_requests.detection(audio), self._timeout)
+        except VoiceCloneError as error:
+            raise _responses.without_detector(error) from None
+        return _responses.detection(answer)
 
     def acting_for(self, owner: str | None, max_owned: int | None = None) -> Client:
         """A client that acts for another owner over the same connections. They end with this client."""

@@ -45,6 +45,22 @@ class Family:
 
 
 @dataclass(frozen=True)
+class Detection:
+    """Whether a sound carries the mark of synthetic speech."""
+
+    mark: str | None
+    """The kind of the mark, such as `perth`; None: there is none."""
+    confidence: float
+    """0 to 1; of the piece of the sound that has the most."""
+    speed: float
+    """At how many times its speed the marked speech is played."""
+    start: float
+    """Where that piece begins, in seconds."""
+    seconds: float
+    """How long it is."""
+
+
+@dataclass(frozen=True)
 class Artifacts:
     """State of a voice's preparation for one model family in one mode."""
 

@@ -27,7 +27,7 @@ from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
-from .routes import batch, bundles, design, models, speech, speech_status, vendor_websockets, voices, websocket
+from .routes import batch, bundles, design, marks, models, speech, speech_status, vendor_websockets, voices, websocket
 from .settings import Settings, parse
 from .speech_statuses import SpeechStatuses
 from .traces import Traces
@@ -119,7 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
     speaking = (speech.router, batch.router, speech_status.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
-    for router in (*speaking, *of_voices, models.router):
+    for router in (*speaking, *of_voices, marks.router, models.router):
         app.include_router(router, dependencies=key)
     app.include_router(models.health_router)
     app.include_router(metrics.router)

@@ -1,0 +1,97 @@
+"""The model mark_detector behind the Python clients, the command and the gateway; and a server without it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import pytest
+import soundfile
+from voice_clone_client import AsyncClient, Client, InvalidArgument, Unsupported, cli
+
+from perf.bench.gateway_process import Gateway
+from tools.demo import CLIP
+from tools.triton_server import MODELS, ROOT, TritonServer
+from voice_clone.marking.marker import PerthMarker
+
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+
+OPTIONAL = ROOT / "optional_models"
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    samples, rate = soundfile.read(CLIP, dtype="float32")
+    marker = PerthMarker(rate)
+    path = tmp_path_factory.mktemp("marked") / "marked.ogg"
+    soundfile.write(path, marker.mark([marker.open()], [samples])[0], rate, format="OGG", subtype="VORBIS")
+    return path
+
+
+@pytest.fixture(scope="module")
+def detecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server that has the detector alone."""
+    folder = tmp_path_factory.mktemp("detecting")
+    options = ["--model-control-mode=explicit", "--load-model=mark_detector"]
+    with TritonServer(
+        None, folder / "voices", models=[MODELS, OPTIONAL], log=folder / "log", options=options
+    ) as server:
+        yield server
+        server.kill()
+
+
+def test_clients(detecting: TritonServer, marked: Path) -> None:
+    with Client(detecting.url) as client:
+        found = client.detect(marked)
+        assert found.mark == "perth" and found.confidence > 0.9 and (found.speed, found.start) == (1.0, 0.0)
+        assert abs(found.seconds - soundfile.info(marked).duration) < 0.01
+        other = client.detect(CLIP.read_bytes())
+        assert other.mark is None and other.confidence < 0.1
+        with pytest.raises(InvalidArgument, match="the audio cannot be decoded"):
+            client.detect(b"no audio")
+        file = io.BytesIO()
+        soundfile.write(file, np.zeros(1000, np.float32), 24_000, format="WAV")
+        with pytest.raises(InvalidArgument, match=r"0\.04 s long; it must be 0\.1 to 600 s"):
+            client.detect(file.getvalue())
+
+    async def ask() -> str | None:
+        async with AsyncClient(detecting.url) as client:
+            return (await client.detect(marked)).mark
+
+    assert asyncio.run(ask()) == "perth"
+
+
+def test_the_command(detecting: TritonServer, marked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--url", detecting.url, "detect", str(marked)]) == 0
+    assert capsys.readouterr().out.startswith("marked as synthetic: perth\tconfidence ")
+    assert cli.main(["--url", detecting.url, "detect", str(CLIP)]) == 0
+    assert capsys.readouterr().out.startswith("no mark\tconfidence 0.0")
+    assert cli.main(["--url", detecting.url, "detect", "--json", str(marked)]) == 0
+    assert json.loads(capsys.readouterr().out)["mark"] == "perth"
+
+
+def test_the_gateway(detecting: TritonServer, marked: Path, tmp_path: Path) -> None:
+    with (
+        Gateway(detecting.url, tmp_path / "log") as gateway,
+        httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
+    ):
+        answer = http.post("/v1/audio/detect", files={"file": ("a.ogg", marked.read_bytes())})
+        assert answer.status_code == 200
+        assert answer.json().keys() == {"mark", "confidence", "speed", "start", "seconds"}
+        assert answer.json()["mark"] == "perth"
+        assert http.post("/v1/audio/detect", files={"file": ("a.wav", CLIP.read_bytes())}).json()["mark"] is None
+        bad = http.post("/v1/audio/detect", files={"file": ("a.wav", b"no audio")})
+        assert bad.status_code == 400 and bad.json()["error"]["code"] == "invalid_argument"
+        assert http.post("/v1/audio/detect", data={}).status_code == 400
+
+
+def test_a_server_without_it(server: TritonServer, http: httpx2.Client) -> None:
+    with Client(server.url) as client, pytest.raises(Unsupported, match="serve the model mark_detector, too"):
+        client.detect(CLIP)
+    answer = http.post("/v1/audio/detect", files={"file": ("a.wav", CLIP.read_bytes())})
+    assert answer.status_code == 501
