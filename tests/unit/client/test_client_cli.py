@@ -70,6 +70,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         "speak",
         "embedding",
         "doctor",
+        "detect",
     ):
         assert f"    {name}" in text
 

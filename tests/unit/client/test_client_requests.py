@@ -175,6 +175,24 @@ def test_delete_and_stats(triton: Server, client: Any) -> None:
     assert sent(triton) == {"operation": b"stats"}
 
 
+def test_detect(triton: Server, client: Any) -> None:
+    answer(triton, {"mark": "perth", "confidence": 0.98, "speed": 1.0, "start": 30.0, "seconds": 28.5})
+    assert client.detect(b"a sound") == vc.Detection("perth", 0.98, 1.0, 30.0, 28.5)
+    assert triton.calls[-1] == ("mark_detector", {"audio": b"a sound"})
+
+
+def test_detect_on_a_server_without_a_detector(triton: Server, client: Any) -> None:
+    def unknown(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'mark_detector' is not found")
+
+    triton.answer = unknown
+    with pytest.raises(vc.Unsupported, match="serve the model mark_detector, too"):
+        client.detect(b"a sound")
+    triton.answer = lambda inputs: (_ for _ in ()).throw(Failure(grpc.StatusCode.INTERNAL, "overloaded: busy"))
+    with pytest.raises(vc.Overloaded, match="busy"):
+        client.detect(b"a sound")
+
+
 def test_export_and_import(triton: Server, client: Any) -> None:
     bundle = bytes(range(256)) * 40000  # 10 MB: beyond gRPC's default limit of 4 MiB, both ways
     answer(triton, {"speakers": [RECORD], "count": 1}, bundle)

@@ -38,6 +38,18 @@ def upload(http: Any, name: str, clip: bytes, **fields: str) -> Any:
     return http.post(VOICES, data=form, files={"audio_sample": (name, clip, "application/octet-stream")})
 
 
+def test_detection_of_a_phones_clip(triton: Server, serve: Serve) -> None:
+    found = {"mark": None, "confidence": 0.02, "speed": 1.0, "start": 0.0, "seconds": 3.0}
+    answer(triton, found)
+    http = serve(triton.url)
+    sound = phone_clip("voice.m4a")
+    reply = http.post("/v1/audio/detect", files={"file": ("voice.m4a", sound, "audio/mp4")})
+    assert (reply.status_code, reply.json()) == (200, found)
+    assert triton.calls[-1] == ("mark_detector", {"audio": readable(sound)})
+    wrong = http.post("/v1/audio/detect", data={"audio": "x"})
+    assert wrong.status_code == 400
+
+
 @pytest.mark.parametrize("name", ["voice.m4a", "browser.webm", "call.amr", "call.3gp"])
 def test_an_upload_of_a_phones_clip(name: str, triton: Server, serve: Serve) -> None:
     answer(triton, VOICE)
