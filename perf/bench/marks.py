@@ -8,7 +8,7 @@ same is done with each WAV, FLAC, OGG or MP3 file of a folder.
     false alarms  share of the others that are taken for marked
     lowest        confidence of a marked one; highest: of another one
     SNR           decibels; what the mark changes counts as noise
-    words wrong   by pocketsphinx, each word one of 20, and any word; of the speeches alone
+    words wrong   by pocketsphinx, each word one of 20, and any word; of the first speeches alone
 """
 
 from __future__ import annotations
@@ -141,6 +141,7 @@ def main() -> int:
         prog="perf/marks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--speeches", type=int, default=100)
+    parser.add_argument("--heard", type=int, default=25, help="of the speeches, by pocketsphinx, 15 s each")
     parser.add_argument("--clips", type=Path, metavar="DIR", help="recordings besides")
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
@@ -153,7 +154,7 @@ def main() -> int:
     found: dict[str, Any] = {
         "sounds": {kind: len(each) for kind, each in sounds.items()},
         "cost_ms": cost(marker),
-        "heard": heard(marker, spoken),
+        "heard": heard(marker, spoken[: given.heard]),
         "survival": {kind: survival(detector, marker, each) for kind, each in sounds.items()},
     }
     show(found)
