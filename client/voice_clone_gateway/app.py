@@ -29,6 +29,7 @@ from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, speech_status, vendor_websockets, voices, websocket
 from .settings import Settings, parse
+from .signing import Signing
 from .speech_statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
@@ -45,6 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
         voice_names  the VoiceNames
         keys         the Keys
         audit        the AuditLog
+        signing      the Signing of whole files
         gate         the Gate of the speeches that run
         preparations the PreparationGates of what keys do to voices
         clips        the ClipReader
@@ -56,7 +58,8 @@ def create_app(settings: Settings) -> FastAPI:
     Raises:
         ValueError, OSError: an alias is invalid, OpenTelemetry is missing, or the keys, the authority's certificate or
             the audit log cannot be read or written.
-        VoiceCloneError: the address, the token or the certificate of the Triton server is invalid.
+        VoiceCloneError: the address, the token or the certificate of the Triton server is invalid, or what files are to
+            be signed with.
     """
     keys = Keys.load(settings.api_keys_file)
     clients = TritonClients(settings, keys.all())
@@ -89,6 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.voice_names = VoiceNames(client, settings.default_voice, settings.voice_aliases)
     app.state.keys = keys
     app.state.audit = audit
+    app.state.signing = Signing(settings)
     app.state.gate = Gate(settings.max_requests)
     app.state.preparations = PreparationGates(settings.key_preparations)
     app.state.clips = ClipReader()

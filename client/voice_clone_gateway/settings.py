@@ -88,6 +88,10 @@ class Settings:
     audit_log: str = _setting(
         "", "file of one JSON line for each upload, delete, export, import and speech; log: into the gateway's own log"
     )
+    signing_certificates: str = _setting(
+        "", "PEM file of a certificate and its authorities: whole WAV, MP3 and FLAC files carry a signed C2PA manifest"
+    )
+    signing_key: str = _setting("", "PEM file of its private key, EC P-256 (ES256)")
     cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
     hosts: tuple[str, ...] = _setting(
         (), "names with a dot under which a gateway without keys is reached, or *; addresses need none"

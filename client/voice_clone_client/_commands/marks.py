@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..client import Client
+from ..errors import Unsupported
+from ..manifests import Manifest, read
 from ..types import Detection
 from .common import command, print_json, print_line
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    detect = command(commands, "detect", _detect, "look for the mark of synthetic speech in a file", {"audio": "FILE"})
+    detect = command(
+        commands, "detect", _detect, "look for the mark of synthetic speech and a manifest in a file", {"audio": "FILE"}
+    )
     detect.add_argument("file", help="WAV, FLAC, OGG or MP3, up to 10 minutes; m4a, mp4, webm, amr up to 30 s")
     detect.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _detect(client: Client, parsed: argparse.Namespace) -> None:
-    found = client.detect(parsed.file)
+    found, manifest = client.detect(parsed.file), _manifest(Path(parsed.file))
     if parsed.json:
-        print_json(asdict(found))
-    else:
-        print_line(_words(found))
+        shown = asdict(manifest) if isinstance(manifest, Manifest) else None
+        print_json({**asdict(found), "manifest": shown})
+        return
+    print_line(_words(found))
+    print_line(manifest if isinstance(manifest, str) else _signature(manifest))
+
+
+def _manifest(path: Path) -> Manifest | str:
+    """The manifest of a file, or why there is none."""
+    try:
+        return read(path.read_bytes()) or "no manifest"
+    except Unsupported as error:
+        return f"no look for a manifest: {error}"
+
+
+def _signature(found: Manifest) -> str:
+    if not found.valid:
+        return f"a manifest that does not verify\t{', '.join(found.faults)}"
+    said = [found.generator, found.family, found.time, "made by a model" if found.synthetic else None]
+    return "\t".join([f"a valid manifest, signed by {found.signer}", *(each for each in said if each)])
 
 
 def _words(found: Detection) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from .. import embedding
@@ -18,6 +19,7 @@ from .._speeches.speech import Speech
 from .._stdin import Tee, written
 from ..client import Client
 from ..errors import Incomplete, Unsupported
+from ..manifests import TYPES, FileSigner
 from ..types import Chunk, Knobs
 from .common import command, complain
 
@@ -63,6 +65,8 @@ def add(commands: Any) -> None:
     speak.add_argument(
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
     )
+    speak.add_argument("--sign-key", metavar="FILE", help="sign the file (C2PA) with this private key, EC P-256, PEM")
+    speak.add_argument("--sign-certificates", metavar="FILE", help="its certificate and those of its authorities, PEM")
     speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
     speak.add_argument(
         "--allow-partial",
@@ -95,6 +99,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         parsed.parser.error("give -o FILE, --play or both")
     if parsed.output is not None and (reason := refusal(parsed.output)):
         parsed.parser.error(reason)
+    sign = _signing(parsed)
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
     how = {
@@ -120,11 +125,30 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
+    sign(client)
     if not speech.whole:
         missed = Incomplete(speech.finish_reason)
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))
+
+
+def _signing(parsed: argparse.Namespace) -> Callable[[Client], None]:
+    """What signs the file when it is whole; nothing if that is not asked for."""
+    if parsed.sign_key is None and parsed.sign_certificates is None:
+        return lambda client: None
+    if None in (parsed.sign_key, parsed.sign_certificates):
+        parsed.parser.error("--sign-key and --sign-certificates belong together")
+    path = Path(parsed.output or "-")
+    if path.suffix.lower() not in TYPES:
+        parsed.parser.error(f"only files can be signed that end in {', '.join(TYPES)}; give such a -o FILE")
+    signer = FileSigner(Path(parsed.sign_certificates), Path(parsed.sign_key))
+
+    def sign(client: Client) -> None:
+        signed = signer.sign(path.read_bytes(), TYPES[path.suffix.lower()], parsed.model or client.models()[0])
+        path.write_bytes(signed)
+
+    return sign
 
 
 def _begin(client: Client, text: str, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
@@ -118,6 +119,8 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
             entry |= audited_result(spoken.info, 0.0 if encoder is None else encoder.seconds)
     assert encoder is not None  # a speech without a chunk is a broken stream
     data = await encoder.finish_aside()
+    family = partial(app.state.families.choose, payload.model)
+    data = await app.state.signing.signed(data, encoder.format.base_type, family)
     return BatchResult(
         index=index,
         status="success",

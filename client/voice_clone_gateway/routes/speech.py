@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -117,6 +118,8 @@ class SpeechResponse(Response):
     async def _whole(self, spoken: Spoken) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=False)
         data = b"".join([piece async for piece in pieces])
+        family = partial(self._app.state.families.choose, self._payload.model)
+        data = await self._app.state.signing.signed(data, encoder.format.base_type, family)
         self._progress.finish((spoken.info or {}).get("finish_reason"))
         headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
         return [self._start(headers, spoken), _body(data, more=False)]

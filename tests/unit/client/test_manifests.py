@@ -1,0 +1,140 @@
+"""Signed manifests in files: what they say, what breaks them, and what cannot be signed."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from voice_clone_client import InvalidArgument, Unsupported, cli
+from voice_clone_client.manifests import TYPES, FileSigner, read
+
+from tests.support.doubles.command_line import Run, answer, in_process
+from tests.support.doubles.triton_double import Server, speech
+from tests.support.official.certificates import ORGANISATION, SigningFiles, signing_files
+
+SOUND = (0.3 * np.sin(np.arange(12_000) / 9)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> SigningFiles:
+    return signing_files(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def signer(files: SigningFiles) -> FileSigner:
+    return FileSigner(files.certificates, files.key)
+
+
+@pytest.fixture
+def run(triton: Server) -> Run:
+    return in_process(triton)
+
+
+def sound_file(form: str) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, SOUND, 24_000, format=form)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("WAV", ".wav"), ("MP3", ".mp3"), ("FLAC", ".flac")])
+def test_a_signed_file(signer: FileSigner, form: str, suffix: str) -> None:
+    plain = sound_file(form)
+    signed = signer.sign(plain, TYPES[suffix], "some_family")
+    assert read(plain) is None
+    found = read(signed)
+    assert found is not None and found.valid and not found.faults
+    assert (found.signer, found.synthetic, found.family) == (ORGANISATION, True, "some_family")
+    assert found.generator is not None and found.generator.startswith("voice-clone ")
+    assert found.time is not None
+    assert abs(datetime.fromisoformat(found.time) - datetime.now(timezone.utc)) < timedelta(minutes=5)
+    heard, rate = soundfile.read(io.BytesIO(signed), dtype="float32")
+    np.testing.assert_array_equal(heard, soundfile.read(io.BytesIO(plain), dtype="float32")[0])
+    assert rate == 24_000
+    changed = bytearray(signed)
+    changed[len(changed) // 2 if suffix == ".wav" else -9] ^= 1
+    broken = read(bytes(changed))
+    assert broken is not None and not broken.valid and broken.faults
+
+
+def test_without_a_family(signer: FileSigner) -> None:
+    found = read(signer.sign(sound_file("WAV"), "audio/wav"))
+    assert found is not None and found.valid and found.family is None
+
+
+def test_what_cannot_be_signed(signer: FileSigner) -> None:
+    with pytest.raises(InvalidArgument, match=r"audio/ogg files carry no manifest; \.wav, \.mp3"):
+        signer.sign(sound_file("OGG"), "audio/ogg")
+    with pytest.raises(InvalidArgument, match="the audio/wav file cannot be signed"):
+        signer.sign(b"no audio", "audio/wav")
+
+
+def test_other_files_have_none() -> None:
+    for data in (b"", b"no audio", sound_file("OGG"), sound_file("WAV")[:50]):
+        assert read(data) is None
+
+
+def test_files_that_do_not_fit(files: SigningFiles, tmp_path: Path) -> None:
+    other = signing_files(tmp_path)
+    with pytest.raises(InvalidArgument, match="cannot sign files: "):
+        FileSigner(files.certificates, other.key)
+    with pytest.raises(InvalidArgument, match="cannot sign files: "):
+        FileSigner(files.key, files.certificates)
+    with pytest.raises(FileNotFoundError):
+        FileSigner(files.certificates, tmp_path / "absent.pem")
+    with pytest.raises(InvalidArgument, match="rsa is unknown; it must be one of es256"):
+        FileSigner(files.certificates, files.key, "rsa")
+
+
+def test_without_the_package(files: SigningFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "c2pa", None)
+    with pytest.raises(Unsupported, match="pip install c2pa-python"):
+        FileSigner(files.certificates, files.key)
+    with pytest.raises(Unsupported, match="pip install c2pa-python"):
+        read(b"RIFF")
+
+
+def test_speak_and_detect(
+    files: SigningFiles, triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triton.play = lambda context: iter(speech(10))
+    out, plain = tmp_path / "out.wav", tmp_path / "plain.wav"
+    signing = ("--sign-key", str(files.key), "--sign-certificates", str(files.certificates))
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out, *signing) == 0
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", plain) == 0
+    found = read(out.read_bytes())
+    assert found is not None and found.valid and found.family == "qwen3_tts"
+    np.testing.assert_array_equal(soundfile.read(out)[0], soundfile.read(plain)[0])
+    answer(triton, {"mark": None, "confidence": 0.01, "speed": 1.0, "start": 0.0, "seconds": 0.8})
+    assert run("detect", str(out)) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "no mark\tconfidence 0.01"
+    assert shown[1].startswith(f"a valid manifest, signed by {ORGANISATION}\tvoice-clone ")
+    assert shown[1].endswith("\tmade by a model")
+    assert run("detect", "--json", str(out)) == run("detect", "--json", str(plain)) == 0
+    first, second = capsys.readouterr().out.replace("}\n{", "}\n\0{").split("\0")
+    assert json.loads(first)["manifest"]["valid"] is True and json.loads(second)["manifest"] is None
+    data = bytearray(out.read_bytes())
+    data[-1] ^= 1
+    out.write_bytes(data)
+    assert run("detect", str(out)) == 0
+    assert "a manifest that does not verify\tassertion.dataHash.mismatch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "out.wav", "--sign-key", "key"], "--sign-key and --sign-certificates belong together"),
+        (["-o", "out.opus", "--sign-key", "k", "--sign-certificates", "c"], "only files can be signed that end in"),
+        (["--play", "--sign-key", "k", "--sign-certificates", "c"], "only files can be signed that end in"),
+    ],
+)
+def test_wrong_usage(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["speak", "Hi.", "--voice", "Ada", *options])
+    assert caught.value.code == 2 and message in capsys.readouterr().err
