@@ -15,8 +15,8 @@ def audited(options: SpeechOptions) -> dict[str, Any]:
 
 
 def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
-    """The entry for the speech that was made: the voice under its own name, and the seconds that were sent."""
-    known = {name: info[name] for name in ("voice", "generation") if name in info} if info else {}
+    """The entry for the speech that was made: the voice under its own name, its mark, the seconds that were sent."""
+    known = {name: info[name] for name in ("voice", "generation", "mark") if name in info} if info else {}
     return {**known, "seconds": round(seconds, 3)}
 
 

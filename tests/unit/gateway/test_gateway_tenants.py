@@ -263,7 +263,7 @@ def test_the_audit_log_of_voices(triton: Server, http: httpx2.Client, audit: Pat
 def test_the_audit_log_of_speeches(triton: Server, http: httpx2.Client, audit: Path) -> None:
     def named(context: Any) -> Iterator[Any]:
         yield chunk(0, info={"voice": "Ada", "generation": 4})
-        yield chunk(1, final=True, info={"voice": "Ada", "generation": 4})
+        yield chunk(1, final=True, info={"voice": "Ada", "generation": 4, "mark": "marked"})
 
     triton.play = named
     answer = say(http, ALICE, "SPOKEN words")
@@ -284,7 +284,7 @@ def test_the_audit_log_of_speeches(triton: Server, http: httpx2.Client, audit: P
     assert request == answer.headers["x-request-id"] and time.startswith("20")
     assert first == {
         "key": "alice", "action": "speech", "voice": "Ada", "outcome": "ok", "source": "voice", "characters": 12,
-        "generation": 4, "seconds": 0.16,
+        "generation": 4, "mark": "marked", "seconds": 0.16,
     }  # fmt: skip
     assert (second["key"], second["source"]) == ("bob", "reference_audio")
     assert (third["key"], third["voice"], third["outcome"]) == ("desk", "Ada", "ok")
