@@ -77,6 +77,14 @@ def test_neighbours_change_nothing(marker: PerthMarker, speech: Samples, data: s
         np.testing.assert_allclose(np.concatenate(mine), alone, atol=2e-6)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_gpu_marks_as_a_cpu(marker: PerthMarker, speech: Samples) -> None:
+    on_gpu = PerthMarker(24_000, "cuda")
+    stream = on_gpu.open()
+    parts = [on_gpu.mark([stream], [speech[start : start + 1920]])[0] for start in range(0, len(speech), 1920)]
+    assert_same_audio(np.concatenate(parts), whole(marker, speech))
+
+
 def test_a_failure_moves_no_stream_on(marker: PerthMarker, speech: Samples) -> None:
     first, second = marker.open(), marker.open()
     before = marker.mark([first, second], [speech[:5000], speech[5000:10_000]])

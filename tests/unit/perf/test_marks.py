@@ -1,75 +1,57 @@
-"""perf/gpu's table of marks, and what a run that is cut short leaves."""
+"""perf/marks: what the changes do to a sound, and what is counted."""
 
 from __future__ import annotations
 
-import json
+import io
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+from numpy.typing import NDArray
 
-from perf.on_gpu import marks
-from perf.on_gpu.engines import SERVED
-from perf.on_gpu.phases import Progress
+from perf.bench import marks
+from perf.bench.sound_changes import CHANGES
+from tools.demo import CLIP
+from voice_clone.marking.detection import PerthDetector
+from voice_clone.marking.marker import PerthMarker
 
-pytestmark = pytest.mark.thorough
-
-EQUAL = {"equal_before": 1.0}
-
-
-def found() -> dict[str, Any]:
-    def level(load: str, first: float, audio: float, in_time: float) -> dict[str, Any]:
-        return {
-            "load": load,
-            "first_audio_s": {"p95": first},
-            "audio_seconds_per_second": audio,
-            "in_time": in_time,
-        }
-
-    return {
-        "figures": {
-            "fp32": {"equal": {"codes": 1.0}, "times": {}},
-            "bf16": {"equal": {"codes": 0.99}, "times": {SERVED: {1: {"frame": {"p50": 0.0029}}}}},
-        },
-        "server": {
-            "load": [
-                level("1/s", 0.026, 8.0, 1.0),
-                level("20/s", 0.0601, 160.0, 0.999),
-                level("64 callers", 0.4, 399.0, 0.9),
-            ],
-            "minutes": {"growth": 0.002},
-        },
-        "codes": {"encoders": {"codes": EQUAL, "embedding": {"apart": 1e-6}}, "talkers": EQUAL},
-    }
+SPEEDS = {"5 % faster": 1.05, "5 % slower": 0.95}
+LENGTHS = {"3 s of it": 3.0, "1 s of it": 1.0}
+RATES = {"G.711": 8_000, "at 8 kHz": 8_000, "at 16 kHz": 16_000}
 
 
-def test_met_and_missed(capsys: pytest.CaptureFixture[str]) -> None:
-    judged = marks.of(found())
-    assert [each["met"] for each in judged] == [True, True, True, False, False, True, True]
-    assert [each["figure"] for each in judged][1] == pytest.approx(2.9)
-    marks.show(judged)
-    table = capsys.readouterr().out
-    assert table.count("missed") == 2 and "not measured" not in table
+@pytest.fixture(scope="module")
+def clip() -> NDArray[np.float32]:
+    samples: NDArray[np.float32] = soundfile.read(CLIP, dtype="float32")[0]
+    return samples[: 4 * marks.RATE]
 
 
-def test_what_was_not_measured_is_neither() -> None:
-    assert {each["met"] for each in marks.of({"figures": {}, "server": {}, "codes": {}})} == {None}
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_sound_is_still_the_sound(name: str, clip: NDArray[np.float32]) -> None:
+    changed, rate = CHANGES[name](clip, marks.RATE)
+    assert changed.dtype == np.float32 and rate == RATES.get(name, marks.RATE)
+    expected = LENGTHS.get(name, 4.0 / SPEEDS.get(name, 1.0))
+    assert abs(len(changed) / rate - expected) < 0.15, "codecs add some silence"
+    if name != "none" and name not in LENGTHS:
+        assert len(changed) != len(clip) or not np.array_equal(changed, clip)
+    loudness = 20 * np.log10(np.sqrt(np.mean(changed**2)) / np.sqrt(np.mean(clip**2)))
+    assert abs(loudness - {"20 dB softer": -20.0, "6 dB louder, clipped": 6.0}.get(name, 0.0)) < 4.0
 
 
-def test_one_flip_is_no_equality() -> None:
-    other = found()
-    other["codes"]["talkers"] = {"equal_before": 0.99}
-    assert marks.of(other)[0] == {"mark": marks.MARKS[0].name, "figure": 99.0, "wanted": ">= 100", "met": False}
+def test_counting(monkeypatch: pytest.MonkeyPatch, clip: NDArray[np.float32]) -> None:
+    some = {name: CHANGES[name] for name in ("none", "noise 10 dB below")}
+    monkeypatch.setattr(marks, "CHANGES", some)
+    found = marks.survival(PerthDetector(), PerthMarker(marks.RATE), [clip, clip[: 2 * marks.RATE]])
+    assert found.keys() == some.keys()
+    assert found["none"]["detected"] == 1.0 and found["none"]["false_alarms"] == 0.0
+    assert found["noise 10 dB below"]["mean"] < found["none"]["mean"]
+    assert 0.0 <= found["none"]["highest"] < 0.3 <= found["none"]["lowest"]
 
 
-def test_a_run_that_is_cut_short_loses_no_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target, figures = tmp_path / "figures.json", {"first": 0, "second": 0}
-    progress = Progress(target, figures)
-    progress.begin("first")
-    figures["first"] = 1
-    progress.begin("second")
-    figures["second"] = 2  # and here it is killed
-    kept = json.loads(target.read_text())
-    assert kept["first"] == 1 and kept["second"] == 0 and "machine" in kept
-    assert [line.split("] ")[1] for line in capsys.readouterr().err.splitlines()] == ["first", "second"]
-    assert not list(tmp_path.glob("*.tmp"))
+def test_recordings_are_read_at_the_rate_of_the_speeches(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros((16_000 * 12, 2), np.float32), 16_000, format="WAV")
+    (tmp_path / "a.wav").write_bytes(file.getvalue())
+    [found] = marks.recordings(tmp_path)
+    assert len(found) == marks.MOST_SECONDS * marks.RATE
