@@ -21,7 +21,7 @@ from voice_clone.marking.marker import PerthMarker
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
-OPTIONAL = ROOT / "optional_models"
+OPTIONAL = ROOT / "tools" / "optional_models"
 
 
 @pytest.fixture(scope="module")
