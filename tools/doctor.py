@@ -1,10 +1,12 @@
-"""Says what this machine is, what of it a server uses, what is missing, how fast speech will be, what memory it takes.
+"""Says what this machine is, what of it a server uses, what is missing, how fast speech will be, how many streams it
+speaks in time, what memory a server takes.
 
 The speeds are those of long speech by one caller: a measurement of about half a minute, without a checkpoint. The first
 time native code is compiled, which takes a minute more. Each is the fastest of several runs in three rounds; `slowest`
 is how many times as long the slowest round took. With --checkpoint they are that checkpoint's, at the precision
 that VOICE_CLONE_PRECISION names; Fish Speech, Voxtral TTS and VoxCPM2 are measured in no other way, CosyVoice3 and
-OmniVoice not at all. A GPU is shown, not measured. Exit status: 1 if a need of a server is not met.
+OmniVoice not at all. A GPU is shown, not measured; if one of its name was, its figures are shown. Exit status: 1 if a
+need of a server is not met.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.diagnosis import sizing
 from tools.diagnosis.machine import hints, machine
 from tools.diagnosis.memory import server_bytes, stream_bytes
 from tools.diagnosis.needs import needs
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def examine(checkpoint: Path | None, measure: bool) -> dict[str, Any]:
-    """All findings, fit for JSON: `machine`, `hints`, `needs`, `speed` and `memory` (rows of models)."""
+    """All findings, fit for JSON: `machine`, `hints`, `needs`, `speed`, `sizing` and `memory` (rows of models)."""
     settings = Settings({})
     facts = machine(ComputeSettings.of(settings))
     found: dict[str, Any] = {
@@ -82,6 +85,7 @@ def examine(checkpoint: Path | None, measure: bool) -> dict[str, Any]:
             row = {"model": work.name, "precision": precision, **dataclasses.asdict(speed)}
             factor = speed.real_time_factor(pace.frame_seconds)
             found["speed"].append({**row, "real_time_factor": factor, "spread": spread})
+    found["sizing"] = sizing.as_json(sizing.rows_here(facts, found["speed"]))
     return found
 
 
@@ -121,6 +125,7 @@ def lines(found: dict[str, Any]) -> list[str]:
                 f"  ! the slowest round took up to {spread:.1f} times as long: other programs compute, or the "
                 "processor changes its clock; measure again when the machine is idle"
             )
+    lines += sizing.lines(facts, found["sizing"])
     lines += ["", f"Memory on a CPU{'':16}{'idle server':>14}{'a minute of speech':>21}"]
     for row in found["memory"]:
         server, stream = _gb(row["server_bytes"]), _gb(row["stream_bytes"])
