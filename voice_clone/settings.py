@@ -426,7 +426,9 @@ class WholeSpeechSettings(StageSettings):
     """Settings of `speech_whole`."""
 
     max_whole_seconds: float = setting(60.0, "of audio in one answer; a longer speech is refused, stream it")
-    max_whole_speeches: int = setting(64, "whole speeches made at once; more are refused")
+    max_whole_speeches: int = setting(
+        16, "whole speeches made at once; more are refused. Above 24 the Python backend needs more than 32 threads"
+    )
 
 
 def settings_of(model: str) -> type[StageSettings]:

@@ -10,6 +10,10 @@ why errors travel so). A chunk without frames that is not final is a heartbeat: 
 there, and gets no response; `OpenRequests` says when it ends. The first heartbeat brings the reference, so that
 the decoder's state after it is computed before the first chunk comes. `info` of what brings the reference may have an
 `origin`, which stays here: what is computed of the reference is filed under it.
+
+With the request parameter `errors_in_info` a stream that fails ends with such a last chunk for its listener, too, in
+place of an error. `speech_whole` asks for it: in a call between models python_backend loses an error that is not the
+first response, for it saves no id with it, and the caller waits for ever (fault: lost-late-error).
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
@@ -109,7 +115,8 @@ class Code2WavModel(Model):
         index = request.number("chunk_index")
         origin = Origin.from_json(info.pop("origin", None))
         chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
-        self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open))
+        in_info = bool(request.parameter("errors_in_info"))
+        self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open, in_info))
 
     def _prepare(self, request: Request, context: Array) -> None:
         """A heartbeat may bring the reference; it must not fail, and the first chunk brings the reference again."""
@@ -149,12 +156,14 @@ class _ChunkTicket:
         info: Mapping[str, Any],
         sample_rate: int,
         open_requests: OpenRequests,
+        errors_in_info: bool,
     ) -> None:
         self._responder = responder
         self._open = open_requests
         self._chunk = chunk
         self._info = info
         self._sample_rate = sample_rate
+        self._errors_in_info = errors_in_info
 
     def cancelled(self) -> bool:
         return self._responder.cancelled()
@@ -163,13 +172,7 @@ class _ChunkTicket:
         spent = {"code2wav_ms": round(decoded.spent_ms, 3), "code2wav_first_ms": round(decoded.first_ms, 3)}
         mark = {} if decoded.mark == "off" else {"mark": decoded.mark}
         info = {**self._info, **spent, "primed": decoded.primed, **mark} if self._info else {}
-        outputs: dict[str, Value] = {
-            "audio": decoded.waveform,
-            "sample_rate": self._sample_rate,
-            "chunk_index": self._chunk.index,
-            "final": self._chunk.final,
-            "info": json.dumps(info) if info else "",
-        }
+        outputs = self._outputs(decoded.waveform, info)
         if self._chunk.from_talker and not self._chunk.final:
             self._responder.send(outputs)
             self._open.hold_unless_newer(self._chunk.stream_id, self._responder)
@@ -177,9 +180,22 @@ class _ChunkTicket:
         self._open.end(self._chunk.stream_id)
         self._responder.send(outputs, final=True)
 
+    def _outputs(self, waveform: Array, info: Mapping[str, Any]) -> dict[str, Value]:
+        return {
+            "audio": waveform,
+            "sample_rate": self._sample_rate,
+            "chunk_index": self._chunk.index,
+            "final": self._chunk.final,
+            "info": json.dumps(info) if info else "",
+        }
+
     def skip(self) -> None:
         self._responder.end()
 
     def fail(self, error: BaseException) -> None:
         self._open.end(self._chunk.stream_id)
+        if self._errors_in_info and self._chunk.final and isinstance(error, VoiceCloneError):
+            outputs = self._outputs(np.zeros(0, np.float32), {**self._info, "error": error.message})
+            self._responder.send(outputs, final=True)
+            return
         self._responder.fail(error)

@@ -5,6 +5,9 @@ in    model      STRING [1]  optional: the family that speaks; without it the se
 out   audio FP32 [n]  mono; sample_rate INT32 [1]  Hz; info STRING [1]  JSON, as a stream's first and last chunk have it
 
 The request parameters `owner` and `deadline_ms` go to the family. The samples are those of the stream.
+
+Until its first chunk each speech holds one of the 32 threads that tritonserver has for this model, and these send
+answers, too. So `max_whole_speeches` stays below that, unless the Python backend has another `thread-pool-size`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
+from voice_clone.errors import InvalidArgument, Overloaded, Unsupported, VoiceCloneError, from_message
 from voice_clone.settings import Settings, WholeSpeechSettings
 from voice_clone.triton.calls import call, responses
 from voice_clone.triton.model import Model
@@ -61,18 +64,13 @@ class WholeSpeechModel(Model):
         family = self._family(request.text("model"))
         stream_id = uuid.uuid4().hex
         parameters = {name: carried(request.parameter(name)) for name in ("owner", "deadline_ms")}
-        parameters["stream_id"] = stream_id
+        parameters |= {"stream_id": stream_id, "errors_in_info": True}
         inputs: dict[str, Value | None] = {name: array for name, array in request.arrays().items() if name != "model"}
         whole = WholeSpeech(family, self._most_seconds)
         with self._clients.watched(responder, family, stream_id):
-            try:
-                for outputs in responses(family, inputs, parameters):
-                    if whole.takes(outputs):
-                        continue
+            for outputs in responses(family, inputs, parameters):
+                if not whole.takes(outputs):
                     cancel(family, stream_id)  # the rest of its responses is still read
-            except Cancelled:
-                if not whole.too_long:
-                    raise
         return whole.outputs()
 
     def _family(self, named: str | None) -> str:
@@ -114,14 +112,20 @@ class WholeSpeech:
         self.too_long = False
 
     def takes(self, outputs: Mapping[str, Array]) -> bool:
-        """Add a chunk, the outputs of a response; false: the speech has become too long, and the rest is not wanted."""
+        """Add a chunk, the outputs of a response; false: the speech has become too long, and the rest is not wanted.
+
+        Raises:
+            VoiceCloneError: with which the speech has ended.
+        """
         if self.too_long or not outputs:
-            return True
+            return True  # what still comes is not kept
         self._audio.append(outputs["audio"])
         self._samples += len(outputs["audio"])
         self._rate = int(outputs["sample_rate"][0])
         self._final = bool(outputs["final"][0])
         self._info |= json.loads(outputs["info"][0] or b"{}")
+        if "error" in self._info and not self.too_long:
+            raise from_message(str(self._info["error"]))
         if self._samples > self._most_seconds * self._rate:
             self.too_long = True
             self._audio.clear()
