@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +276,16 @@ def test_a_speech_that_is_too_long(limited: TritonServer) -> None:
     assert plain(limited, asked(max_frames=longest + 1))["status"] == 400
 
 
+def test_an_error_behind_the_first_chunk(limited: TritonServer) -> None:
+    before = metric(limited, "talker_streams_total", reason="deadline_exceeded")
+    frames = metric(limited, "talker_frames_total")
+    body = {**in_json(asked(max_frames=np.array([500], np.int32))), "parameters": {"deadline_ms": 400}}
+    answer = post(limited, f"/v2/models/{MODEL}/infer", body)
+    assert answer["status"] == 503 and "deadline_exceeded: " in answer["error"], answer
+    assert metric(limited, "talker_streams_total", reason="deadline_exceeded") == before + 1
+    assert metric(limited, "talker_frames_total") > frames, "it had begun"
+
+
 @contextmanager
 def occupied(server: TritonServer) -> Iterator[None]:
     """The only slot of the server is taken meanwhile, by a stream that waits for text."""
@@ -297,34 +306,21 @@ def occupied(server: TritonServer) -> Iterator[None]:
             until(lambda: metric(server, "talker_live_streams") == 0)
 
 
-def leave_grpc(server: TritonServer, until_there: Any) -> None:
-    with tritonclient.grpc.InferenceServerClient(server.url) as client:
-        call = client.async_infer(MODEL, inputs(tritonclient.grpc, asked()), lambda result, error: None)
-        until(until_there)
-        call.cancel()
-
-
-def leave_http(server: TritonServer, until_there: Any) -> None:
-    body = json.dumps(in_json(asked())).encode()
-    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection((server.host, server.http_port)) as connection:
-        connection.sendall(head.encode() + body)
-        until(until_there)
-
-
-@pytest.mark.parametrize("leave", [leave_grpc, leave_http])
 @pytest.mark.parametrize("waits", [False, True], ids=["live", "waiting"])
-def test_a_client_that_leaves(limited: TritonServer, leave: Any, waits: bool) -> None:
-    before = cancelled(limited)
-    if waits:
-        with occupied(limited):
-            leave(limited, lambda: metric(limited, "talker_waiting_streams") == 1)
-            until(lambda: metric(limited, "talker_waiting_streams") == 0)
-            assert cancelled(limited) == before + 1
-    else:
-        leave(limited, lambda: metric(limited, "talker_live_streams") == 1)
+def test_a_client_that_leaves(limited: TritonServer, waits: bool) -> None:
+    before, frames = cancelled(limited), metric(limited, "talker_frames_total")
+    gauge = f"talker_{'waiting' if waits else 'live'}_streams"
+    with (
+        occupied(limited) if waits else nullcontext(),
+        tritonclient.grpc.InferenceServerClient(limited.url) as client,
+    ):
+        call = client.async_infer(MODEL, inputs(tritonclient.grpc, asked()), lambda result, error: None)
+        until(lambda: metric(limited, gauge) == 1)
+        call.cancel()
+        until(lambda: metric(limited, gauge) == 0)
         until(lambda: cancelled(limited) == before + 1)
     wait_until_quiet(limited, WAIT)
+    assert metric(limited, "talker_frames_total") < frames + 500, "it did not go on to the limit"
 
 
 def test_too_many_at_once(limited: TritonServer) -> None:

@@ -3,7 +3,7 @@
 in    text, voice, reference_audio, reference_text, voice_prompt, language, text_stream  STRING [1],
       speaker_embedding FP32 [-1], x_vector_only, cache BOOL [1], options STRING [1]: a JSON object. All optional; see
       `SpeechRequest`. The request parameter `owner` says for whom the caller acts, `stream_id` names the
-      stream for a call that cancels it; without it the stream gets an id of its own.
+      stream, so that speech_whole can cancel it; without it the stream gets an id of its own.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
                                deleted), and what the first and the last chunk report on voice and text

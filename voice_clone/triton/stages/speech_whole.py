@@ -152,7 +152,8 @@ class Clients:
     """The clients of the speeches that are made. Where one has left, its speech is cancelled.
 
     A call between models does not pass a cancellation on (fault: call-cancel). So the talker is asked to stop the
-    stream until the speech has ended: at first it may not have the stream yet.
+    stream until the speech has ended: at first it may not have the stream yet. Over HTTP Triton 2.51 does not notice
+    that a client has left.
     """
 
     def __init__(self) -> None:
@@ -191,7 +192,7 @@ def carried(parameter: Any) -> Any:
     """A request parameter as a call between models can carry it: a float is rounded up; 0 if it is no finite number."""
     if not isinstance(parameter, float):
         return parameter
-    return math.ceil(min(parameter, MOST)) if math.isfinite(parameter) else 0
+    return math.ceil(max(-MOST, min(parameter, MOST))) if math.isfinite(parameter) else 0
 
 
 def cancel(family: str, stream_id: str) -> None:
