@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.doubles.backend_double import backend_double
@@ -122,3 +125,57 @@ def test_old_responses_are_released_by_the_next_call() -> None:
         time.sleep(0.01)
         calls.call("talker", {"cancel": "a"}, decoupled=True)
         assert first() is None and second() is not None
+
+
+class Chunk(Answer):
+    """A response with one output of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._tensor = SimpleNamespace(name=lambda: "audio", as_numpy=lambda: np.zeros(size, np.uint8))
+
+    def output_tensors(self) -> list[Any]:
+        return [self._tensor]
+
+
+def test_whoever_leaves_early_reads_to_the_end_all_the_same() -> None:
+    read = []
+
+    def answers() -> Iterator[Chunk]:
+        for size in (1, 2, 3):
+            read.append(size)
+            yield Chunk(size)
+
+    given: list[dict[str, Any]] = []
+    with backend_double("calls") as (calls,):
+        calls.pb_utils.InferenceRequest = lambda **asked: [
+            given.append(asked),
+            SimpleNamespace(exec=lambda decoupled: answers()),
+        ][1]
+        stream = calls.responses("speaker", {"text": "Hi."}, {"owner": "alice", "deadline_ms": None})
+        assert len(next(stream)["audio"]) == 1 and read == [1]
+        stream.close()
+        assert read == [1, 2, 3] and given[0]["parameters"] == {"owner": "alice"}
+        assert [len(each["audio"]) for each in calls.responses("speaker", {})] == [1, 2, 3]
+        assert "parameters" not in given[1]
+
+
+def test_large_responses_are_released_sooner() -> None:
+    with backend_double("calls") as (calls,):
+        sizes = [6, 6, 1]
+        kept: list[weakref.ref[Chunk]] = []
+
+        def answers() -> Iterator[Chunk]:
+            chunk = Chunk(sizes.pop(0))
+            kept.append(weakref.ref(chunk))
+            yield chunk
+
+        calls.pb_utils.InferenceRequest = lambda **asked: SimpleNamespace(exec=lambda decoupled: answers())
+        calls.ROOM, calls.HURRIED = 10, 0.0
+        calls.call("speaker", {}, decoupled=True)
+        time.sleep(0.01)
+        calls.call("speaker", {}, decoupled=True)
+        gc.collect()
+        assert kept[0]() is None and kept[1]() is not None, "twelve bytes have no room"
+        time.sleep(0.01)
+        calls.call("speaker", {}, decoupled=True)
+        assert kept[1]() is not None, "seven have"
