@@ -221,9 +221,14 @@ def _no_such_path(request: Request) -> HTTPFailure:
 
 
 def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
-    """The answer with all methods of the path; the framework lists those of one route only."""
+    """The answer with all methods of the path; the framework lists those of one route only. A path that is known as it
+    stands has its own alone, though one with a parameter fits, too.
+    """
     paths = request.app.openapi()["paths"]
-    found = [entry for path, entry in paths.items() if compile_path(path)[0].match(request.scope["path"])]
+    own = paths.get(request.scope["path"])
+    found = (
+        [own] if own else [entry for path, entry in paths.items() if compile_path(path)[0].match(request.scope["path"])]
+    )
     methods = {method.upper() for entry in found for method in entry} or {*(error.headers or {})["Allow"].split(", ")}
     allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
     return HTTPFailure(

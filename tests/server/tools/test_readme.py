@@ -167,7 +167,7 @@ def test_plain_tritonclient_ends_on_an_error(server: TritonServer, folder: Path)
 
 
 def test_register_and_speak_over_http(server: TritonServer, gateway: Gateway, folder: Path) -> None:
-    answer = run(here(block("docs/http_api.md", "bash", "audio_sample="), server, gateway), folder)
+    answer = run(here(block("docs/http_api.md", "bash", "audio_sample=@clip.wav"), server, gateway), folder)
     assert json.loads(answer)["voice"]["name"] == "Ada"
     assert soundfile.info(folder / "hello.wav").samplerate == 24000
 

@@ -120,7 +120,7 @@ def test_speak_and_detect(
     first, second = capsys.readouterr().out.replace("}\n{", "}\n\0{").split("\0")
     assert json.loads(first)["manifest"]["valid"] is True and json.loads(second)["manifest"] is None
     data = bytearray(out.read_bytes())
-    data[-1] ^= 1
+    data[60] ^= 1  # a sample
     out.write_bytes(data)
     assert run("detect", str(out)) == 0
     assert "a manifest that does not verify\tassertion.dataHash.mismatch" in capsys.readouterr().out

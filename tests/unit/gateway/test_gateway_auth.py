@@ -30,6 +30,8 @@ SPOKEN = [
     ("POST", "/v1/audio/speech"),
     ("POST", "/v1/audio/speech/batch"),
     ("GET", "/v1/audio/speech/0123"),
+    ("POST", "/v1/audio/voices/design"),
+    ("POST", "/v1/audio/detect"),
     ("GET", "/v1/audio/voices"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/qwen3_tts"),
