@@ -121,7 +121,7 @@ class SpeechOptions(Strict):
             raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
         if name is not None and len(name) > MAX_NAME:
             raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})
-        return value if name else None  # OpenAI's clients must send a voice: an empty one is none
+        return None if name == "" else value  # OpenAI's clients must send a voice: an empty one is none
 
     @field_validator("options")
     @classmethod
