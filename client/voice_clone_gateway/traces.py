@@ -67,17 +67,17 @@ class Traces:
         from opentelemetry.trace import SpanKind, Status, StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        parent = TraceContextTextMapPropagator().extract(dict(headers))
+        parent, clocks = TraceContextTextMapPropagator().extract(dict(headers)), _between_clocks()
         with self._tracer.start_as_current_span(
             name,
             context=parent,
             kind=SpanKind.SERVER,
-            start_time=_epoch(began),
+            start_time=_epoch(began, clocks),
             attributes={"voice_clone.request_id": request_id},
             record_exception=False,  # a message may hold a voice's name
             set_status_on_exception=False,
         ) as span:
-            trace = SpeechTrace(self._tracer, span)
+            trace = SpeechTrace(self._tracer, span, clocks)
             try:
                 yield trace
             except Exception as error:
@@ -96,9 +96,10 @@ class Traces:
 class SpeechTrace:
     """The spans of one speech; without arguments there are none."""
 
-    def __init__(self, tracer: Any = None, span: Any = None) -> None:
+    def __init__(self, tracer: Any = None, span: Any = None, clocks: int = 0) -> None:
         self._tracer = tracer
         self._span = span
+        self._clocks = clocks
         self._asked = self._first = 0.0
         self.failed: str | None = None
         """The slug of the error with which the speech ended."""
@@ -155,8 +156,10 @@ class SpeechTrace:
         from opentelemetry.trace import set_span_in_context
 
         context = set_span_in_context(self._span if parent is None else parent)
-        span = self._tracer.start_span(name, context, start_time=_epoch(start), attributes=_reported(info))
-        span.end(_epoch(end))
+        span = self._tracer.start_span(
+            name, context, start_time=_epoch(start, self._clocks), attributes=_reported(info)
+        )
+        span.end(_epoch(end, self._clocks))
         return span
 
 
@@ -165,6 +168,11 @@ def _reported(info: Mapping[str, Any]) -> dict[str, Any]:
     return {f"voice_clone.{name}": info[name] for name in names if isinstance(info.get(name), (str, int, float))}
 
 
-def _epoch(moment: float) -> int:
+def _between_clocks() -> int:
+    """Nanoseconds between 1970 and the beginning of the monotonic clock. All spans of a trace take the same."""
+    return time.time_ns() - time.monotonic_ns()
+
+
+def _epoch(moment: float, clocks: int) -> int:
     """A moment of the monotonic clock in nanoseconds since 1970."""
-    return time.time_ns() + round(1e9 * (moment - time.monotonic()))
+    return clocks + round(1e9 * moment)

@@ -99,7 +99,7 @@ def test_the_longest_length_is_exact_at_any_rate(page: Page, triton: Server, ser
     triton.play = endless
     page.get_by_label("Longest, seconds").fill("0.5")
     assert speak(page) == 22050
-    expect(page.locator("#speech-state")).to_have_text("0.5 s spoken, cut at the longest length")
+    expect(page.locator("#speech-state")).to_contain_text("0.5 s spoken, cut at the longest length")
     assert triton.left.acquire(timeout=30), "the server goes on"
     assert "max_frames" not in triton.speeches[-1][1]
 
