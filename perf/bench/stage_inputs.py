@@ -105,6 +105,7 @@ def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
     return {
         "qwen3_tts": [{**speech, **limits}],
         "qwen3_tts_prompt": [speech],
+        "speech_whole": [speech],
         "qwen3_tts_talker": [
             {**call, "prompt_info": tensor(json.dumps({**info, "stream_id": name}))} for name in names
         ],
