@@ -42,6 +42,27 @@ def designer(families: Mapping[str, Family]) -> str:
     raise Unsupported("no model of this server makes voices of descriptions; serve one such as Qwen3-TTS VoiceDesign")
 
 
+def instructions_option(model: str, family: Family) -> str:
+    """The option of this family that takes the description of a voice.
+
+    Raises:
+        Unsupported: the family makes no voices of descriptions.
+    """
+    if not family.voiceless or family.instructions_option is None:
+        raise Unsupported(f"{model} makes no voices of descriptions; leave model out for one that does")
+    return family.instructions_option
+
+
+def check_description(description: str) -> None:
+    """Refuse a description without words.
+
+    Raises:
+        InvalidArgument: it is blank.
+    """
+    if not description.strip():
+        raise InvalidArgument("description is blank; describe a voice in words")
+
+
 def orders(
     description: str,
     seeds: int | Sequence[int],
@@ -55,13 +76,10 @@ def orders(
         InvalidArgument: the description is blank; and as `seeds_of`.
         Unsupported: the family cannot do it, or none can.
     """
-    if not description.strip():
-        raise InvalidArgument("description is blank; describe a voice in words")
+    check_description(description)
     model = model or designer(families)
-    family = families.get(model, Family())
-    if not family.voiceless or family.instructions_option is None:
-        raise Unsupported(f"{model} makes no voices of descriptions; leave model out for one that does")
-    options = {**(knobs.get("options") or {}), family.instructions_option: description}
+    option = instructions_option(model, families.get(model, Family()))
+    options = {**(knobs.get("options") or {}), option: description}
     fixed = {**knobs, "options": options, "model": model, "require_whole": True}
     return [{**fixed, "seed": seed} for seed in seeds_of(seeds)]
 

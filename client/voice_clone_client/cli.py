@@ -17,7 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ._commands import designs, embeddings, marks, server, speaking, tools, voices
+from ._commands import designs, embeddings, marks, server, speaking, voices
 from ._commands.common import add_connection, complain, connection, in_words
 from ._standard_output import until_reader_leaves
 from ._version import __version__
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"voice-clone {__version__}")
     add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for subject in (voices, designs, speaking, embeddings, marks, server, tools):
+    for subject in (voices, designs, speaking, embeddings, marks, server):
         subject.add(commands)
     return parser
 

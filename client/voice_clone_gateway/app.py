@@ -27,7 +27,7 @@ from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
 from .reference_fetch import References
-from .routes import batch, bundles, design, marks, models, speech, speech_status, vendor_websockets, voices, websocket
+from .routes import batch, bundles, design, marks, models, speech, vendor_websockets, voices, websocket
 from .settings import Settings, parse
 from .signing import Signing
 from .speech_statuses import SpeechStatuses
@@ -121,7 +121,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
-    speaking = (speech.router, batch.router, speech_status.router)
+    speaking = (speech.router, batch.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
     for router in (*speaking, *of_voices, marks.router, models.router):
         app.include_router(router, dependencies=key)

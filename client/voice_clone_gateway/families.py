@@ -97,11 +97,10 @@ class Families:
         Raises:
             VoiceCloneError: the list is needed, and the server did not answer it.
         """
-        if self._listed is None:
-            await self._refresh()
-            if self._listed is None and self._error is not None and not isinstance(self._error, Unsupported):
-                raise _copy(self._error)
-        return self._families.get(family, Family())
+        try:
+            return (await self._known()).get(family, Family())
+        except Unsupported:  # the server does not list its families
+            return Family()
 
     async def designer(self) -> str:
         """The family that makes voices of descriptions.
@@ -110,11 +109,19 @@ class Families:
             Unsupported: there is none.
             VoiceCloneError: the list is needed, and the server did not answer it.
         """
+        return designer(await self._known())
+
+    async def _known(self) -> dict[str, Family]:
+        """The families by name, of the latest list.
+
+        Raises:
+            VoiceCloneError: there was none yet, and the server did not answer it.
+        """
         if self._listed is None:
             await self._refresh()
             if self._listed is None and self._error is not None:
                 raise _copy(self._error)
-        return designer(self._families)
+        return self._families
 
     def following(self) -> list[str]:
         """The families that follow instructions, as far as they are known."""

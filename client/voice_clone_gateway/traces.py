@@ -22,7 +22,10 @@ from contextlib import contextmanager
 from typing import Any
 
 MISSING = "--otlp-endpoint needs OpenTelemetry: pip install './client[gateway,traces]'"
-REPORTED = ("mode", "cache", "frames", "finish_reason", "reference_frames", "text_tokens")
+REPORTED = (
+    *("mode", "cache", "frames", "finish_reason", "reference_frames", "text_tokens"),
+    *("talker_ms", "code2wav_ms"),
+)
 """What of `info` the spans have as attributes."""
 
 
@@ -101,12 +104,12 @@ class SpeechTrace:
         self._span = span
         self._clocks = clocks
         self._asked = self._first = 0.0
+        self.headers = self._traceparent()
+        """`traceparent` of what belongs to the trace: calls of the server, and the answer."""
         self.failed: str | None = None
         """The slug of the error with which the speech ended."""
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """`traceparent` of what belongs to the trace: calls of the server, and the answer."""
+    def _traceparent(self) -> dict[str, str]:
         sent: dict[str, str] = {}
         if self._span is not None:
             from opentelemetry.trace import set_span_in_context
@@ -143,8 +146,7 @@ class SpeechTrace:
         if self._span is None or not self._first:
             return
         info = info or {}
-        spans = {name: info[name] for name in ("talker_ms", "code2wav_ms") if name in info}
-        self._made("frames", self._first, time.monotonic(), {**info, **spans})
+        self._made("frames", self._first, time.monotonic(), info)
         self._span.set_attributes({**_reported(info), "voice_clone.seconds": round(seconds, 3)})
 
     def fail(self, slug: str) -> None:
@@ -164,8 +166,7 @@ class SpeechTrace:
 
 
 def _reported(info: Mapping[str, Any]) -> dict[str, Any]:
-    names = (*REPORTED, "talker_ms", "code2wav_ms")
-    return {f"voice_clone.{name}": info[name] for name in names if isinstance(info.get(name), (str, int, float))}
+    return {f"voice_clone.{name}": info[name] for name in REPORTED if isinstance(info.get(name), (str, int, float))}
 
 
 def _between_clocks() -> int:

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import _designs
 from ..client import Client
-from ..errors import InvalidArgument, Unsupported
-from .clip_report import faults
-from .common import TAKEN, command, complain, policy, print_line, summary
+from ..errors import InvalidArgument
+from .common import TAKEN, command, policy, print_line
+from .voices import report
 
 FIELDS = ("text", "description", "model", "seed")
 WORDS = {**TAKEN, "seeds": "--seed", "reference_text": "--text"}
@@ -73,9 +73,4 @@ def _keep(client: Client, parsed: argparse.Namespace) -> None:
         design_model=model,
         design_seed=seed,
     )
-    print_line(summary(voice))
-    for line in faults(voice):
-        complain(line)
-    if not any(each.state == "ready" for each in voice.artifacts):
-        reasons = "; ".join(f"{each.model_type}: {each.reason}" for each in voice.artifacts)
-        raise Unsupported(f"{voice.name} is registered, but no model of this server speaks in it ({reasons})")
+    report(voice, parsed.model)

@@ -1,16 +1,19 @@
-"""The server: stats, models and doctor."""
+"""The server: stats, models and doctor, and mcp, which offers it to language models."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .._audio_file import MISSING, formats, has_codecs
 from .._player import PlayerFailed, find_player
 from ..client import Client
 from ..errors import ConnectionFailed, Unsupported, VoiceCloneError
-from .common import command, print_json, print_line
+from .common import command, connection, print_json, print_line
+
+MISSING_SDK = "voice-clone mcp needs the SDK of the protocol: pip install './client[mcp]'"
 
 
 def add(commands: Any) -> None:
@@ -18,6 +21,13 @@ def add(commands: Any) -> None:
     command(commands, "stats", _stats, "counters of the voice cache, as JSON")
     command(commands, "models", _models, "the model families of the server, its default first")
     command(commands, "doctor", _doctor, "check the server, its models and voices, and the player of this machine")
+    mcp = command(commands, "mcp", _mcp, "serve the Model Context Protocol on stdin and stdout: list voices, and speak")
+    mcp.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="a model may also speak into new audio files here (default: it may not)",
+    )
 
 
 def _stats(client: Client, parsed: argparse.Namespace) -> None:
@@ -64,3 +74,13 @@ def _families(client: Client, parsed: argparse.Namespace) -> str:
     if unready := [model for model in models if not client.ready(model=model)]:
         raise ConnectionFailed(f"{' and '.join(unready)} is not ready")
     return f"{' and '.join(models)} {'is' if len(models) == 1 else 'are'} ready"
+
+
+def _mcp(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.folder is not None and not parsed.folder.is_dir():
+        parsed.parser.error(f"--folder {parsed.folder} is no folder")
+    try:
+        from ..mcp_server import mcp_server
+    except ImportError:
+        parsed.parser.error(MISSING_SDK)
+    mcp_server(connection(parsed), parsed.folder).run("stdio")

@@ -96,14 +96,11 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         trim_silence=parsed.trim_silence,
         shared=parsed.shared,
     )
-    print_line(summary(voice))
-    for line in faults(voice):
-        complain(line)
-    _report(voice, parsed.model)
+    report(voice, parsed.model)
 
 
-def _report(voice: Voice, model: str | None) -> None:
-    """Say why an uploaded voice is not ready for some families.
+def report(voice: Voice, model: str | None) -> None:
+    """Print an uploaded voice, the faults of its clip, and why it is not ready for some families.
 
     Args:
         voice: as the server answered the upload.
@@ -113,6 +110,9 @@ def _report(voice: Voice, model: str | None) -> None:
         Internal: the preparation failed for a family.
         Unsupported: the named family, or each one if none is named, does not support the voice.
     """
+    print_line(summary(voice))
+    for line in faults(voice):
+        complain(line)
     for artifacts in voice.artifacts:
         if artifacts.state == "failed":
             raise Internal(f"{voice.name} is registered, but not ready: {artifacts.reason}")

@@ -221,14 +221,14 @@ def _no_such_path(request: Request) -> HTTPFailure:
 
 
 def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
-    """The answer with all methods of the path; the framework lists those of one route only. A path that is known as it
-    stands has its own alone, though one with a parameter fits, too.
+    """The answer with all methods of the path; the framework lists those of one route only.
+
+    A path without a parameter has its own methods alone, even if a path with a parameter matches it, too.
     """
     paths = request.app.openapi()["paths"]
     own = paths.get(request.scope["path"])
-    found = (
-        [own] if own else [entry for path, entry in paths.items() if compile_path(path)[0].match(request.scope["path"])]
-    )
+    fitting = (entry for path, entry in paths.items() if compile_path(path)[0].match(request.scope["path"]))
+    found = [own] if own else [*fitting]
     methods = {method.upper() for entry in found for method in entry} or {*(error.headers or {})["Allow"].split(", ")}
     allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
     return HTTPFailure(

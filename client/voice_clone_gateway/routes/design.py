@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
-from voice_clone_client import Incomplete, InvalidArgument, Unsupported
-from voice_clone_client._designs import seeds_of
+from voice_clone_client import Incomplete
+from voice_clone_client._designs import check_description, instructions_option, seeds_of
 
 from ..http.auth import guarded
 from ..http.connection import while_connected
@@ -68,12 +68,9 @@ async def design_voice(payload: DesignRequest, request: Request) -> Designs:
     """Let a model make voices of a description, and speak a text in each. Nothing is registered."""
     app, key, request_id = request.app, request.state.key, request.state.request_id
     families = app.state.families
-    if not payload.description.strip():
-        raise InvalidArgument("description is blank; describe a voice in words")
+    check_description(payload.description)
     model = await families.designer() if payload.model is None else await families.choose(payload.model)
-    family = await families.get(model)
-    if not family.voiceless or family.instructions_option is None:
-        raise Unsupported(f"{model} makes no voices of descriptions; leave model out for one that does")
+    instructions_option(model, await families.get(model))
     seeds = seeds_of(3 if payload.seeds is None else payload.seeds)
     fields = payload.model_dump(include={"input", "language", "max_frames", "options"}, exclude_unset=True)
     fields |= {"model": model, "instructions": payload.description, "response_format": "wav"}

@@ -1,4 +1,7 @@
-"""POST /v1/audio/speech: a text as audio: streamed raw, streamed as events, or as a whole file."""
+"""POST /v1/audio/speech: a text as audio: streamed raw, streamed as events, or as a whole file.
+
+GET /v1/audio/speech/{id}: the state of a speech.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
+from ..speech_statuses import SpeechStatus, SpeechStatuses
 from ..synthesis import Spoken, open_speech
 
 log = logging.getLogger(__name__)
@@ -232,6 +236,13 @@ class SpeechResponse(Response):
 async def create_speech(payload: SpeechRequest, request: Request) -> Response:
     """Speak a text."""
     return SpeechResponse(request, payload)
+
+
+@router.get("/v1/audio/speech/{speech_id}", responses=documented(401, 403, 404))
+async def get_speech(speech_id: str, request: Request) -> SpeechStatus:
+    """The state of a speech, by the X-Request-ID of its answer; of the caller's key alone."""
+    statuses: SpeechStatuses = request.app.state.statuses
+    return statuses.find(request.state.key, speech_id)
 
 
 def _body(data: bytes, more: bool = True) -> Message:
