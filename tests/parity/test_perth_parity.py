@@ -22,8 +22,7 @@ from tools.demo import CLIP
 from voice_clone.audio import resample
 from voice_clone.marking.detection import PerthDetector
 from voice_clone.marking.marker import PerthMarker
-from voice_clone.marking.network import PerthNetwork
-from voice_clone.marking.spectrum import BANDS, RATE, levels
+from voice_clone.marking.network import BANDS, RATE, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
 
 THEIR_RATE = 32_000

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from voice_clone.audio import resample
 from voice_clone.errors import InvalidArgument
 from voice_clone.marking.mark_filter import pattern
-from voice_clone.marking.network import PerthNetwork
-from voice_clone.marking.spectrum import BANDS, HOP, RATE, WINDOW, levels
+from voice_clone.marking.network import BANDS, HOP, RATE, WINDOW, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
 
 THRESHOLD = 0.3  # of the confidence, from which a sound counts as marked

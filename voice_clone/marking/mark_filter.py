@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.marking.network import PerthNetwork
-from voice_clone.marking.spectrum import BAND, BANDS, RATE, levels
+from voice_clone.marking.network import BAND, BANDS, RATE, PerthNetwork, levels
 
 SECONDS = 0.128  # of the filter: longer, its gains change by less than 0.01 dB
 MIN_RATE = 8_000  # Hz

@@ -1,7 +1,9 @@
 """Perth's networks (resemble-perth 1.0.1, MIT): one proposes gains that mark a sound, one hears whether it is marked.
 
-Both are stacks of convolutions over the frames of `spectrum.levels`. The second one hears a sound at three tempi and
-weighs what it finds. It leaves out frames of digital silence.
+Both are stacks of convolutions over the frames of `levels`: of 128 bands up to 2 kHz, a hundred times a second. They
+were trained on sound at 32 kHz, in windows of 64 ms. The same bands of the same windows are found at 16 kHz, where a
+window has half the samples. The second network hears a sound at three tempi and weighs what it finds. It leaves out
+frames of digital silence.
 """
 
 from __future__ import annotations
@@ -12,13 +14,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from voice_clone.marking.spectrum import SPAN
-
+RATE = 16_000  # Hz, of the sound that is looked at
+WINDOW, HOP = 1024, 160  # samples: 64 ms and 10 ms
+BANDS, BAND = 128, RATE / WINDOW  # their number, and Hz from one to the next
+SPAN = 195.0  # decibels from the level 0 to the level 1
+_FLOOR = 180.0  # decibels below a magnitude of 1
+_SCALE = 2.0  # a window at 32 kHz sums twice as many samples
 _DEPTH = 7  # convolutions of a stack
 _TEMPI = (("slow", 1.25), ("normal", 1.0), ("fast", 0.75))  # how many frames become of one
 _SILENT = 0.05  # of the loudest frame's sum of levels
 
 Stack = list[tuple[Tensor, Tensor]]
+
+
+def levels(waveform: Tensor) -> Tensor:
+    """float32 [samples > WINDOW / 2] at `RATE` -> [BANDS, frames], decibels in a scale where most sound is 0 to 1."""
+    spectrum = torch.stft(
+        waveform, WINDOW, HOP, window=torch.hann_window(WINDOW, device=waveform.device), return_complex=True
+    )
+    magnitude = _SCALE * spectrum[:BANDS].abs()
+    return (20 * magnitude.clip(10 ** (-_FLOOR / 20)).log10() + _FLOOR) / SPAN
 
 
 class PerthNetwork:

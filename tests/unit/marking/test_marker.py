@@ -17,8 +17,7 @@ from tools.demo import CLIP
 from voice_clone.errors import InvalidArgument
 from voice_clone.marking.mark_filter import minimum_phase, pattern
 from voice_clone.marking.marker import PerthMarker
-from voice_clone.marking.network import PerthNetwork
-from voice_clone.marking.spectrum import BAND, BANDS, RATE, levels
+from voice_clone.marking.network import BAND, BANDS, RATE, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
 
 FAMILY_RATES = (24_000, 44_100, 48_000)
