@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tools.config_file import ConfigError, ConfigFile
 from tools.families.recognition import FamilyError, add_repository_option, families, family_of, models_of, owner
@@ -27,14 +28,17 @@ from tools.triton_server import MODELS, plain_command
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.session import PROVIDERS
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class Plan:
     """What to build.
 
     Attributes:
-        repositories: where the models are copied from.
         family: of the checkpoint.
+        models: the folders of its models and of those lent to it, by name.
+        stages: the names of these models by stage; of a model that has no family, its own.
         checkpoint: the checkpoint's folder here.
         served_checkpoint, served_at: where the server will find the checkpoint and the repository.
         engines, precisions: by stage; the repository's own where there is none.
@@ -43,8 +47,9 @@ class Plan:
         instances: of each encoder, or of its network.
     """
 
-    repositories: Sequence[Path]
     family: str
+    models: Mapping[str, Path]
+    stages: Mapping[str, str]
     checkpoint: Path
     served_checkpoint: str
     served_at: str
@@ -61,20 +66,18 @@ class Plan:
 
     def encoders(self) -> dict[str, Encoder]:
         """The encoders' networks, by stage."""
-        there = stages_of(self.family, self.repositories)
-        return {stage: each for stage, each in self.options.encoders(self.checkpoint).items() if stage in there}
+        return present(self.options.encoders(self.checkpoint), self.stages)
 
     def networks(self) -> dict[str, Network]:
         """The encoders' networks that become models, by stage."""
         if self.native is None:
             return {}
-        return {stage: Network(f"{self.family}_{stage}", encoder) for stage, encoder in self.encoders().items()}
+        return {stage: Network(self.stages[stage], encoder) for stage, encoder in self.encoders().items()}
 
 
-def stages_of(family: str, repositories: Sequence[Path]) -> dict[str, str]:
-    """The models of a family and those lent to it, by stage; others by their names."""
-    known = families(repositories)
-    return {name.removeprefix(f"{owner(name, known)}_"): name for name in models_of([family], repositories)}
+def present(by_stage: Mapping[str, _T], stages: Mapping[str, str]) -> dict[str, _T]:
+    """What belongs to a stage that the family has."""
+    return {stage: value for stage, value in by_stage.items() if stage in stages}
 
 
 def build(plan: Plan, folder: Path) -> None:
@@ -84,12 +87,10 @@ def build(plan: Plan, folder: Path) -> None:
         CheckpointError: the checkpoint cannot be served.
         BuildError: a graph does not compute what torch does, or a configuration does not fit.
     """
-    models = models_of([plan.family], plan.repositories)
-    stages = stages_of(plan.family, plan.repositories)
     encoders, networks = plan.encoders(), plan.networks()
-    for name, model in models.items():
+    for name, model in plan.models.items():
         shutil.copytree(model, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    places = {stage: stages[stage] for stage, engine in plan.engines.items() if engine == "onnx"}
+    places = {stage: plan.stages[stage] for stage, engine in plan.engines.items() if engine == "onnx"}
     places |= {stage: network.model for stage, network in networks.items()}
     for place in places.values():
         (folder / place / "1").mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def build(plan: Plan, folder: Path) -> None:
     for network in networks.values():
         assert plan.native is not None
         network.config(plan.native, plan.provider, plan.instances).write(folder / network.model)
-    for stage, name in stages.items():
+    for stage, name in plan.stages.items():
         file = ConfigFile.read(folder / name)
         values = {"checkpoint_dir": plan.served_checkpoint} if "checkpoint_dir" in file.parameters else {}
         if stage in plan.precisions:
@@ -181,17 +182,17 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     repositories = [MODELS, *given.repository]
     family = family_of(given.checkpoint, repositories)
     options = repository_options(family)
-    models, stages = models_of([family], repositories), stages_of(family, repositories)
-    engines = by_stage("--engine", given.engine, {s: v for s, v in options.ENGINES.items() if s in stages})
+    known, models = families(repositories), models_of([family], repositories)
+    stages = {name.removeprefix(f"{owner(name, known)}_"): name for name in models}
+    engines = by_stage("--engine", given.engine, present(options.ENGINES, stages))
     has_precision = {s for s, name in stages.items() if "precision" in ConfigFile.read(models[name]).parameters}
     offered = {stage: values for stage, values in options.PRECISIONS.items() if stage in has_precision}
     precisions = by_stage("--precision", given.precision, offered)
-    has_encoders = [stage for stage in options.ENCODERS if stage in stages]
     if given.provider == "cpu" and given.native_encoders is None:
-        engines = {**{s: v for s, v in options.CPU_ENGINES.items() if s in stages}, **engines}
+        engines = {**present(options.CPU_ENGINES, stages), **engines}
     if given.instances < 1:
         raise BuildError(f"--instances is {given.instances}; it must be at least 1")
-    if given.native_encoders and not has_encoders:
+    if given.native_encoders and not any(stage in stages for stage in options.ENCODERS):
         raise BuildError(f"--native-encoders: {family} has no encoders whose networks can be models of their own")
     if given.native_encoders and any(item.partition("=")[0] in options.ENCODERS for item in given.engine):
         others = [stage for stage in options.ENGINES if stage not in options.ENCODERS]
@@ -201,8 +202,9 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     if reason := refusal(output, given.force, lambda folder: _is_repository(folder, repositories)):
         raise BuildError(reason)
     plan = Plan(
-        repositories=repositories,
         family=family,
+        models=models,
+        stages=stages,
         checkpoint=given.checkpoint,
         served_checkpoint=given.served_checkpoint or str(given.checkpoint.resolve()),
         served_at=(given.served_at or str(output)).rstrip("/"),

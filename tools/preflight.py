@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,25 @@ def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Pa
     """
     for family, checkpoint in checkpoints.items():
         if (preflight := _preflight(family)) is not None:
-            try:
+            with _refused(str(checkpoint)):
                 preflight.check(checkpoint)
-            except CheckpointError as error:
-                raise FamilyError(f"{checkpoint}: {error}") from None
     known = families(repositories)
     lends = dict(checkpoints)  # by family, the checkpoint of which its models are
     for family, checkpoint in checkpoints.items():
         for lender in {owner(model, known) or "" for model in lent_models([family], repositories)}:
             other = lends.setdefault(lender, checkpoint)
             if other != checkpoint and (preflight := _preflight(family)) is not None:
-                try:
+                with _refused(f"{other} and {checkpoint} cannot be on one server"):
                     preflight.check_shared(other, checkpoint)
-                except CheckpointError as error:
-                    raise FamilyError(f"{other} and {checkpoint} cannot be on one server: {error}") from None
+
+
+@contextmanager
+def _refused(which: str) -> Iterator[None]:
+    """A checkpoint that cannot be served is a `FamilyError` that names it."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise FamilyError(f"{which}: {error}") from None
 
 
 def _preflight(family: str) -> Any:
