@@ -1,10 +1,10 @@
 // The card that designs a voice: describe it, hear three candidates, keep one. Shown if a model of the server can.
 
 import * as api from "./api.js";
-import { confirmed, element, find, icon, showError } from "./dom.js";
+import { busy, element, find, icon, showError } from "./dom.js";
 import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
 import { listen, markListening, stopListening } from "./listening.js";
-import { note, refreshVoices, voiceNamed } from "./voices.js";
+import { mayRegister, showRegistered } from "./voices.js";
 
 let made = null; // { model, description, input, candidates: [{ seed, audio: Blob }] }
 
@@ -65,10 +65,7 @@ async function keep(event) {
   busy("keep-button", "Keeping it");
   try {
     const name = find("design-name").value;
-    await refreshVoices();
-    const taken = voiceNamed(name);
-    const question = { title: `Replace ${taken?.name}?`, text: "There is a voice of this name. The new one takes its place. It cannot be undone.", action: "Replace" };
-    if (taken && !(await confirmed(question))) return;
+    if (!(await mayRegister(name))) return;
     const voice = await api.uploadVoice({
       name,
       consent: "Designed from a description; no person's voice",
@@ -80,17 +77,10 @@ async function keep(event) {
     for (const each of [find("design"), form]) each.reset();
     show(null);
     find("design-voice").open = false;
-    await refreshVoices(voice).catch(() => {}); // it tries again by itself
-    note(`${voice.name} is registered.`);
-    find("text").focus();
+    await showRegistered(voice);
   } catch (error) {
     placeError(form, error);
   } finally {
     busy("keep-button", "Keep this voice", false);
   }
-}
-
-function busy(id, text, on = true) {
-  find(id).disabled = on;
-  find(id).textContent = text;
 }

@@ -29,6 +29,12 @@ export function showError(id, error) {
   else field.removeAttribute("aria-invalid");
 }
 
+// Disables a button while it works, and says on it what it does.
+export function busy(id, text, on = true) {
+  find(id).disabled = on;
+  find(id).textContent = text;
+}
+
 // Opens a dialog; returns the value of the button that closed it.
 export function ask(dialog) {
   dialog.returnValue = "";

@@ -1,11 +1,11 @@
 // The form of a new voice: record or choose a clip, view it, listen to it, register it.
 
 import * as api from "./api.js";
-import { confirmed, find, showError } from "./dom.js";
+import { busy, find, showError } from "./dom.js";
 import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
 import { listen, stopListening } from "./listening.js";
 import { Recorder } from "./recorder.js";
-import { note, refreshVoices, voiceNamed } from "./voices.js";
+import { mayRegister, showRegistered } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
@@ -157,7 +157,7 @@ async function register(event) {
   const valid = fieldsAreValid(form);
   if (!clip) showError("sample", new Error("There is no clip yet: record one, or choose a file."));
   if (!valid || !clip) return;
-  showBusy(true);
+  busy("register-button", "Registering");
   try {
     const name = find("name").value;
     if (!(await mayRegister(name))) return;
@@ -171,32 +171,10 @@ async function register(event) {
     form.reset();
     setClip(null);
     find("new-voice").open = false;
-    await refreshVoices(voice).catch(() => {}); // it tries again by itself
-    note(`${voice.name} is registered.`);
-    find("text").focus();
+    await showRegistered(voice);
   } catch (error) {
     placeError(form, error);
   } finally {
-    showBusy(false);
+    busy("register-button", "Register", false);
   }
-}
-
-// Asks before a voice is replaced, as the list is now.
-async function mayRegister(name) {
-  await refreshVoices();
-  const taken = voiceNamed(name);
-  return (
-    !taken ||
-    confirmed({
-      title: `Replace ${taken.name}?`,
-      text: "There is a voice of this name. The new clip takes the place of its clip and of everything computed from it. It cannot be undone.",
-      action: "Replace",
-    })
-  );
-}
-
-function showBusy(on) {
-  const button = find("register-button");
-  button.disabled = on;
-  button.textContent = on ? "Registering" : "Register";
 }

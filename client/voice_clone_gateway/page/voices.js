@@ -36,7 +36,7 @@ let wait = POLL;
 export const chosenVoice = () => chosen;
 
 // The listed voice of that name; case does not matter.
-export const voiceNamed = (name) => voices.find((voice) => key(voice.name) === key(name));
+const voiceNamed = (name) => voices.find((voice) => key(voice.name) === key(name));
 const key = (name) => name.normalize("NFC").trim().toLowerCase();
 
 export function setUpVoices() {
@@ -129,8 +129,29 @@ function showRows() {
   for (const radio of find("voices").querySelectorAll("input")) radio.checked = radio.value === chosen;
 }
 
+// Asks before a voice is replaced, as the list is now.
+export async function mayRegister(name) {
+  await refreshVoices();
+  const taken = voiceNamed(name);
+  return (
+    !taken ||
+    confirmed({
+      title: `Replace ${taken.name}?`,
+      text: "There is a voice of this name. The new clip takes the place of its clip and of everything computed from it. It cannot be undone.",
+      action: "Replace",
+    })
+  );
+}
+
+// Shows a voice that has just been registered, and moves the focus to the text.
+export async function showRegistered(voice) {
+  await refreshVoices(voice).catch(() => {}); // it tries again by itself
+  note(`${voice.name} is registered.`);
+  find("text").focus();
+}
+
 // Says what happened to the list.
-export const note = (text) => (find("voices-note").textContent = text);
+const note = (text) => (find("voices-note").textContent = text);
 
 function showChosen() {
   find("speaking-voice").textContent = find("speaking-voice").title = chosen ?? "none yet";
