@@ -65,18 +65,6 @@ def client(server: TritonServer) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with Gateway(server.url, tmp_path_factory.mktemp("gateway") / "log") as gateway:
-        yield gateway
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=60) as http:
-        yield http
-
-
-@pytest.fixture(scope="module")
 def ada(client: Client, reference_clip: bytes, reference_text: str) -> str:
     client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
     return "Ada"
