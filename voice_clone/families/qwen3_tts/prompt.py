@@ -99,12 +99,7 @@ class Prompt:
 
     @property
     def mode(self) -> Mode:
-        """In context if there are codes of a reference; else by an embedding, a built-in speaker, or words alone."""
-        if len(self.reference_codes):
-            return "icl"
-        if len(self.speaker_embedding):
-            return "x_vector"
-        return "design" if self.speaker_id is None else "preset"
+        return mode_of(self.reference_codes, self.speaker_embedding, self.speaker_id)
 
     def check(self, config: Qwen3TTSConfig) -> None:
         """Check all values against the checkpoint.
@@ -131,6 +126,17 @@ class Prompt:
             _check_range("reference_codes", self.reference_codes, config.codec.decoder_config.codebook_size)
         if self.language_id is not None and self.language_id not in talker.codec_language_id.values():
             raise InvalidArgument("language_id is no language of this model")
+
+
+def mode_of(
+    reference_codes: npt.NDArray[np.int32], speaker_embedding: npt.NDArray[np.float32], speaker_id: int | None
+) -> Mode:
+    """In context if there are codes of a reference; else by an embedding, a built-in speaker, or words alone."""
+    if len(reference_codes):
+        return "icl"
+    if len(speaker_embedding):
+        return "x_vector"
+    return "design" if speaker_id is None else "preset"
 
 
 def _check_range(name: str, ids: npt.NDArray[np.int32], limit: int) -> None:

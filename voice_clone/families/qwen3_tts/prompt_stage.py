@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
-from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, OPTIONS, Mode
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, OPTIONS, mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
@@ -75,10 +75,10 @@ class Qwen3TTSPrompt:
         """The tensors that `Qwen3TTSTalker.plan` reads."""
         size = self._config.talker.hidden_size if self._config.kind == "base" else 0
         embedding = speech.speaker_embedding if voice is None else voice.artifacts[EMBEDDING]
-        speaker = NO_SPEAKER
+        speaker = None
         if embedding is None:  # a built-in speaker or, without any name, words
             embedding = np.zeros(0, np.float32)
-            speaker = NO_SPEAKER if speech.voice is None else self._config.speakers[speech.voice]
+            speaker = None if speech.voice is None else self._config.speakers[speech.voice]
         if embedding.shape != (size,):
             if voice is not None:
                 raise Internal("the artifacts of this voice belong to another checkpoint")
@@ -99,14 +99,13 @@ class Qwen3TTSPrompt:
             "reference_codes": codes,
             "speaker_embedding": embedding,
             "language_id": np.array([-1 if draft.language_id is None else draft.language_id], np.int32),
-            "speaker_id": np.array([speaker], np.int32),
+            "speaker_id": np.array([NO_SPEAKER if speaker is None else speaker], np.int32),
             "instruct_ids": draft.instruct_ids,
         }
         if draft.open_text is not None:
             tensors["open_text"] = draft.open_text
-        mode: Mode = "icl" if len(codes) else "x_vector" if size else "design" if speaker == NO_SPEAKER else "preset"
         info = {
-            "mode": mode,
+            "mode": mode_of(codes, embedding, speaker),
             "text_tokens": len(draft.text_ids),
             "reference_tokens": len(reference_ids),
             "reference_frames": len(codes),
