@@ -124,7 +124,7 @@ class WholeSpeech:
         self._rate = int(outputs["sample_rate"][0])
         self._final = bool(outputs["final"][0])
         self._info |= json.loads(outputs["info"][0] or b"{}")
-        if "error" in self._info and not self.too_long:
+        if "error" in self._info:
             raise from_message(str(self._info["error"]))
         if self._samples > self._most_seconds * self._rate:
             self.too_long = True
