@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tools.config_file import ConfigError, ConfigFile
-from tools.families.recognition import FamilyError, add_repository_option, families, family_of, models_of, owner
+from tools.families.names import owner
+from tools.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
 from tools.families.toolkit import Encoder, RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder

@@ -13,7 +13,8 @@ from typing import Any
 
 import voice_clone.families
 from tools.config_file import ConfigFile
-from tools.families.recognition import FamilyError, families, kind_of, lent_models, models, owner
+from tools.families.names import kind_of, owner
+from tools.families.recognition import FamilyError, families, lent_models, models
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder

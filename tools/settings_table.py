@@ -19,7 +19,8 @@ from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
 from tools.config_file import ConfigFile
-from tools.families.recognition import PARAMETER, families, owner
+from tools.families.names import owner
+from tools.families.recognition import PARAMETER, families
 from tools.triton_server import MODELS, ROOT
 from voice_clone.settings import (
     DecoderSettings,

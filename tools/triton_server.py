@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import ClassVar
 
 from tools import addresses, guard
-from tools.families.recognition import families, families_of, lent_models, models_of, owner
+from tools.families.names import owner
+from tools.families.recognition import families, families_of, lent_models, models_of
 from tools.preflight import check_checkpoints, check_settings
 from tools.server_log import ServerLog
 from tools.triton_binary import ServerFailed as ServerFailed

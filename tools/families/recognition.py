@@ -5,10 +5,7 @@ The public model of a family says in its config.pbtxt how the folder of a checkp
     parameters { key: "checkpoint" value { string_value: "config.json: model_type=some_family" } }
 
 `FILE` alone: the folder has this file. `FILE: KEY=VALUE`: the file is a JSON object in which KEY has this value.
-A family's models are the folder of its name and those whose names begin with it and an underscore. Its ensemble may
-also use a model of another family, such as the decoder that both have: it lends that model.
-
-A family whose name begins so with another's is a kind of that one: kinds share their code and their tools.
+The ensemble of a family may use a model of another one, such as the decoder that both have: that one lends it.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.config_file import ConfigError, ConfigFile
+from tools.families.names import owner
 
 PARAMETER = "checkpoint"
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)  # OWNER/NAME
@@ -185,19 +183,6 @@ def lent_models(wanted: Collection[str], repositories: Sequence[Path]) -> dict[s
             if owner(step.model_name, known) not in (None, family):
                 lent.setdefault(step.model_name, family)
     return lent
-
-
-def owner(model: str, known: Collection[str]) -> str | None:
-    """The family that a model belongs to: of several whose names it begins with, that with the longest name."""
-    fitting = [family for family in known if f"{model}_".startswith(f"{family}_")]
-    return max(fitting, key=len, default=None)
-
-
-def kind_of(family: str, known: Collection[str]) -> str:
-    """The family that a family is a kind of: of several whose names its name begins with, the one with the shortest
-    name. Itself, if it is a kind of none.
-    """
-    return min((each for each in known if f"{family}_".startswith(f"{each}_")), key=len, default=family)
 
 
 def _listed(repositories: Sequence[Path]) -> str:

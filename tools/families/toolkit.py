@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from tools.diagnosis.workload import Workload
-from tools.families.recognition import kind_of
+from tools.families.names import kind_of
 from voice_clone.native.matrix import weights
 from voice_clone.onnx.session import Runtime
 

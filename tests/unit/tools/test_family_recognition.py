@@ -10,17 +10,8 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tools import serve
-from tools.families.recognition import (
-    FamilyError,
-    Mark,
-    families,
-    families_of,
-    family_of,
-    kind_of,
-    lent_models,
-    models_of,
-    owner,
-)
+from tools.families.names import kind_of, owner
+from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, lent_models, models_of
 from tools.triton_binary import server_command
 from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
 

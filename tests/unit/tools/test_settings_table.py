@@ -13,7 +13,8 @@ from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
 import voice_clone.families
-from tools.families.recognition import families, kind_of, lent_models, owner
+from tools.families.names import kind_of, owner
+from tools.families.recognition import families, lent_models
 from tools.settings_table import (
     BEGIN,
     DOCUMENT,
