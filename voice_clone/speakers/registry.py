@@ -76,12 +76,12 @@ class Registry:
             raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}")
         return record
 
-    def has(self, name: str, owner: str | None = None) -> bool:
-        """Whether there is a speaker of that name that this owner may use."""
+    def get(self, name: str, owner: str | None = None) -> SpeakerRecord | None:
+        """The speaker of that name, if there is one that this owner may use."""
         try:
-            return bool(self.find(parse_name(name), owner, shared=True))
+            return self.find(parse_name(name), owner, shared=True)
         except (InvalidArgument, SpeakerNotFound):  # no speaker has a name that is not valid
-            return False
+            return None
 
     def is_free(self, key: str) -> bool:
         """Whether no speaker has a name of that key."""

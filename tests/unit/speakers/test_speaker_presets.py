@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.doubles.fakes import FakeEncoder, Voices, clip
-from voice_clone.errors import InvalidArgument, SpeakerNotFound
+from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported
 
 Make = Callable[..., Voices]
 
@@ -41,9 +41,24 @@ def test_a_registered_voice_of_the_name_is_said(voices: Voices) -> None:
 
 
 def test_a_voice_of_another_owner_is_none(voices: Voices) -> None:
-    voices.call("upload", {"owner": "alice"}, name="Ann", audio=clip())
+    voices.call("upload", {"owner": "alice"}, name="Ann", audio=clip(), reference_text="Hello.")
     assert [registered for *_, registered in listed(voices, owner="alice")] == [True, False, True]
     assert [registered for *_, registered in listed(voices, owner="bob")] == [False, False, False]
+
+
+def test_a_voice_that_a_family_cannot_use_takes_the_place_of_none(voices: Voices) -> None:
+    voices.upload("Ann")
+    assert listed(voices) == [("Ann", "voxtral", True), ("ben", "voxtral", False), ("Ann", "omnivoice", False)], (
+        "omnivoice needs its transcript"
+    )
+    voices.call("delete", name="Ann")
+
+    def refuse() -> None:
+        raise Unsupported("a clip of this kind is of no use")
+
+    voices.encoder.during = refuse
+    voices.upload("Ann")
+    assert not any(registered for *_, registered in listed(voices))
 
 
 def test_they_cannot_be_deleted(voices: Voices) -> None:
