@@ -73,7 +73,8 @@ def server(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("server")
     environment = {**SETTINGS, "VOICE_CLONE_MAX_CLIP_SECONDS": "60"}
     began, given = time.monotonic(), list(checkpoints.values())
-    with TritonServer(given, folder / "voices", log=folder / "log", environment=environment) as server:
+    server = TritonServer(given, folder / "voices", log=folder / "log", environment=environment)
+    with server.start(900.0):
         ready = time.monotonic() - began
         yield server
         held = sum(memory_by_process(server).values())

@@ -186,5 +186,5 @@ def test_an_earlier_file_stays_when_a_new_one_is_refused(folder: Path, capsys: p
 
 
 def test_a_checkpoint_without_a_codec_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "qwen3_tts"}')
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3_tts", "tts_model_type": "base"}')
     assert main([str(tmp_path)]) == 1 and "have no pickles to convert" in capsys.readouterr().err
