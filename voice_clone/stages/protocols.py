@@ -94,15 +94,17 @@ class Limit(NamedTuple):
 
 
 class EncoderStage(Protocol):
-    """One network of the voice encoder."""
+    """The voice encoder, or one of its networks."""
 
     @property
     def sample_rate(self) -> int:
         """Hz of the waveforms that it takes."""
 
     @property
-    def fingerprint(self) -> str:
-        """A digest of weights and configuration."""
+    def fingerprints(self) -> Mapping[str, str]:
+        """The digest of weights and configuration, by the name of its output: `fingerprint`, or one that ends so for
+        each of several networks.
+        """
 
     @property
     def modes(self) -> Mapping[str, Sequence[str] | str] | None:

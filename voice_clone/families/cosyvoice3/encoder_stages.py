@@ -59,7 +59,7 @@ class TokenStage:
 
     def __init__(self, graph: ReleasedGraph, fingerprint: str) -> None:
         self._graph = graph
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
         _try(self, graph.file)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
@@ -94,7 +94,7 @@ class SpeakerStage:
 
     def __init__(self, graph: ReleasedGraph, fingerprint: str) -> None:
         self._graph = graph
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
         _try(self, graph.file)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
@@ -124,7 +124,7 @@ class MelStage:
 
     def __init__(self) -> None:
         form = (features.REFERENCE_BANDS, features.REFERENCE_FFT, features.REFERENCE_HOP, self.sample_rate, MEL_STEPS)
-        self.fingerprint = hashlib.sha256(repr(form).encode()).hexdigest()
+        self.fingerprints = {"fingerprint": hashlib.sha256(repr(form).encode()).hexdigest()}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """The tokens' stage answers them."""

@@ -35,7 +35,7 @@ class FishSpeechEncoder:
         self._encoder = encoder
         self._code_limits = code_limits
         self._max_frames = max_frames
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Codes of the largest codebook; the talker checks each codebook's own limit."""

@@ -58,7 +58,7 @@ class OmniVoiceEncoder:
     def __init__(self, encoder: VoiceEncoder, fingerprint: str, max_frames: int) -> None:
         self._encoder = encoder
         self._max_frames = max_frames
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Of the codes."""

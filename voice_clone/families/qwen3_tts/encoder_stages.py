@@ -42,7 +42,7 @@ class SpeakerStage:
         self._encoder = encoder
         self._size = config.enc_dim
         self.sample_rate = config.sample_rate
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """No limits: the size of an embedding is fixed."""
@@ -73,7 +73,7 @@ class CodecStage:
         self._codebook_size = config.decoder_config.codebook_size
         self._codebooks = config.encoder_valid_num_quantizers
         self.sample_rate = config.input_sample_rate
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Codes of the codebooks, at most as many frames as code2wav takes; no frames in mode `x_vector`."""

@@ -47,7 +47,7 @@ class VoxCPM2Encoder:
         self._samples = config.clip_samples
         self._max_frames = max_frames
         self.sample_rate = config.sample_rate
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Latents may be any numbers; a prompt has as many frames as the reference, or none."""

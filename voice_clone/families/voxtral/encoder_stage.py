@@ -31,7 +31,7 @@ class VoxtralEncoder:
         self._id_limits = config.id_limits
         self._max_frames = max_frames
         self.sample_rate = config.codec.sampling_rate
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
         self.presets = config.presets
         self.modes: Mapping[str, tuple[str, ...] | str] = {IN_CONTEXT: NO_ENCODER if encoder is None else ()}
 

@@ -4,7 +4,7 @@ in    waveform     FP32 [-1]   mono; empty: names, types and dimensions of the a
       sample_rate  INT32 [1]   Hz
       mode         STRING [1]  optional
 out   <artifact>   the family's
-      fingerprint  STRING [1]  of weights and configuration
+      fingerprint  STRING [1]  of weights and configuration; of several networks, one each, whose name ends so
       limits       STRING [1]  where config.pbtxt has it: JSON {artifact: {"below", "rows"}}, see `stages.Limit`
       presets      STRING [1]  where config.pbtxt has it: JSON [name] of the voices that the checkpoint brings
       modes        STRING [1]  where config.pbtxt has it: JSON {mode: [what it needs] or why not}, best mode first
@@ -97,4 +97,4 @@ class EncoderModel(Model):
         if self._stage.modes is not None:
             described = {mode: v if isinstance(v, str) else list(v) for mode, v in self._stage.modes.items()}
             outputs["modes"] = json.dumps(described)
-        return {**outputs, "fingerprint": self._stage.fingerprint}
+        return {**outputs, **self._stage.fingerprints}

@@ -45,7 +45,7 @@ class ChirpEncoderStage:
         self._encoder = encoder
         self._size = config.timbre_size
         self.sample_rate = config.sample_rate
-        self.fingerprint = fingerprint
+        self.fingerprints = {"fingerprint": fingerprint}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """None: any timbre will do."""

@@ -60,7 +60,7 @@ class MurmurEncoder:
     modes: Mapping[str, str] = {"clone": REASON}
     presets = tuple(PRESETS)
     sample_rate = RATE
-    fingerprint = "none"
+    fingerprints: Mapping[str, str] = {"fingerprint": "none"}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         return {}

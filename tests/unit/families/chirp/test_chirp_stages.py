@@ -239,7 +239,7 @@ def test_settings_of_the_family(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_the_fingerprint_is_of_the_encoder(checkpoint: Path, tmp_path: Path) -> None:
     def fingerprint(folder: Path) -> str:
-        return load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)})).fingerprint
+        return load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)})).fingerprints["fingerprint"]
 
     same, other = make_checkpoint(3, tmp_path / "same"), make_checkpoint(4, tmp_path / "other")
     assert fingerprint(checkpoint) == fingerprint(same) != fingerprint(other)

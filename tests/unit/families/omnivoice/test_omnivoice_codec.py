@@ -173,12 +173,12 @@ def test_clips_that_cannot_be(folder: Path, encoder: OmniVoiceEncoder) -> None:
     with pytest.raises(Unsupported, match="at most 40"):
         short.encode(0.1 * np.ones(2 * RATE, np.float32), ICL)
     assert short.limits(ICL)[CODEC_CODES].rows == (1, 40)
-    assert short.fingerprint == encoder.fingerprint
+    assert short.fingerprints == encoder.fingerprints
 
 
 def test_another_seed_is_another_fingerprint(tmp_path: Path, encoder: OmniVoiceEncoder) -> None:
     other = load_encoder(settings_of(make_omnivoice_codec(tmp_path / "other", seed=1)))
-    assert other.fingerprint != encoder.fingerprint
+    assert other.fingerprints != encoder.fingerprints
 
 
 def _set(name: str, value: Any, *parts: str) -> Callable[[dict[str, Any]], None]:

@@ -132,7 +132,7 @@ def test_a_clip_that_is_too_long_is_unsupported(checkpoint: AudioVAECheckpoint) 
 
 def test_a_fingerprint_is_of_the_encoder(encoder: VoxCPM2Encoder, tmp_path: Path) -> None:
     other = make_audio_vae_folder(tmp_path / "other", seed=1)
-    assert load_encoder(settings(other.folder)).fingerprint != encoder.fingerprint
+    assert load_encoder(settings(other.folder)).fingerprints != encoder.fingerprints
 
 
 def test_streams_of_a_batch_are_those_alone(decoder: AudioDecoder) -> None:
