@@ -65,15 +65,16 @@ class Plan:
         """What this family can be asked for."""
         return repository_options(self.family)
 
-    def encoders(self) -> dict[str, Encoder]:
+    def encoders(self) -> dict[str, Sequence[Encoder]]:
         """The encoders' networks, by stage."""
         return present(self.options.encoders(self.checkpoint), self.stages)
 
-    def networks(self) -> dict[str, Network]:
-        """The encoders' networks that become models, by stage."""
+    def networks(self) -> list[Network]:
+        """The encoders' networks that become models."""
         if self.native is None:
-            return {}
-        return {stage: Network(self.stages[stage], encoder) for stage, encoder in self.encoders().items()}
+            return []
+        found = self.encoders().items()
+        return [Network(self.family, self.stages[stage], each) for stage, encoders in found for each in encoders]
 
 
 def present(by_stage: Mapping[str, _T], stages: Mapping[str, str]) -> dict[str, _T]:
@@ -91,30 +92,33 @@ def build(plan: Plan, folder: Path) -> None:
     encoders, networks = plan.encoders(), plan.networks()
     for name, model in plan.models.items():
         shutil.copytree(model, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    places = {stage: plan.stages[stage] for stage, engine in plan.engines.items() if engine == "onnx"}
-    places |= {stage: network.model for stage, network in networks.items()}
-    for place in places.values():
-        (folder / place / "1").mkdir(parents=True, exist_ok=True)
-    graphs = {stage: folder / model / "1" for stage, model in places.items()}
+    on_onnx = [stage for stage, engine in plan.engines.items() if engine == "onnx"]
+    places = {graph: plan.stages[stage] for stage in on_onnx for graph in plan.options.GRAPHS[stage]}
+    places |= {network.encoder.graph: network.model for network in networks}
+    graphs = {graph: folder / model / "1" for graph, model in places.items()}
+    for place in graphs.values():
+        place.mkdir(parents=True, exist_ok=True)
     fingerprints = plan.options.export(plan.checkpoint, graphs) if graphs else {}
-    for network in networks.values():
+    for network in networks:
         assert plan.native is not None
         network.config(plan.native, plan.provider, plan.instances).write(folder / network.model)
     for stage, name in plan.stages.items():
         file = ConfigFile.read(folder / name)
+        behind = [network.encoder.graph for network in networks if network.front == name]
         values = {"checkpoint_dir": plan.served_checkpoint} if "checkpoint_dir" in file.parameters else {}
         if stage in plan.precisions:
             values["precision"] = plan.precisions[stage]
-        if stage in networks:
-            values |= {"engine": "triton", "network_fingerprint": fingerprints[stage]}
+        if behind:
+            made_from = " ".join(fingerprints[graph] for graph in behind)
+            values |= {"engine": "triton", "network_fingerprint": made_from}
         elif stage in plan.engines:
             values["engine"] = plan.engines[stage]
-        if stage in places and stage not in networks:
+        if stage in on_onnx:
             values |= {"onnx_dir": f"{plan.served_at}/{name}/1", "onnx_provider": plan.provider}
         for setting, value in values.items():
             file.set(setting, value)
-        if stage in encoders and stage not in networks:
-            prepare_encoder(file.message, folder / name, encoders[stage].sample_rate, plan.instances)
+        if stage in encoders and not behind:
+            prepare_encoder(file.message, folder / name, encoders[stage][0].sample_rate, plan.instances)
         if values:
             file.write(folder / name)
     check_repository(folder)
@@ -242,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"or, with what docs/plain_tritonserver.md installs,\n  {plain_command(plan.served_at)}")
     if plan.native == "tensorrt":
         print("as soon as the plans are there; on the GPU that will serve them:")
-        for network in plan.networks().values():
+        for network in plan.networks():
             print(f"  {network.plan_command(f'{plan.served_at}/{network.model}')}")
     return 0
 

@@ -38,17 +38,19 @@ class Network:
     """The network of an encoder as a model of its own, behind the Python model that checks, resamples and names.
 
     Attributes:
+        family: whose encoder it is.
         front: the model in front.
         encoder: the network.
     """
 
+    family: str
     front: str
     encoder: Encoder
 
     @property
     def model(self) -> str:
         """Name of the model."""
-        return f"{self.front}_network"
+        return f"{self.family}_{self.encoder.graph}_network"
 
     def config(self, kind: str, provider: str, instances: int) -> ConfigFile:
         """Its config.pbtxt, for a kind of `PLATFORMS`."""
@@ -144,7 +146,8 @@ def check_repository(folder: Path) -> None:
         if config.platform == PLATFORMS["onnx"]:
             check_graph(config, folder / name / "1" / config.default_model_filename)
         if config.platform in PLATFORMS.values():
-            check_contract(config, configs[name.removesuffix("_network")])
+            [front] = [each for each in configs.values() if _engine(each) == "triton"]
+            check_contract(config, front)
 
 
 def read(model: Path) -> Any:
@@ -157,6 +160,11 @@ def read(model: Path) -> Any:
         return ConfigFile.read(model).message
     except ConfigError as error:
         raise BuildError(str(error)) from None
+
+
+def _engine(config: Any) -> str:
+    """The engine that a model is set to; "" if it has no such setting."""
+    return str(config.parameters["engine"].string_value) if "engine" in config.parameters else ""
 
 
 def check_graph(config: Any, file: Path) -> None:
@@ -195,7 +203,7 @@ def _check_tensors(config: Any, what: str, entries: Any, tensors: Mapping[str, A
 
 
 def check_contract(network: Any, encoder: Any) -> None:
-    """The tensors of a network are those of the model in front of it: same names, types and sizes.
+    """The tensors of a network are among those of the model in front of it: same names, types and sizes.
 
     Raises:
         BuildError: names the tensor.

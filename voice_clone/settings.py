@@ -379,12 +379,12 @@ class EncoderSettings(ComputeSettings, OnnxSettings, ClipSettings):
     )
     engine: str = setting(
         "torch",
-        "or onnx: ONNX Runtime, in fp32, on what tools/export_onnx made; or triton: the network is a model of its own, "
-        "see tools/build_repository",
+        "or onnx: ONNX Runtime, in fp32, on what tools/export_onnx made; or triton: the networks are models of their "
+        "own, see tools/build_repository",
         choices=("torch", "onnx", "triton"),
     )
     network_fingerprint: str = setting(
-        "", "engine triton: what that network was made from; tools/build_repository writes it"
+        "", "engine triton: what those networks were made from; tools/build_repository writes it"
     )
     max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 

@@ -110,8 +110,6 @@ def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
             {**call, "prompt_info": tensor(json.dumps({**info, "stream_id": name}))} for name in names
         ],
         "qwen3_tts_code2wav": [{"stream_id": tensor(name), **chunk} for name in names],
-        "qwen3_tts_speaker_encoder": [clip],
-        "qwen3_tts_codec_encoder": [clip],
         "qwen3_tts_voice_encoder": [clip],
         "speaker_cache": [{"operation": tensor("resolve"), "name": tensor(VOICE), "model_type": tensor("qwen3_tts")}],
     }

@@ -33,7 +33,7 @@ from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
-from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
+from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters

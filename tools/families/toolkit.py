@@ -109,14 +109,16 @@ class RepositoryOptions(Protocol):
     """The fastest of them on a CPU, where that is not the default."""
     PRECISIONS: Mapping[str, Sequence[str]]
     """Values of the setting `precision`, for stages whose model has it."""
+    GRAPHS: Mapping[str, Sequence[str]]
+    """The graphs of a stage that the engine onnx runs, by stage."""
     ENCODERS: Sequence[str]
     """Stages that take a warm-up and a number of instances, and whose networks can be models of their own."""
 
-    def encoders(self, checkpoint: Path) -> Mapping[str, Encoder]:
+    def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[Encoder]]:
         """The networks of `ENCODERS`, by stage. Raises `CheckpointError`."""
 
     def export(self, checkpoint: Path, folders: Mapping[str, Path]) -> Mapping[str, str]:
-        """Write the graphs of stages to folders, print how they compare with torch, return fingerprints by stage.
+        """Write graphs, by name, to folders, print how they compare with torch, return their fingerprints by name.
 
         Raises:
             CheckpointError: the checkpoint cannot be served.
@@ -133,9 +135,10 @@ class PythonOptions:
         "talker": ("auto", *weights.PRECISIONS),
         "code2wav": ("auto", "fp32", "tf32", "bf16"),
     }
+    GRAPHS: Mapping[str, Sequence[str]] = {}
     ENCODERS: Sequence[str] = ()
 
-    def encoders(self, checkpoint: Path) -> Mapping[str, Encoder]:
+    def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[Encoder]]:
         """None."""
         return {}
 

@@ -42,13 +42,13 @@ SHORT = 20
 FRAME = 1920  # samples
 TEXT = "A long story. " * 20
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
-FIRST = ["speaker_cache", *(f"qwen3_tts_{stage}" for stage in ("talker", "code2wav", "prompt"))]
-MODELS = [*FIRST, "qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder"]
+STAGES = ("talker", "code2wav", "prompt", "voice_encoder")
+MODELS = ["speaker_cache", *(f"qwen3_tts_{stage}" for stage in STAGES)]
 OTHER = "fish_speech"
 SERVER = "tritonserver"
 ABORTED = "boost::interprocess::lock_exception"  # in the log
 USUAL = ("speaker_cache", "qwen3_tts_talker")
-MODELS_OF_BOTH = [*MODELS, *(f"{OTHER}_{stage}" for stage in ("talker", "code2wav", "prompt", "voice_encoder"))]
+MODELS_OF_BOTH = [*MODELS, *(f"{OTHER}_{stage}" for stage in STAGES)]
 SETTINGS = {
     "VOICE_CLONE_MAX_LENGTH": str(ENDLESS + 1_000),
     "VOICE_CLONE_RUNAWAY_SECONDS": "100000",

@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, Damage, tuple[str, ...]]] = {
         (MODEL, "talker.codec_head.weight", "shape"),
     ),
     "speaker_encoder_missing": (
-        "speaker_encoder",
+        "voice_encoder",
         tensor(MODEL, "speaker_encoder.fc.weight", shape=False),
         (MODEL, "speaker_encoder.fc.weight", "missing"),
     ),
@@ -73,12 +73,12 @@ CASES: dict[str, tuple[str, Damage, tuple[str, ...]]] = {
         (CODEC, "decoder.pre_conv.conv.weight", "missing"),
     ),
     "codec_encoder_shape": (
-        "codec_encoder",
+        "voice_encoder",
         tensor(CODEC, "encoder.downsample.conv.weight", shape=True),
         (CODEC, "encoder.downsample.conv.weight", "shape"),
     ),
     "truncated_weights": ("talker", truncated, (MODEL,)),
-    "no_base_model": ("speaker_encoder", no_base_model, ("Base checkpoint", "qwen3_tts_voice_design")),
+    "no_base_model": ("voice_encoder", no_base_model, ("Base checkpoint", "qwen3_tts_voice_design")),
     "no_config": ("prompt", missing("config.json"), ("config.json",)),
     "no_generation_config": ("prompt", missing("generation_config.json"), ("generation_config.json",)),
     "no_codec_config": ("prompt", missing("speech_tokenizer/config.json"), ("speech_tokenizer/config.json",)),

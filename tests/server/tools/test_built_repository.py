@@ -27,6 +27,7 @@ from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 
+ENCODER = "qwen3_tts_voice_encoder"
 NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
 STAND_IN = '''"""Stands for the ONNX Runtime backend: one run of the graph for all clips of a batch."""
 
@@ -86,12 +87,12 @@ def server(checkpoint_folder: CheckpointFactory, log: Path) -> Iterator[TritonSe
         server.kill()
 
 
-def encode(server: TritonServer, model: str, clip: torch.Tensor, rate: int = 24000) -> triton.InferResult:
+def encode(server: TritonServer, clip: torch.Tensor, rate: int = 24000) -> triton.InferResult:
     inputs = [triton.InferInput("waveform", list(clip.shape), "FP32"), triton.InferInput("sample_rate", [1], "INT32")]
     inputs[0].set_data_from_numpy(clip.numpy())
     inputs[1].set_data_from_numpy(np.array([rate], np.int32))
     with triton.InferenceServerClient(server.url) as client:
-        return client.infer(model, inputs)
+        return client.infer(ENCODER, inputs)
 
 
 def test_it_speaks(server: TritonServer, log: Path, reference_clip: bytes, reference_text: str) -> None:
@@ -104,30 +105,28 @@ def test_it_speaks(server: TritonServer, log: Path, reference_clip: bytes, refer
     assert warmed_up(log) == set(NETWORKS)
 
 
-def test_the_encoders_keep_their_contract(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
+def test_the_encoder_keeps_its_contract(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
     loaded = Loaded.of(checkpoint_folder("tiny", 0))
     clip = speech(1.7, 24000)
-    codes = encode(server, "qwen3_tts_codec_encoder", clip)
-    np.testing.assert_array_equal(codes.as_numpy("codec_codes"), loaded.codec_encoder.encode(clip))
-    assert codes.as_numpy("fingerprint")[0].decode() == loaded.codec_fingerprint
-    embedding = encode(server, "qwen3_tts_speaker_encoder", clip)
+    made = encode(server, clip)
+    np.testing.assert_array_equal(made.as_numpy("codec_codes"), loaded.codec_encoder.encode(clip))
+    assert made.as_numpy("codec_encoder_fingerprint")[0].decode() == loaded.codec_fingerprint
     expected = loaded.speaker_encoder.embed(clip).numpy()
-    error = np.abs(embedding.as_numpy("speaker_embedding") - expected).max()
+    error = np.abs(made.as_numpy("speaker_embedding") - expected).max()
     assert error <= TOLERANCE * np.sqrt(np.mean(expected**2))
-    assert embedding.as_numpy("fingerprint")[0].decode() == loaded.speaker_fingerprint
-    assert encode(server, "qwen3_tts_codec_encoder", torch.zeros(0)).as_numpy("codec_codes").shape == (0, 16)
-    for model in ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder"):
-        with pytest.raises(InferenceServerException, match="invalid_argument: the audio holds NaN"):
-            encode(server, model, torch.full((24000,), torch.nan))
-        with pytest.raises(InferenceServerException, match=r"invalid_argument: the audio is 0\.50 s long"):
-            encode(server, model, clip[:12000])
+    assert made.as_numpy("speaker_encoder_fingerprint")[0].decode() == loaded.speaker_fingerprint
+    assert encode(server, torch.zeros(0)).as_numpy("codec_codes").shape == (0, 16)
+    with pytest.raises(InferenceServerException, match="invalid_argument: the audio holds NaN"):
+        encode(server, torch.full((24000,), torch.nan))
+    with pytest.raises(InferenceServerException, match=r"invalid_argument: the audio is 0\.50 s long"):
+        encode(server, clip[:12000])
 
 
 def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
     loaded = Loaded.of(checkpoint_folder("tiny", 0))
     clips = [torch.roll(speech(1.3, 24000), 1000 * index) for index in range(4)] + [speech(1.9, 24000)]
     with ThreadPoolExecutor(len(clips)) as pool:
-        results = list(pool.map(lambda clip: encode(server, "qwen3_tts_codec_encoder", clip), clips))
+        results = list(pool.map(lambda clip: encode(server, clip), clips))
     for clip, result in zip(clips, results, strict=True):
         np.testing.assert_array_equal(result.as_numpy("codec_codes"), loaded.codec_encoder.encode(clip))
     with triton.InferenceServerClient(server.url) as client:
@@ -136,14 +135,14 @@ def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_fo
 
 
 def test_encoders_in_python_are_warmed_up_too(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
-    """One of them, by two instances."""
-    models, encoder = tmp_path / "models", NETWORKS[1].removesuffix("_network")
+    """By two instances."""
+    models = tmp_path / "models"
     assert main(["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(models), "--instances", "2"]) == 0
-    options = ["--log-verbose=1", "--model-control-mode=explicit", f"--load-model={encoder}"]
+    options = ["--log-verbose=1", "--model-control-mode=explicit", f"--load-model={ENCODER}"]
     with TritonServer(log=tmp_path / "log", models=models, options=options) as server:
-        assert encode(server, encoder, speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
+        assert encode(server, speech(1.0, 24000)).as_numpy("codec_codes").shape == (13, 16)
         server.kill()
-    assert warmed_up(tmp_path / "log") == {encoder}
+    assert warmed_up(tmp_path / "log") == {ENCODER}
 
 
 def test_presets_speak_from_a_built_repository(tmp_path: Path) -> None:

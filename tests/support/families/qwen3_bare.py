@@ -14,7 +14,7 @@ from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import CodecChunk, Decoded
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages, prompt_stage, talker_stage
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage, prompt_stage, talker_stage
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import language_id
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -32,8 +32,8 @@ class BareQwen3:
         settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"})
         self.decoder, self.config = decoder_stage.load_codec_decoder(settings)
         if self.config.kind == "base":
-            self.speaker_encoder, _, _ = encoder_stages.load_speaker_encoder(settings)
-            self.codec_encoder, _, _ = encoder_stages.load_codec_encoder(settings)
+            self.speaker_encoder, _, _ = encoder_stage.load_speaker_encoder(settings)
+            self.codec_encoder, _, _ = encoder_stage.load_codec_encoder(settings)
         self.prompt_stage = prompt_stage.load_prompt(settings)
         self.talker, _ = talker_stage.load_network(settings)
         self.tokenizer = Tokenizer(folder)

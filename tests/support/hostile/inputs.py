@@ -277,8 +277,6 @@ GOOD_REQUESTS: dict[str, Callable[[random.Random, World], list[Tensor]]] = {
     "qwen3_tts_talker": good_talker,
     "qwen3_tts_code2wav": good_code2wav,
     "qwen3_tts_voice_encoder": good_clip,
-    "qwen3_tts_speaker_encoder": good_waveform,
-    "qwen3_tts_codec_encoder": good_clip,
     "speaker_cache": good_operation,
 }
 

@@ -27,14 +27,13 @@ from tools.settings_table import parameters
 from tools.triton_server import MODELS, OPTIONS, ROOT
 from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import encoder_stages
+from voice_clone.families.qwen3_tts import encoder_stage
 from voice_clone.settings import EncoderSettings, Settings
 
 pytestmark = pytest.mark.thorough
 
-ENCODERS = ("qwen3_tts_speaker_encoder", "qwen3_tts_codec_encoder")
-STAGES = tuple(name.removeprefix("qwen3_tts_") for name in ENCODERS)
-NETWORKS = tuple(f"{name}_network" for name in ENCODERS)
+ENCODER = "qwen3_tts_voice_encoder"
+NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_p
             theirs.parameters["checkpoint_dir"].string_value = str(checkpoint)
         if "precision" in theirs.parameters:
             theirs.parameters["precision"].string_value = "int8" if source.parent.name.endswith("talker") else "bf16"
-        if source.parent.name in ENCODERS:
+        if source.parent.name == ENCODER:
             theirs.instance_group[0].count = 3
             assert ours.model_warmup[0].batch_size == 1 and ours.model_warmup[0].inputs["waveform"].dims == [72000]
             rate = (output / source.parent.name / "warmup" / "sample_rate").read_bytes()
@@ -90,14 +89,13 @@ def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_p
 
 def test_graphs_lie_where_their_models_look(checkpoint: Path, tmp_path: Path) -> None:
     output = tmp_path / "models"
-    options = ["--engine", "onnx", "--engine", "speaker_encoder=torch", "--provider", "cpu", "--served-at", "/models/"]
+    options = ["--engine", "onnx", "--engine", "code2wav=torch", "--provider", "cpu", "--served-at", "/models/"]
     assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
     found = sorted(str(file.relative_to(output)) for file in output.rglob("*.onnx"))
-    assert found == ["qwen3_tts_code2wav/1/code2wav_step.onnx", "qwen3_tts_codec_encoder/1/codec_encoder.onnx"]
-    for model in ("qwen3_tts_code2wav", "qwen3_tts_codec_encoder"):
-        assert setting(output, model, "onnx_dir") == f"/models/{model}/1"
-        assert setting(output, model, "engine") == "onnx" and setting(output, model, "onnx_provider") == "cpu"
-    assert setting(output, "qwen3_tts_speaker_encoder", "engine") == "torch"
+    assert found == [f"{ENCODER}/1/{graph}.onnx" for graph in ("codec_encoder", "speaker_encoder")]
+    assert setting(output, ENCODER, "onnx_dir") == f"/models/{ENCODER}/1"
+    assert setting(output, ENCODER, "engine") == "onnx" and setting(output, ENCODER, "onnx_provider") == "cpu"
+    assert setting(output, "qwen3_tts_code2wav", "engine") == "torch"
 
 
 def test_on_a_cpu_the_encoders_run_on_what_is_faster_there(checkpoint: Path, tmp_path: Path) -> None:
@@ -106,7 +104,7 @@ def test_on_a_cpu_the_encoders_run_on_what_is_faster_there(checkpoint: Path, tmp
         return dict(plan.engines)
 
     assert engines() == engines("--provider", "cuda") == {}
-    assert engines("--provider", "cpu") == dict.fromkeys(STAGES, "onnx")
+    assert engines("--provider", "cpu") == {"voice_encoder": "onnx"}
     assert engines("--provider", "cpu", "--engine", "torch") == dict.fromkeys(ENGINES, "torch")
     assert engines("--provider", "cpu", "--native-encoders", "onnx") == {}
 
@@ -122,8 +120,12 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         commands = re.findall(r"trtexec .*--onnx=(\S+) --saveEngine=(\S+) .*", capfd.readouterr().out)
         assert [Path(plan).parent for _, plan in commands] == [output / name / "1" for name in NETWORKS]
         assert all(Path(graph).is_file() for graph, _ in commands)
-    for encoder, network in zip(ENCODERS, NETWORKS, strict=True):
-        config, front = read(output / network), read(output / encoder)
+    front, source = read(output / ENCODER), read(MODELS / ENCODER)
+    assert (front.input, front.output) == (source.input, source.output)  # the contract itself is untouched
+    assert setting(output, ENCODER, "engine") == "triton"
+    assert front.instance_group[0].count == 1 and not front.model_warmup
+    for network in NETWORKS:
+        config = read(output / network)
         assert config.platform == PLATFORMS[kind] and config.name == network
         assert config.max_batch_size > 1 and config.HasField("dynamic_batching")
         assert config.instance_group[0].count == 2
@@ -133,10 +135,6 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         for tensor in (*config.input, *config.output):
             assert tensor.data_type == known[tensor.name].data_type
             assert len(tensor.dims) == len(known[tensor.name].dims)
-        source = read(MODELS / encoder)
-        assert (front.input, front.output) == (source.input, source.output)  # the contract itself is untouched
-        assert setting(output, encoder, "engine") == "triton"
-        assert front.instance_group[0].count == 1 and not front.model_warmup
 
 
 def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoint: Path) -> None:
@@ -168,7 +166,7 @@ def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoin
         (NETWORKS[1], ("max_batch_size: 4", "max_batch_size: 0"), r"waveform is TYPE_FP32 \[-1\] .*\[-1, -1\]"),
         (NETWORKS[1], ('name: "codec_codes"', 'name: "codes"'), "has the output codes, the graph has codec_codes"),
         (NETWORKS[1], (f'name: "{NETWORKS[1]}"', 'name: "other"'), "must have the folder's name"),
-        (ENCODERS[1], ('name: "codec_codes"', 'name: "codes"'), "codec_codes is not as qwen3_tts_codec_encoder"),
+        (ENCODER, ('name: "codec_codes"', 'name: "codes"'), f"codec_codes is not as {ENCODER}"),
         (NETWORKS[1], ("max_batch_size", "max_batch"), 'cannot be read: .*"max_batch"'),
     ],
 )
@@ -196,11 +194,11 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
         codes = loaded.codec_encoder.encode(torch.from_numpy(inputs["waveform"][0])).numpy().astype(np.int32)
         return {"codec_codes": codes[None][:, :-1] if len(asked) > 1 else codes[None]}
 
-    config = read(native / ENCODERS[1])
+    config = read(native / ENCODER)
     given = {"parameters": {name: {"string_value": value.string_value} for name, value in config.parameters.items()}}
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}
     settings = Settings(given, environ=environ)
-    encoder, _, fingerprint = encoder_stages.load_codec_encoder(settings, call)
+    encoder, _, fingerprint = encoder_stage.load_codec_encoder(settings, call)
     assert fingerprint == loaded.codec_fingerprint and encoder_threads(EncoderSettings.of(settings)) > 1
     clip = speech(1.1, 24000)
     assert torch.equal(encoder.encode(clip), loaded.codec_encoder.encode(clip))
@@ -208,12 +206,13 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     with pytest.raises(Internal, match=NETWORKS[1]):
         encoder.encode(clip)
     with pytest.raises(Unsupported, match="engine triton needs a server"):
-        encoder_stages.load_codec_encoder(settings)
-    speaker = setting(native, ENCODERS[0], "network_fingerprint")
+        encoder_stage.load_codec_encoder(settings)
+    speaker, codec = setting(native, ENCODER, "network_fingerprint").split()
+    assert (speaker, codec) == (loaded.speaker_fingerprint, loaded.codec_fingerprint)
     settings = Settings(given, environ=environ | {"VOICE_CLONE_NETWORK_FINGERPRINT": speaker})
     with pytest.raises(CheckpointError, match=r"another checkpoint .*tools/build_repository"):
-        encoder_stages.load_codec_encoder(settings, call)
-    encoder = encoder_stages.load_speaker_encoder(settings, call)[0]
+        encoder_stage.load_encoder(settings, call)
+    encoder = encoder_stage.load_speaker_encoder(settings, call)[0]
     for wrong in (torch.zeros(3), torch.full((24000,), torch.nan)):  # refused here: a graph would answer something
         with pytest.raises(InvalidArgument, match="reference audio"):
             encoder.embed(wrong)
@@ -223,10 +222,10 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "talker=onnx"], "--engine talker=onnx: it must be one of speaker_encoder=torch|onnx"),
+        (["--engine", "talker=onnx"], "--engine talker=onnx: it must be one of voice_encoder=torch|onnx"),
         (["--precision", "code2wav=int8"], "--precision code2wav=int8: it must be one of"),
         (["--instances", "0"], "--instances is 0; it must be at least 1"),
-        (["--native-encoders", "onnx", "--engine", "codec_encoder=onnx"], "give --engine for code2wav alone"),
+        (["--native-encoders", "onnx", "--engine", "voice_encoder=onnx"], "give --engine for code2wav alone"),
         (["--native-encoders", "tensorrt", "--provider", "cpu"], "leave --provider cpu out"),
         (["--checkpoint", "nowhere"], "there is no folder nowhere"),
         (["--checkpoint", str(ROOT)], "config.json"),
@@ -253,7 +252,7 @@ def test_the_documented_commands_are_understood(checkpoint: Path, tmp_path: Path
     plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]
     assert [command[0] for command in commands] == ["tools/build_repository"] * 2
     assert [(dict(plan.engines), plan.native) for plan in plans] == [
-        (dict.fromkeys(STAGES, "onnx"), None),
+        ({"voice_encoder": "onnx"}, None),
         ({}, "onnx"),
     ]
     assert [dict(plan.precisions) for plan in plans] == [{"talker": "int8"}, {}]
@@ -372,8 +371,7 @@ def test_a_stage_s_values_are_those_that_its_setting_takes(tmp_path: Path) -> No
     known = {(model.removeprefix("qwen3_tts_"), name) for model, name, _, _ in parameters()}
     assert {(stage, "engine") for stage in ENGINES} | {(stage, "precision") for stage in PRECISIONS} <= known
     assert by_stage("--engine", ["onnx", "code2wav=torch"], ENGINES) == {
-        "speaker_encoder": "onnx",
-        "codec_encoder": "onnx",
+        "voice_encoder": "onnx",
         "code2wav": "torch",
     }
     assert by_stage("--precision", ["int8"], PRECISIONS) == {"talker": "int8"}

@@ -13,7 +13,7 @@ ENCODER = Encoder("codec_encoder", 24000, ("codec_codes", "TYPE_INT32", (-1, 16)
 
 
 def network(kind: str, provider: str) -> Any:
-    return Network("qwen3_tts_codec_encoder", ENCODER).config(kind, provider, 1).message
+    return Network("qwen3_tts", "qwen3_tts_voice_encoder", ENCODER).config(kind, provider, 1).message
 
 
 @pytest.mark.parametrize("provider", ["auto", "cpu", "cuda"])

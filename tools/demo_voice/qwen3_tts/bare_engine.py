@@ -14,7 +14,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_torch_decoder
-from voice_clone.families.qwen3_tts.encoder_stages import load_codec_encoder, load_speaker_encoder
+from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker_stage import build_request, load_network

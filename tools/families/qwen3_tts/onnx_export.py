@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tools.families.toolkit import Row
 from voice_clone.audio import decode, resample
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
@@ -55,8 +55,8 @@ class Loaded:
         """
         given = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cpu", "PRECISION": "fp32", "ENGINE": "torch"}
         settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in given.items()})
-        speaker_encoder, config, speaker_fingerprint = encoder_stages.load_speaker_encoder(settings)
-        codec_encoder, _, codec_fingerprint = encoder_stages.load_codec_encoder(settings)
+        speaker_encoder, config, speaker_fingerprint = encoder_stage.load_speaker_encoder(settings)
+        codec_encoder, _, codec_fingerprint = encoder_stage.load_codec_encoder(settings)
         decoder, _ = decoder_stage.load_torch_decoder(settings)
         assert isinstance(speaker_encoder, SpeakerEncoder)
         assert isinstance(codec_encoder, CodecEncoder)

@@ -14,14 +14,14 @@ from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV_STEP, C
 from voice_clone.onnx.export import export as export_graph
 from voice_clone.onnx.session import Runtime
 
-ENCODERS = ("speaker_encoder", "codec_encoder")
-_GRAPHS = {"speaker_encoder": SPEAKER_ENCODER, "codec_encoder": CODEC_ENCODER, "code2wav": CODE2WAV_STEP}
-ENGINES = dict.fromkeys(_GRAPHS, ("torch", "onnx"))
+ENCODERS = ("voice_encoder",)
+GRAPHS = {"voice_encoder": (SPEAKER_ENCODER, CODEC_ENCODER), "code2wav": (CODE2WAV_STEP,)}
+ENGINES = dict.fromkeys(GRAPHS, ("torch", "onnx"))
 CPU_ENGINES = dict.fromkeys(ENCODERS, "onnx")  # a fifth faster than torch
 PRECISIONS = PythonOptions.PRECISIONS
 
 
-def encoders(checkpoint: Path) -> dict[str, Encoder]:
+def encoders(checkpoint: Path) -> dict[str, tuple[Encoder, ...]]:
     """The encoders' networks, by stage.
 
     Raises:
@@ -31,26 +31,27 @@ def encoders(checkpoint: Path) -> dict[str, Encoder]:
     speaker, codec = config.speaker_encoder, config.codec
     embedding = ("speaker_embedding", "TYPE_FP32", (speaker.enc_dim,))
     codes = ("codec_codes", "TYPE_INT32", (-1, codec.encoder_valid_num_quantizers))
-    return {
-        "speaker_encoder": Encoder(SPEAKER_ENCODER, speaker.sample_rate, embedding),
-        "codec_encoder": Encoder(CODEC_ENCODER, codec.input_sample_rate, codes),
-    }
+    networks = (
+        Encoder(SPEAKER_ENCODER, speaker.sample_rate, embedding),
+        Encoder(CODEC_ENCODER, codec.input_sample_rate, codes),
+    )
+    return {"voice_encoder": networks}
 
 
 def export(checkpoint: Path, folders: Mapping[str, Path]) -> dict[str, str]:
-    """Write the graphs of stages to folders and print how they compare with torch; their fingerprints by stage.
+    """Write graphs, by name, to folders, and print how they compare with torch; their fingerprints by name.
 
     Raises:
         CheckpointError: the checkpoint cannot be served.
         BuildError: a graph does not compute what torch does.
     """
     loaded = Loaded.of(checkpoint)
-    fingerprints = {}
-    for stage, folder in folders.items():
-        graph, fingerprints[stage] = graphs(loaded)[_GRAPHS[stage]]
-        export_graph(graph, folder, fingerprints[stage])
-        for row in compare(loaded, Runtime(folder, "cpu", threads=os.cpu_count() or 1), graph.name):
+    made, fingerprints = graphs(loaded), {}
+    for name, folder in folders.items():
+        graph, fingerprints[name] = made[name]
+        export_graph(graph, folder, fingerprints[name])
+        for row in compare(loaded, Runtime(folder, "cpu", threads=os.cpu_count() or 1), name):
             print(f"  {row}", flush=True)
             if not row.right:
-                raise BuildError(f"the graph {graph.name} does not compute what torch does")
+                raise BuildError(f"the graph {name} does not compute what torch does")
     return fingerprints

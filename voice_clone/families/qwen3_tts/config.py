@@ -288,6 +288,11 @@ def _check(config: Qwen3TTSConfig) -> None:
             f"{CONFIG_FILE}: speaker_encoder_config.enc_dim is {config.speaker_encoder.enc_dim}, "
             f"but the talker's hidden_size is {talker.hidden_size}"
         )
+    if config.kind == "base" and config.speaker_encoder.sample_rate != config.codec.input_sample_rate:
+        raise CheckpointError(
+            f"{CONFIG_FILE}: speaker_encoder_config.sample_rate is {config.speaker_encoder.sample_rate}, "
+            f"but the codec's input_sample_rate is {config.codec.input_sample_rate}"
+        )
     if config.kind == "custom_voice" and not config.speakers:
         raise CheckpointError(
             f"{CONFIG_FILE}: talker_config: spk_id is empty, but a CustomVoice checkpoint has speakers"

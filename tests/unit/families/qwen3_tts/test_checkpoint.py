@@ -185,6 +185,13 @@ def test_a_variant_that_is_not_computed_is_refused(copy: Path, change: dict[str,
     assert message in refusal(copy)
 
 
+def test_encoders_of_different_rates_are_refused(copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    config["speaker_encoder_config"]["sample_rate"] = 16000
+    (copy / "config.json").write_text(json.dumps(config))
+    assert "speaker_encoder_config.sample_rate is 16000, but the codec's input_sample_rate is 24000" in refusal(copy)
+
+
 @pytest.mark.parametrize(
     ("kind", "talker", "message"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import encoder_stages
+from voice_clone.families.qwen3_tts import encoder_stage
 from voice_clone.families.qwen3_tts.kinds import load_no_encoder
 from voice_clone.families.qwen3_tts.networks.talker import prefill_length, prefix_of
 from voice_clone.families.qwen3_tts.prompt import Prompt
@@ -150,4 +150,4 @@ def test_what_stands_for_the_encoder(checkpoint_folder: CheckpointFactory) -> No
     assert "built-in speakers" in custom.modes["icl"] and len(custom.presets) == 9
     assert "descriptions" in design.modes["icl"] and not design.presets
     with pytest.raises(CheckpointError, match="serve it as qwen3_tts_custom_voice"):
-        encoder_stages.load_speaker_stage(settings_of(checkpoint_folder(CUSTOM, 0)))
+        encoder_stage.load_encoder(settings_of(checkpoint_folder(CUSTOM, 0)))

@@ -28,7 +28,7 @@ from tools.families.qwen3_tts.onnx_export import (
 )
 from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stages
+from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
 from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
@@ -129,8 +129,8 @@ def test_both_engines_have_one_fingerprint(checkpoint_folder: CheckpointFactory,
         "VOICE_CLONE_ONNX_DIR": str(onnx_folder),
     }
     torchs, onnxs = (Settings({}, {**environ, "VOICE_CLONE_ENGINE": engine}) for engine in ("torch", "onnx"))
-    assert encoder_stages.load_speaker_encoder(torchs)[2] == encoder_stages.load_speaker_encoder(onnxs)[2]
-    assert encoder_stages.load_codec_encoder(torchs)[2] == encoder_stages.load_codec_encoder(onnxs)[2]
+    assert encoder_stage.load_speaker_encoder(torchs)[2] == encoder_stage.load_speaker_encoder(onnxs)[2]
+    assert encoder_stage.load_codec_encoder(torchs)[2] == encoder_stage.load_codec_encoder(onnxs)[2]
 
 
 def test_a_clip_that_torch_refuses_is_refused(checkpoint_folder: CheckpointFactory, onnx_folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_clip_that_torch_refuses_is_refused(checkpoint_folder: CheckpointFacto
         "VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)),
         "VOICE_CLONE_ONNX_DIR": str(onnx_folder),
     }
-    encoder = encoder_stages.load_speaker_encoder(Settings({}, {**environ, "VOICE_CLONE_ENGINE": "onnx"}))[0]
+    encoder = encoder_stage.load_speaker_encoder(Settings({}, {**environ, "VOICE_CLONE_ENGINE": "onnx"}))[0]
     for wrong in (torch.zeros(3), torch.zeros(2, 24000), torch.full((24000,), torch.nan)):
         with pytest.raises(InvalidArgument, match="reference audio"):
             encoder.embed(wrong)

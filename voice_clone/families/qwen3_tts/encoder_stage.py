@@ -1,4 +1,4 @@
-"""A clip to the artifacts of its voice: the two `voice_clone.stages.protocols.EncoderStage`s."""
+"""A clip to the artifacts of its voice, by two networks: the `voice_clone.stages.protocols.EncoderStage`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from voice_clone import compute
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
-from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig, SpeakerEncoderConfig
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.onnx_engines import (
     OnnxCodecEncoder,
@@ -25,67 +25,52 @@ from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
+FINGERPRINTS = ("speaker_encoder_fingerprint", "codec_encoder_fingerprint")
+"""Outputs of the model. Voices in store have been made under these names."""
 
 
-class SpeakerStage:
-    """Waveform to speaker embedding, float32 [size]."""
+class Qwen3TTSEncoder:
+    """Waveform to speaker embedding, float32 [size], and codec codes, int32 [frames, codebooks].
 
-    modes = None
-    presets = ()
-
-    def __init__(
-        self,
-        encoder: SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder,
-        config: SpeakerEncoderConfig,
-        fingerprint: str,
-    ) -> None:
-        self._encoder = encoder
-        self._size = config.enc_dim
-        self.sample_rate = config.sample_rate
-        self.fingerprints = {"fingerprint": fingerprint}
-
-    def limits(self, mode: str | None) -> dict[str, Limit]:
-        """No limits: the size of an embedding is fixed."""
-        return {}
-
-    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The same in every mode."""
-        if waveform.size == 0:
-            return {EMBEDDING: np.zeros(self._size, np.float32)}
-        return {EMBEDDING: self._encoder.embed(torch.from_numpy(waveform)).float().cpu().numpy()}
-
-
-class CodecStage:
-    """Waveform to codec codes, int32 [frames, codebooks]; none in mode `x_vector`."""
+    Args:
+        fingerprints: of the speaker encoder and of the codec encoder.
+        max_frames: of a clip.
+    """
 
     modes = MODES
     presets = ()
 
     def __init__(
         self,
-        encoder: CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder,
-        config: CodecConfig,
-        fingerprint: str,
+        speaker_encoder: SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder,
+        codec_encoder: CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder,
+        config: Qwen3TTSConfig,
+        fingerprints: tuple[str, str],
         max_frames: int,
     ) -> None:
-        self._encoder = encoder
+        self._speaker_encoder = speaker_encoder
+        self._codec_encoder = codec_encoder
         self._max_frames = max_frames
-        self._codebook_size = config.decoder_config.codebook_size
-        self._codebooks = config.encoder_valid_num_quantizers
-        self.sample_rate = config.input_sample_rate
-        self.fingerprints = {"fingerprint": fingerprint}
+        self._size = config.speaker_encoder.enc_dim
+        self._codebook_size = config.codec.decoder_config.codebook_size
+        self._codebooks = config.codec.encoder_valid_num_quantizers
+        self.sample_rate = config.codec.input_sample_rate
+        self.fingerprints = dict(zip(FINGERPRINTS, fingerprints, strict=True))
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Codes of the codebooks, at most as many frames as code2wav takes; no frames in mode `x_vector`."""
         return {CODES: Limit(self._codebook_size, (0, 0) if mode == "x_vector" else (1, self._max_frames))}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The codes of a clip."""
-        if waveform.size == 0 or mode == "x_vector":
-            return {CODES: np.zeros((0, self._codebooks), np.int32)}
-        codes = self._encoder.encode(torch.from_numpy(waveform)).cpu().numpy().astype(np.int32, copy=False)
-        check_clip(len(codes), self._max_frames)
-        return {CODES: codes}
+        """The embedding is the same in every mode; there are no codes in mode `x_vector`."""
+        embedding, codes = np.zeros(self._size, np.float32), np.zeros((0, self._codebooks), np.int32)
+        if waveform.size:
+            clip = torch.from_numpy(waveform)
+            embedding = self._speaker_encoder.embed(clip).float().cpu().numpy()
+            if mode != "x_vector":
+                codes = self._codec_encoder.encode(clip).cpu().numpy().astype(np.int32, copy=False)
+                check_clip(len(codes), self._max_frames)
+        return {EMBEDDING: embedding, CODES: codes}
 
 
 def load_speaker_encoder(
@@ -133,16 +118,13 @@ def load_codec_encoder(
     return loaded, checkpoint.config, fingerprint
 
 
-def load_speaker_stage(settings: Settings, call: Call | None = None) -> SpeakerStage:
-    """As the settings ask for it."""
-    encoder, config, fingerprint = load_speaker_encoder(settings, call)
-    return SpeakerStage(encoder, config.speaker_encoder, fingerprint)
-
-
-def load_codec_stage(settings: Settings, call: Call | None = None) -> CodecStage:
-    """As the settings ask for it."""
-    encoder, config, fingerprint = load_codec_encoder(settings, call)
-    return CodecStage(encoder, config.codec, fingerprint, EncoderSettings.of(settings).max_chunk_frames)
+def load_encoder(settings: Settings, call: Call | None = None) -> Qwen3TTSEncoder:
+    """Both networks, as the settings ask for them."""
+    speaker_encoder, config, speaker_fingerprint = load_speaker_encoder(settings, call)
+    codec_encoder, _, codec_fingerprint = load_codec_encoder(settings, call)
+    fingerprints = speaker_fingerprint, codec_fingerprint
+    most = EncoderSettings.of(settings).max_chunk_frames
+    return Qwen3TTSEncoder(speaker_encoder, codec_encoder, config, fingerprints, most)
 
 
 def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> Call:
@@ -154,7 +136,7 @@ def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> 
     """
     if call is None:
         raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
-    if settings.network_fingerprint != fingerprint:
+    if fingerprint not in settings.network_fingerprint.split():
         raise CheckpointError(
             "engine triton: the network was made from another checkpoint than the one to be served; "
             "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"
