@@ -146,7 +146,7 @@ def read_reply(
         )
     source = {"cache": result["status"]}
     if speech.voice is not None:
-        source |= {"voice": result["name"], "generation": result["generation"]}
+        source |= {"voice": result["name"], "generation": result["generation"], "voice_digest": result["digest"]}
     if result.get("warnings"):
         source["warnings"] = result["warnings"]
     return ResolvedVoice(load(artifacts), transcript, result["mode"]), source

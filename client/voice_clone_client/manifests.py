@@ -1,8 +1,9 @@
 """Signed records in audio files (C2PA): that a file is synthetic, what made it and when, and who says so.
 
-A manifest is signed with a private key, whose certificate is in it. It says nothing about the text or the speaker. A
-change of one byte of the file breaks it, and whoever re-encodes the file loses it; the mark in the sound stays. WAV,
-MP3, FLAC and M4A files can carry one. The package c2pa-python does the work.
+A manifest is signed with a private key, whose certificate is in it. It says nothing about the text, and no name of a
+voice: a digest stands for it, which only who has the voice's record can resolve. A change of one byte of the file
+breaks it, and whoever re-encodes the file loses it; the mark in the sound stays. WAV, MP3, FLAC and M4A files can carry
+one. The package c2pa-python does the work.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Manifest:
     """The model family, if this package signed it."""
     time: str | None
     """When it was made, as the signer says; ISO 8601."""
+    voice_digest: str | None
+    """Of the voice's generation, as `Voice.digest` has it; None: it was no registered voice."""
+    consent: str | None
+    """The id of the consent to the voice, where the signer wanted it there."""
     faults: tuple[str, ...]
     """C2PA's codes for what does not verify."""
 
@@ -74,13 +79,22 @@ class FileSigner:
         except c2pa.C2paError as error:
             raise InvalidArgument(f"{certificates} and {key} cannot sign files: {error}") from None
 
-    def sign(self, data: bytes, media_type: str, family: str | None = None) -> bytes:
+    def sign(
+        self,
+        data: bytes,
+        media_type: str,
+        family: str | None = None,
+        voice_digest: str | None = None,
+        consent: str | None = None,
+    ) -> bytes:
         """The file with a manifest in it.
 
         Args:
             data: a whole file.
             media_type: one of `TYPES`.
             family: the model family that made it.
+            voice_digest: of the voice's generation: `voice_digest` of the speech's `info`.
+            consent: its id, if readers of the file may know it.
 
         Raises:
             InvalidArgument: such files carry no manifest, or this one is damaged.
@@ -89,7 +103,7 @@ class FileSigner:
             raise InvalidArgument(f"{media_type} files carry no manifest; {', '.join(TYPES)} do")
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         created = {"action": "c2pa.created", "digitalSourceType": _SYNTHETIC, "when": now}
-        record = {"family": family, "time": now}
+        record = {"family": family, "time": now, "voice_digest": voice_digest, "consent": consent}
         claim = {
             "claim_generator_info": [{"name": "voice-clone", "version": __version__}],
             "assertions": [
@@ -127,7 +141,7 @@ def read(data: bytes) -> Manifest | None:
     except c2pa.C2paError as error:
         if isinstance(error, c2pa.C2paError.ManifestNotFound):
             return None
-        return Manifest(False, None, None, False, None, None, (" ".join(str(error).split()),))
+        return Manifest(False, None, None, False, None, None, None, None, (" ".join(str(error).split()),))
     return _manifest(found)
 
 
@@ -144,6 +158,8 @@ def _manifest(found: dict[str, Any]) -> Manifest:
         synthetic=any(action.get("digitalSourceType") == _SYNTHETIC for action in actions),
         family=record.get("family"),
         time=record.get("time"),
+        voice_digest=record.get("voice_digest"),
+        consent=record.get("consent"),
         faults=faults,
     )
 

@@ -109,6 +109,8 @@ class Voice:
     name: str
     generation: int | None = None
     """Grows with each upload and each forced preparation."""
+    digest: str | None = None
+    """Stands for this generation in files of its speech; None: an older server does not say it."""
     created_at: float | None = None
     """Seconds since 1970."""
     consent: str | None = None

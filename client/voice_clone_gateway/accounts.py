@@ -16,8 +16,11 @@ def audited(options: SpeechOptions) -> dict[str, Any]:
 
 def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
     """The entry for the speech that was made: the voice under its own name, its mark, the seconds that were sent."""
-    known = {name: info[name] for name in ("voice", "generation", "mark") if name in info} if info else {}
+    known = {name: info[name] for name in _KNOWN if name in info} if info else {}
     return {**known, "seconds": round(seconds, 3)}
+
+
+_KNOWN = ("voice", "generation", "voice_digest", "mark")
 
 
 def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:

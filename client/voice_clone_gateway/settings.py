@@ -92,6 +92,7 @@ class Settings:
         "", "PEM file of a certificate and its authorities: whole WAV, MP3 and FLAC files carry a signed C2PA manifest"
     )
     signing_key: str = _setting("", "PEM file of its private key, EC P-256 (ES256)")
+    signing_consent: bool = _setting(False, "the manifest has the id of the consent to the voice, too")
     cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
     hosts: tuple[str, ...] = _setting(
         (), "names with a dot under which a gateway without keys is reached, or *; addresses need none"

@@ -259,7 +259,7 @@ class SpeakerCache:
         record = resolved.record
         self._check_owner(record, name, resolve.owner, shared=True)
         result = self._result(resolved, record.embedding_source, record.generation, record.reference_text)
-        return Reply({"name": record.name, **result}, resolved.artifacts)
+        return Reply({"name": record.name, "digest": record.digest, **result}, resolved.artifacts)
 
     def _brings(self, model_type: str, name: SpeakerName) -> bool:
         """Whether a checkpoint is known to bring a voice of this name."""

@@ -103,6 +103,14 @@ class SpeakerRecord:
         return Origin(str(self.generation), time.monotonic())
 
     @property
+    def digest(self) -> str:
+        """SHA-256, 64 hexadecimal digits, that stands for this generation where no name is to be: in files of its
+        speech. Only who has the record can say whose it is: the clip, or else the microsecond of the upload, is in it.
+        """
+        known = (self.key, self.generation, self.created_at, self.audio_digest, self.embedding_dim)
+        return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+    @property
     def key(self) -> str:
         """The key by which the speaker is found."""
         return parse_name(self.name).key
@@ -203,6 +211,7 @@ class SpeakerRecord:
             rate = speaking_rate(self.report, self.reference_text)
             values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
             values["warnings"] = [warning._asdict() for warning in self.warnings()]
+        values["digest"] = self.digest
         values["artifacts"] = [
             {**artifact._asdict(), "state": state.state}
             | ({} if state.reason is None else {"reason": state.reason})

@@ -22,6 +22,7 @@ def description(voice: Voice) -> Iterator[str]:
     fields = {
         "name": voice.name,
         "generation": voice.generation,
+        "digest": voice.digest,
         "consent": voice.consent,
         "description": voice.description,
         "clip": _clip(voice),

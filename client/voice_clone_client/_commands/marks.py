@@ -44,7 +44,14 @@ def _manifest(path: Path) -> Manifest | str:
 def _signature(found: Manifest) -> str:
     if not found.valid:
         return f"a manifest that does not verify\t{', '.join(found.faults)}"
-    said = [found.generator, found.family, found.time, "made by a model" if found.synthetic else None]
+    said = [
+        found.generator,
+        found.family,
+        found.time,
+        found.voice_digest and f"voice {found.voice_digest}",
+        found.consent and f"consent {found.consent}",
+        "made by a model" if found.synthetic else None,
+    ]
     return "\t".join([f"a valid manifest, signed by {found.signer}", *(each for each in said if each)])
 
 

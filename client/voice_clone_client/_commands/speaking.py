@@ -18,7 +18,7 @@ from .._player import Player
 from .._speeches.speech import Speech
 from .._stdin import Tee, written
 from ..client import Client
-from ..errors import Incomplete, Unsupported
+from ..errors import Incomplete, Unsupported, VoiceNotFound
 from ..manifests import TYPES, FileSigner
 from ..types import Chunk, Knobs
 from .common import command, complain
@@ -67,6 +67,9 @@ def add(commands: Any) -> None:
     )
     speak.add_argument("--sign-key", metavar="FILE", help="sign the file (C2PA) with this private key, EC P-256, PEM")
     speak.add_argument("--sign-certificates", metavar="FILE", help="its certificate and those of its authorities, PEM")
+    speak.add_argument(
+        "--sign-consent", action="store_true", help="the signed record has the id of the consent to --voice, too"
+    )
     speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
     speak.add_argument(
         "--allow-partial",
@@ -125,7 +128,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
-    sign(client)
+    sign(client, speech)
     if not speech.whole:
         missed = Incomplete(speech.finish_reason)
         if not parsed.allow_partial:
@@ -133,10 +136,12 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         complain(str(missed))
 
 
-def _signing(parsed: argparse.Namespace) -> Callable[[Client], None]:
+def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech], None]:
     """What signs the file when it is whole; nothing if that is not asked for."""
     if parsed.sign_key is None and parsed.sign_certificates is None:
-        return lambda client: None
+        if parsed.sign_consent:
+            parsed.parser.error("--sign-consent belongs to --sign-key and --sign-certificates")
+        return lambda client, speech: None
     if None in (parsed.sign_key, parsed.sign_certificates):
         parsed.parser.error("--sign-key and --sign-certificates belong together")
     path = Path(parsed.output or "-")
@@ -144,11 +149,22 @@ def _signing(parsed: argparse.Namespace) -> Callable[[Client], None]:
         parsed.parser.error(f"only files can be signed that end in {', '.join(TYPES)}; give such a -o FILE")
     signer = FileSigner(Path(parsed.sign_certificates), Path(parsed.sign_key))
 
-    def sign(client: Client) -> None:
-        signed = signer.sign(path.read_bytes(), TYPES[path.suffix.lower()], parsed.model or client.models()[0])
-        path.write_bytes(signed)
+    def sign(client: Client, speech: Speech) -> None:
+        digest = (speech.info or {}).get("voice_digest")
+        consent = _consent(client, parsed.voice, digest) if parsed.sign_consent and digest is not None else None
+        family = parsed.model or client.models()[0]
+        path.write_bytes(signer.sign(path.read_bytes(), TYPES[path.suffix.lower()], family, digest, consent))
 
     return sign
+
+
+def _consent(client: Client, voice: str, digest: str) -> str | None:
+    """The id of the consent to this generation; None: there is none, or the voice is another one by now."""
+    try:
+        found = client.get(voice)
+    except VoiceNotFound:
+        return None
+    return found.consent if found.digest == digest else None
 
 
 def _begin(client: Client, text: str, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:

@@ -120,7 +120,8 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
     assert encoder is not None  # a speech without a chunk is a broken stream
     data = await encoder.finish_aside()
     family = partial(app.state.families.choose, payload.model)
-    data = await app.state.signing.signed(data, encoder.format.base_type, family)
+    client = app.state.clients.of(key)
+    data = await app.state.signing.signed(data, encoder.format.base_type, family, spoken.info, client)
     return BatchResult(
         index=index,
         status="success",

@@ -123,7 +123,8 @@ class SpeechResponse(Response):
         encoder, pieces = await self._begin(spoken, streaming=False)
         data = b"".join([piece async for piece in pieces])
         family = partial(self._app.state.families.choose, self._payload.model)
-        data = await self._app.state.signing.signed(data, encoder.format.base_type, family)
+        client = self._app.state.clients.of(self._key)
+        data = await self._app.state.signing.signed(data, encoder.format.base_type, family, spoken.info, client)
         self._progress.finish((spoken.info or {}).get("finish_reason"))
         headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
         return [self._start(headers, spoken), _body(data, more=False)]

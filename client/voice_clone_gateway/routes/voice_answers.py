@@ -67,7 +67,10 @@ class ListedVoice(RegisteredVoice):
 class DescribedVoice(ListedVoice):
     """All fields of a voice."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
     generation: int | None = None
+    digest: str | None = None
+    """Stands for this generation in the manifests of its speeches."""
     duration: float | None = None
     sample_rate: int | None = None
 

@@ -67,7 +67,9 @@ def test_the_session_of_the_prompt_cache(
         assert answer.content[:4] == b"RIFF" and len(answer.content) > 44
         return dict(json.loads(answer.headers["x-speech-info"]))
 
-    assert speak()["cache"] == "hit"
+    spoken = speak()
+    assert spoken["cache"] == "hit"
+    assert spoken["voice_digest"] == http.get(f"{VOICES}/{name}").json()["digest"] == client.get(name).digest
     files = set(server.voices.rglob("*.safetensors"))
     away = {file: file.rename(file.with_suffix(".bak")) for file in files}
     try:

@@ -7,7 +7,9 @@ import json
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import soundfile
@@ -15,9 +17,11 @@ from voice_clone_client import InvalidArgument, Unsupported, cli
 from voice_clone_client.manifests import TYPES, FileSigner, read
 
 from tests.support.doubles.command_line import Run, answer, in_process
-from tests.support.doubles.triton_double import Server, speech
+from tests.support.doubles.triton_double import Failure, Server, chunk, speech
 from tests.support.official.certificates import ORGANISATION, SigningFiles, signing_files
 
+DIGEST = 32 * "c5"
+UNMARKED = {"mark": None, "confidence": 0.01, "speed": 1.0, "start": 0.0, "seconds": 0.8}
 SOUND = (0.3 * np.sin(np.arange(12_000) / 9)).astype(np.float32)
 
 
@@ -62,9 +66,15 @@ def test_a_signed_file(signer: FileSigner, form: str, suffix: str) -> None:
     assert broken is not None and not broken.valid and broken.faults
 
 
-def test_without_a_family(signer: FileSigner) -> None:
+def test_what_is_not_known_is_not_there(signer: FileSigner) -> None:
     found = read(signer.sign(sound_file("WAV"), "audio/wav"))
     assert found is not None and found.valid and found.family is None
+    assert found.voice_digest is None and found.consent is None
+
+
+def test_the_voice_and_the_consent(signer: FileSigner) -> None:
+    found = read(signer.sign(sound_file("WAV"), "audio/wav", voice_digest=DIGEST, consent="form 12"))
+    assert found is not None and found.valid and (found.voice_digest, found.consent) == (DIGEST, "form 12")
 
 
 def test_what_cannot_be_signed(signer: FileSigner) -> None:
@@ -110,7 +120,7 @@ def test_speak_and_detect(
     found = read(out.read_bytes())
     assert found is not None and found.valid and found.family == "qwen3_tts"
     np.testing.assert_array_equal(soundfile.read(out)[0], soundfile.read(plain)[0])
-    answer(triton, {"mark": None, "confidence": 0.01, "speed": 1.0, "start": 0.0, "seconds": 0.8})
+    answer(triton, UNMARKED)
     assert run("detect", str(out)) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "no mark\tconfidence 0.01"
@@ -127,8 +137,48 @@ def test_speak_and_detect(
 
 
 @pytest.mark.parametrize(
+    ("option", "now", "consent"),
+    [
+        ([], DIGEST, None),
+        (["--sign-consent"], DIGEST, "form 12"),
+        (["--sign-consent"], 32 * "00", None),  # replaced meanwhile
+        (["--sign-consent"], None, None),  # deleted meanwhile
+    ],
+)
+def test_the_record_of_a_speech(
+    option: list[str],
+    now: str | None,
+    consent: str | None,
+    files: SigningFiles,
+    triton: Server,
+    run: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs.get("operation") != b"get":
+            return {"result": json.dumps(UNMARKED).encode()}
+        if now is None:
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+        return {"result": json.dumps({"name": "Ada", "digest": now, "consent": "form 12"}).encode()}
+
+    triton.play = lambda context: iter([chunk(0, final=True, info={"voice": "Ada", "voice_digest": DIGEST})])
+    triton.answer = told
+    out = tmp_path / "out.wav"
+    signing = ("--sign-key", str(files.key), "--sign-certificates", str(files.certificates))
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out, *signing, *option) == 0
+    found = read(out.read_bytes())
+    assert found is not None and found.valid and (found.voice_digest, found.consent) == (DIGEST, consent)
+    assert b"Ada" not in out.read_bytes()
+    assert run("detect", str(out)) == 0
+    shown = capsys.readouterr().out
+    assert f"\tvoice {DIGEST}\t" in shown and ("\tconsent form 12\t" in shown) == (consent is not None)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["-o", "out.wav", "--sign-consent"], "--sign-consent belongs to --sign-key and --sign-certificates"),
         (["-o", "out.wav", "--sign-key", "key"], "--sign-key and --sign-certificates belong together"),
         (["-o", "out.opus", "--sign-key", "k", "--sign-certificates", "c"], "only files can be signed that end in"),
         (["--play", "--sign-key", "k", "--sign-certificates", "c"], "only files can be signed that end in"),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from voice_clone_client import InvalidArgument
 from voice_clone_client.manifests import read
 from voice_clone_gateway import Settings, create_app
 
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Server
+from tests.support.doubles.triton_double import Failure, Server, chunk
 from tests.support.official.certificates import signing_files
 
+DIGESTS = (32 * "c5", 32 * "00")
 SPEECH = {"input": "Hello there.", "voice": "ada"}
 
 
@@ -48,10 +52,47 @@ def test_the_files_of_a_batch_are_signed(triton: Server, serve: Serve, tmp_path:
         assert found is not None and found.valid
 
 
+@pytest.mark.parametrize(("wanted", "now", "consent"), [(False, 0, None), (True, 0, "form 12"), (True, 1, None)])
+def test_the_record_of_a_voice(
+    wanted: bool, now: int, consent: str | None, triton: Server, serve: Serve, tmp_path: Path
+) -> None:
+    voice = {"name": "Ada", "digest": DIGESTS[now], "consent": "form 12"}
+    info = {"voice": "Ada", "generation": 4, "voice_digest": DIGESTS[0]}
+    triton.play = lambda context: iter([chunk(0, info=info), chunk(1, final=True, info=info)])
+    triton.answer = lambda inputs: {"result": json.dumps(voice).encode()}
+    http = serve(triton.url, signing_consent=wanted, audit_log=str(tmp_path / "audit"), **settings(tmp_path))
+    whole = http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav", "stream": False}).content
+    body = {"items": [{"input": "One."}], "voice": "ada", "response_format": "wav"}
+    item = http.post("/v1/audio/speech/batch", json=body).json()["results"][0]["audio_data"]
+    for data in (whole, base64.b64decode(item)):
+        found = read(data)
+        assert found is not None and found.valid and (found.voice_digest, found.consent) == (DIGESTS[0], consent)
+        assert b"Ada" not in data
+    asked = [inputs for _, inputs in triton.calls if inputs.get("operation") == b"get"]
+    assert asked == 2 * wanted * [{"operation": b"get", "name": b"Ada"}]
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["voice_digest"] for line in lines] == 2 * [DIGESTS[0]]
+
+
+def test_a_voice_that_was_deleted_meanwhile(triton: Server, serve: Serve, tmp_path: Path) -> None:
+    def gone(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"get":
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+        return {"result": b"{}"}
+
+    triton.play = lambda context: iter([chunk(0, final=True, info={"voice": "Ada", "voice_digest": DIGESTS[0]})])
+    triton.answer = gone
+    http = serve(triton.url, signing_consent=True, **settings(tmp_path))
+    found = read(http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav", "stream": False}).content)
+    assert found is not None and found.valid and (found.voice_digest, found.consent) == (DIGESTS[0], None)
+
+
 def test_what_cannot_sign_is_found_at_the_start(tmp_path: Path) -> None:
     given = settings(tmp_path)
     with pytest.raises(InvalidArgument, match="belong together"):
         create_app(Settings(signing_key=given["signing_key"]))
+    with pytest.raises(InvalidArgument, match="set signing_key, too"):
+        create_app(Settings(signing_consent=True))
     with pytest.raises(InvalidArgument, match="cannot sign files"):
         create_app(Settings(signing_key=given["signing_key"], signing_certificates=given["signing_key"]))
     with pytest.raises(FileNotFoundError):

@@ -29,6 +29,7 @@ Make = Callable[..., Voices]
 def test_an_upload_answers_what_was_uploaded_and_no_path(voices: Voices) -> None:  # A1, B5
     speaker = voices.upload("Ada", 3, consent="signed", description="calm", reference_text="Hello there.")
     created_at, artifacts = speaker.pop("created_at"), speaker.pop("artifacts")
+    assert len(speaker.pop("digest")) == 64
     assert speaker.pop("report")["peak_dbfs"] == -6.0 and [each["code"] for each in speaker.pop("warnings")] == [
         "no_speech"
     ]
@@ -46,7 +47,17 @@ def test_an_upload_answers_what_was_uploaded_and_no_path(voices: Voices) -> None
     }
     assert created_at > 1.7e9 and [a["state"] for a in artifacts] == ["ready"]
     text = json.dumps([voices.get(), voices.call("list").result])
-    assert str(voices.directory) not in text and ".safetensors" not in text and "digest" not in text
+    assert str(voices.directory) not in text and ".safetensors" not in text and "audio_digest" not in text
+
+
+def test_the_digest_of_a_generation(voices: Voices) -> None:
+    first = voices.upload("Ada", 3)["digest"]
+    assert first == voices.get("Ada")["digest"] == voices.resolve("ada").result["digest"]
+    forced = voices.call("prepare", {"force": True}, name="Ada", model_type="qwen3_tts").result["digest"]
+    again, other = voices.upload("Ada", 3)["digest"], voices.upload("Bob", 3)["digest"]
+    assert len({first, forced, again, other}) == 4  # each generation of each voice has its own
+    voices.restart()
+    assert voices.get("Ada")["digest"] == again and voices.resolve("Bob").result["digest"] == other
 
 
 def test_fields_that_were_not_given_have_no_key(voices: Voices) -> None:  # A1

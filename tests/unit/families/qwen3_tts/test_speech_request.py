@@ -111,11 +111,11 @@ def prepared(
 
 
 def test_a_registered_voice_with_a_transcript(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
-    result = {"status": "hit", "name": "Ada", "generation": 3, "reference_text": "words"}
+    result = {"status": "hit", "name": "Ada", "generation": 3, "digest": "c0ffee", "reference_text": "words"}
     prompt, source = prepared(stage, request(), result, artifacts(config))
     assert prompt.info["mode"] == "icl" and prompt.info["reference_frames"] == 5
     assert prompt.tensors["reference_codes"].shape == (5, 16) and len(prompt.tensors["reference_ids"])
-    assert source == {"cache": "hit", "voice": "Ada", "generation": 3}
+    assert source == {"cache": "hit", "voice": "Ada", "generation": 3, "voice_digest": "c0ffee"}
     warning = {"code": "truncated", "message": "the file is cut off"}
     _, source = prepared(stage, request(), {**result, "warnings": [warning]}, artifacts(config))
     assert source["warnings"] == [warning]
@@ -125,7 +125,7 @@ def test_a_registered_voice_with_a_transcript(config: Qwen3TTSConfig, stage: Qwe
 
 
 def test_a_registered_voice_without_a_transcript(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
-    result = {"status": "restored", "name": "Ada", "generation": 3}
+    result = {"status": "restored", "name": "Ada", "generation": 3, "digest": "c0ffee"}
     assert prepared(stage, request(), result, artifacts(config, 0))[0].info["mode"] == "x_vector"
     with pytest.raises(InvalidArgument, match="no transcript"):
         prepared(stage, request(x_vector_only=False), result, artifacts(config, 0))
