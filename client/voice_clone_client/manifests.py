@@ -18,11 +18,12 @@ from typing import Any
 
 from ._version import __version__
 from .errors import InvalidArgument, Unsupported
+from .statements import SOURCE_TYPE
 
 TYPES = {".wav": "audio/wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".m4a": "audio/mp4"}
 """Media types of the files that can carry a manifest, by their suffixes."""
 
-_SYNTHETIC = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia"
+_SYNTHETIC = f"http://cv.iptc.org/newscodes/digitalsourcetype/{SOURCE_TYPE}"
 _RECORD = "com.voice-clone.speech"
 _UNTRUSTED = "signingCredential.untrusted"  # by no list of authorities; none was given
 _OFFLINE = {"verify": {"remote_manifest_fetch": False, "ocsp_fetch": False}}  # a file of a stranger names no address

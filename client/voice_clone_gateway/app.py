@@ -116,7 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
             allow_origins=settings.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=["X-Request-ID", "X-Speech-Info", "X-Speech-Warning", "Retry-After"],
+            expose_headers=["X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After"],
         )
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 

@@ -1,15 +1,19 @@
-"""Whole files get a signed manifest, where the gateway has a certificate; see `voice_clone_client.manifests`."""
+"""What speech says of its origin: a signed manifest in whole files, and a statement in tags and a header.
+
+See `voice_clone_client.manifests` and `voice_clone_client.statements`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voice_clone_client import AsyncClient, InvalidArgument, VoiceNotFound, __version__
+from voice_clone_client import AsyncClient, InvalidArgument, VoiceNotFound
 from voice_clone_client.manifests import TYPES, FileSigner
+from voice_clone_client.statements import GENERATOR, Statement
 
 from .settings import Settings
 
@@ -33,13 +37,23 @@ class Signing:
         self._consent = settings.signing_consent
         self._signer = FileSigner(Path(certificates), Path(key)) if certificates else None
         if self._signer is not None:
-            log.info("signs %s files that are no streams, as voice-clone %s", ", ".join(TYPES), __version__)
+            log.info("signs %s files that are no streams, as %s", ", ".join(TYPES), GENERATOR)
+
+    def statement(self, family: str, info: Mapping[str, Any] | None) -> str | None:
+        """What a speech says in its tags and its header; None: the gateway signs nothing, and its server marks nothing.
+
+        Args:
+            family: that speaks.
+            info: the server's on the speech so far.
+        """
+        mark = (info or {}).get("mark")
+        return None if self._signer is None and mark is None else str(Statement(family, mark))
 
     async def signed(
         self,
         data: bytes,
         media_type: str,
-        family: Callable[[], Awaitable[str]],
+        family: str,
         info: Mapping[str, Any] | None,
         client: AsyncClient,
     ) -> bytes:
@@ -48,7 +62,7 @@ class Signing:
         Args:
             data: a whole file.
             media_type: of it.
-            family: asks for the model family that made it.
+            family: the model family that made it.
             info: the server's on its speech.
             client: of the key that asked for it.
 
@@ -59,9 +73,7 @@ class Signing:
             return data
         known = info or {}
         consent = await _consent(known, client) if self._consent else None
-        return await asyncio.to_thread(
-            self._signer.sign, data, media_type, await family(), known.get("voice_digest"), consent
-        )
+        return await asyncio.to_thread(self._signer.sign, data, media_type, family, known.get("voice_digest"), consent)
 
 
 async def _consent(info: Mapping[str, Any], client: AsyncClient) -> str | None:

@@ -54,6 +54,11 @@ class Order:
     warnings: tuple[str, ...]
     """Sentences: what was ignored or replaced."""
 
+    @property
+    def family(self) -> str:
+        """The model family that speaks."""
+        return str(self.arguments["model"])
+
 
 def check_options(settings: Settings, options: SpeechOptions) -> None:
     """Check what can be checked without the server.
@@ -205,8 +210,8 @@ async def open_speech(
     *,
     hold: bool,
     headers: Mapping[str, str] | None = None,
-) -> tuple[Spoken, tuple[str, ...]]:
-    """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and the warnings of its order.
+) -> tuple[Spoken, Order]:
+    """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and its order.
 
     Args:
         hold: see `speaker`.
@@ -228,8 +233,8 @@ async def open_speech(
     if headers:
         ordered.arguments["headers"] = headers
     if len(text) <= settings.sentence_characters:
-        return speaker(app, client, hold).speak(text, **ordered.arguments), ordered.warnings
+        return speaker(app, client, hold).speak(text, **ordered.arguments), ordered
     speech = LongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))
     speech.end(text)
     speech.begin(ordered.arguments)
-    return speech, ordered.warnings
+    return speech, ordered

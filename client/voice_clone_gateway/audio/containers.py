@@ -9,6 +9,9 @@ A streamed file is sent before it is complete, so its header cannot have the len
 - `aac`: ADTS has no field for a length or for the delay of 1024 samples, streamed or not.
 - `opus`: always exact: each Ogg page has its time, and the last one the position of the cut.
 
+A comment stands in the header: in an ID3 tag (`mp3`), a Vorbis comment (`flac`, `opus`) or a list INFO (`wav`). The
+others have no place for one. It delays no sample, and the bytes behind it are the same as without.
+
 Every page or frame is sent when the codec returns it. Encoders buffer one frame: 40 ms of FLAC; 20 ms of Opus and
 another 20 ms, because Ogg marks its last page; 1152 samples of MP3 (576 below 32 kHz), and 1024 of AAC, both with
 another frame of look-ahead.
@@ -40,20 +43,20 @@ class Container(Protocol):
         """The remaining bytes."""
 
 
-def open_container(name: str, sample_rate: int, streaming: bool) -> Container:
+def open_container(name: str, sample_rate: int, streaming: bool, comment: str | None) -> Container:
     """A new file.
 
     Args:
         name: of the format.
         sample_rate: Hz.
-        streaming: see `Encoder`.
+        streaming, comment: see `Encoder`.
     """
     sink = _Stream() if streaming else _File()
     if name == "pcm":
         return _Pcm(sink)
     if name == "wav":
-        return _Wav(sink, sample_rate)
-    return _Muxed(sink, _CODECS[name], sample_rate)
+        return _Wav(sink, sample_rate, comment)
+    return _Muxed(sink, _CODECS[name], sample_rate, comment)
 
 
 class _Stream(io.BytesIO):
@@ -90,9 +93,9 @@ class _Pcm:
 
 
 class _Wav:
-    def __init__(self, sink: _Stream | _File, sample_rate: int) -> None:
+    def __init__(self, sink: _Stream | _File, sample_rate: int, comment: str | None) -> None:
         self._sink = sink
-        self._writer = WavWriter(sink, sample_rate)
+        self._writer = WavWriter(sink, sample_rate, comment)
 
     def write(self, samples: NDArray[np.float32]) -> bytes:
         self._writer.write(samples)
@@ -117,6 +120,8 @@ class _Codec:
     container_options: Mapping[str, str] = field(default_factory=dict)
     stream_options: Mapping[str, str] = field(default_factory=dict)
     """Options of the container if the file is streamed."""
+    comment_options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the container if it has a comment."""
 
 
 _CODECS = {
@@ -129,6 +134,7 @@ _CODECS = {
         encoder_options={"reservoir": "0"},  # otherwise a frame waits for the next one to share its bits
         container_options={"id3v2_version": "0"},
         stream_options={"write_xing": "0"},
+        comment_options={"id3v2_version": "4"},
     ),
     "opus": _Codec("ogg", "libopus", "s16", bit_rate=48_000, container_options={"page_duration": "20000"}),
     "aac": _Codec("adts", "aac", "fltp", bit_rate=96_000),
@@ -140,14 +146,18 @@ _CODECS = {
 class _Muxed:
     """A format that FFmpeg encodes and muxes."""
 
-    def __init__(self, sink: _Stream | _File, codec: _Codec, sample_rate: int) -> None:
+    def __init__(self, sink: _Stream | _File, codec: _Codec, sample_rate: int, comment: str | None) -> None:
         self._sink = sink
         self._format = codec.sample_format
         # bitexact: the serial number of an Ogg stream would be random
         options = {"fflags": "+bitexact", "flush_packets": "1", **codec.container_options}
         if not sink.seekable():
             options.update(codec.stream_options)
+        if comment is not None:
+            options.update(codec.comment_options)
         self._file = av.open(sink, "w", format=codec.container, container_options=options)
+        if comment is not None:
+            self._file.metadata["comment"] = comment
         # File and stream refer to each other: an unfinished one would wait for the garbage collector.
         self._close = weakref.finalize(self, self._file.close)
         self._stream = self._file.add_stream(codec.encoder, rate=sample_rate, layout="mono", format=self._format)

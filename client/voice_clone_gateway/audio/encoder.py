@@ -30,6 +30,7 @@ class Encoder:
         speed: 0.25 to 4; the pitch is unchanged.
         streaming: return bytes as early as the format allows; the header then has no length. Otherwise `finish` returns
             all bytes, and the header is exact.
+        comment: in ASCII, for the header, where the format has a place for it.
 
     Raises:
         InvalidArgument: format, rate or speed is not supported; the message lists the valid values.
@@ -43,6 +44,7 @@ class Encoder:
         speed: float = 1.0,
         *,
         streaming: bool = True,
+        comment: str | None = None,
     ) -> None:
         self.format = find_format(format)
         self.sample_rate = self.format.choose_rate(sample_rate_out, sample_rate_in)
@@ -52,7 +54,7 @@ class Encoder:
         self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
         self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all the work
-        self._container: Container = open_container(self.format.name, self.sample_rate, streaming)
+        self._container: Container = open_container(self.format.name, self.sample_rate, streaming, comment)
 
     @property
     def media_type(self) -> str:

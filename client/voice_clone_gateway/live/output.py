@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ..audio import Encoder
@@ -25,10 +25,17 @@ class Listener(Protocol):
 
 
 class Output:
-    """Encodes the chunks of an utterance, and sends them with the limits of its pieces."""
+    """Encodes the chunks of an utterance, and sends them with the limits of its pieces.
 
-    def __init__(self, listener: Listener, utterance: Utterance) -> None:
+    Args:
+        comment: for the header of a file, from the server's info on its speech so far; see `Encoder`.
+    """
+
+    def __init__(
+        self, listener: Listener, utterance: Utterance, comment: Callable[[Mapping[str, Any] | None], str | None]
+    ) -> None:
         self._listener = listener
+        self._comment = comment
         self._utterance = utterance
         self._config = utterance.config
         self._encoder: Encoder | None = None
@@ -45,6 +52,7 @@ class Output:
                 config.sample_rate,
                 config.speed,
                 streaming=config.stream_audio,
+                comment=self._comment(chunk.info),
             )
         if self._piece is None or chunk.first:
             encoder = self._encoder

@@ -8,6 +8,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import WebSocket
@@ -292,7 +293,7 @@ class Session(ABC):
             for warning in ordered.warnings:
                 await self.tell_warning(utterance, warning)
             utterance.speech.begin(ordered.arguments)
-            output = Output(self, utterance)
+            output = Output(self, utterance, partial(self._app.state.signing.statement, ordered.family))
             async for chunk in utterance.speech:
                 await output.add(chunk)
             await output.finish()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
@@ -106,12 +105,17 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
     """Speak one text to its end. Raises: as `open_speech`, and what the speech raises."""
     asked = audited(payload)
     with app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry:
-        spoken, warnings = await open_speech(app, key, payload.input, payload, hold=True)
+        spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True)
         encoder: Encoder | None = None
         try:
             async for chunk in spoken:
                 encoder = encoder or Encoder(
-                    payload.response_format, chunk.sample_rate, payload.sample_rate, payload.speed, streaming=False
+                    payload.response_format,
+                    chunk.sample_rate,
+                    payload.sample_rate,
+                    payload.speed,
+                    streaming=False,
+                    comment=app.state.signing.statement(ordered.family, spoken.info),
                 )
                 await encoder.encode_aside(chunk.samples)
         finally:
@@ -119,9 +123,8 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
             entry |= audited_result(spoken.info, 0.0 if encoder is None else encoder.seconds)
     assert encoder is not None  # a speech without a chunk is a broken stream
     data = await encoder.finish_aside()
-    family = partial(app.state.families.choose, payload.model)
     client = app.state.clients.of(key)
-    data = await app.state.signing.signed(data, encoder.format.base_type, family, spoken.info, client)
+    data = await app.state.signing.signed(data, encoder.format.base_type, ordered.family, spoken.info, client)
     return BatchResult(
         index=index,
         status="success",
@@ -130,5 +133,5 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
         usage=usage(spoken.info),
         info=dict(spoken.info or {}),
         finish_reason=(spoken.info or {}).get("finish_reason"),
-        warnings=list(warnings) or None,
+        warnings=list(ordered.warnings) or None,
     )

@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -59,6 +58,7 @@ class SpeechResponse(Response):
         self._request_headers = request.headers
         self._payload = payload
         self._warnings: tuple[str, ...] = ()
+        self._statement: str | None = None
         self._entry: dict[str, Any] = {}  # of the audit log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,9 +108,10 @@ class SpeechResponse(Response):
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
         payload, whole = self._payload, self._payload.stream is False
-        spoken, self._warnings = await open_speech(
+        spoken, ordered = await open_speech(
             self._app, self._key, payload.input, payload, hold=whole, headers=self._trace.headers
         )
+        self._warnings, self._family = ordered.warnings, ordered.family
         self._trace.asked()
         try:
             return await (self._whole(spoken) if whole else self._stream(spoken, send))
@@ -122,9 +123,8 @@ class SpeechResponse(Response):
     async def _whole(self, spoken: Spoken) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=False)
         data = b"".join([piece async for piece in pieces])
-        family = partial(self._app.state.families.choose, self._payload.model)
         client = self._app.state.clients.of(self._key)
-        data = await self._app.state.signing.signed(data, encoder.format.base_type, family, spoken.info, client)
+        data = await self._app.state.signing.signed(data, encoder.format.base_type, self._family, spoken.info, client)
         self._progress.finish((spoken.info or {}).get("finish_reason"))
         headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
         return [self._start(headers, spoken), _body(data, more=False)]
@@ -170,8 +170,14 @@ class SpeechResponse(Response):
         self._progress.first_audio()
         self._trace.first_audio(spoken.info)
         payload = self._payload
+        self._statement = self._app.state.signing.statement(self._family, spoken.info)
         encoder = Encoder(
-            payload.response_format, first.sample_rate, payload.sample_rate, payload.speed, streaming=streaming
+            payload.response_format,
+            first.sample_rate,
+            payload.sample_rate,
+            payload.speed,
+            streaming=streaming,
+            comment=self._statement,
         )
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -191,6 +197,8 @@ class SpeechResponse(Response):
         info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
         if self._warnings:
             headers = {**headers, "x-speech-warning": ascii("; ".join(self._warnings))[1:-1]}
+        if self._statement is not None:
+            headers = {**headers, "x-speech-provenance": self._statement}
         headers = {**headers, **self._trace.headers}
         raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": info}.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}
@@ -222,6 +230,11 @@ class SpeechResponse(Response):
                 "X-Speech-Info": {
                     "description": "JSON: mode, cache status, seed, milliseconds by stage; finish_reason for a whole "
                     "file",
+                    "schema": {"type": "string"},
+                },
+                "X-Speech-Provenance": {
+                    "description": "That the sound is synthetic, by which family, and whether it is marked; absent "
+                    "where speech is neither marked nor signed",
                     "schema": {"type": "string"},
                 },
                 "X-Speech-Warning": {

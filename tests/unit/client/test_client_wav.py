@@ -107,6 +107,24 @@ def test_both_kinds_of_header_read_in_libsndfile(tmp_path: Path) -> None:
         assert (rate, pcm.tobytes()) == (24000, pcm16(SAMPLES))
 
 
+@pytest.mark.parametrize("comment", ["odd", "even", ""])
+def test_a_comment(comment: str) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    file, pipe = io.BytesIO(), Pipe()
+    with WavWriter(file, 24000, comment) as whole, WavWriter(pipe, 24000, comment) as streamed:
+        for end in (1, 100, 5000):
+            start = round(whole.seconds * 24000)
+            whole.write(SAMPLES[start:end])
+            streamed.write(SAMPLES[start:end])
+            with wave.open(io.BytesIO(file.getvalue())) as reader:
+                assert (reader.getframerate(), reader.readframes(end)) == (24000, pcm16(SAMPLES[:end]))
+    for written in (file.getvalue(), pipe.getvalue()):
+        with soundfile.SoundFile(io.BytesIO(written)) as sound:
+            assert sound.comment == comment and sound.read(dtype="int16").tobytes() == pcm16(SAMPLES[:5000])
+    assert struct.unpack_from("<I", file.getvalue(), 4) == (len(file.getvalue()) - 8,)
+    assert len(file.getvalue()) % 2 == 0
+
+
 class Torn(io.BytesIO):
     """Ctrl-C comes right after the third write (header, header, samples) is through."""
 

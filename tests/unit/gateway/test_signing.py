@@ -36,10 +36,10 @@ def test_whole_files_are_signed(triton: Server, serve: Serve, tmp_path: Path) ->
         assert found is not None and found.valid and found.synthetic and found.family == "qwen3_tts", form
         assert read(plain.post("/v1/audio/speech", json=body).content) is None
         assert read(http.post("/v1/audio/speech", json={**body, "stream": True}).content) is None
-    for form in ("opus", "pcm"):
+    for form in ("aac", "pcm"):
         body = {**SPEECH, "response_format": form, "stream": False}
         answers = [each.post("/v1/audio/speech", json=body).content for each in (http, plain)]
-        assert len(answers[0]) == len(answers[1]) > 0
+        assert answers[0] == answers[1] != b""
 
 
 def test_the_files_of_a_batch_are_signed(triton: Server, serve: Serve, tmp_path: Path) -> None:

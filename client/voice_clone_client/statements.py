@@ -1,0 +1,54 @@
+"""What speech says of itself where nothing is signed: in the tags of files and streams, and in a header over HTTP.
+
+    digital_source_type=trainedAlgorithmicMedia, family=qwen3_tts, mark=marked, generator="voice-clone 0.1.0"
+
+A dictionary of Structured Fields (RFC 9651, section 3.2), in ASCII. `trainedAlgorithmicMedia` is IPTC's word for what a
+trained model made (https://cv.iptc.org/newscodes/digitalsourcetype/). Everyone can write or remove such a line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ._version import __version__
+
+SOURCE_TYPE = "trainedAlgorithmicMedia"
+GENERATOR = f"voice-clone {__version__}"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement that a model made the sound."""
+
+    family: str
+    """The model family."""
+    mark: str | None = None
+    """`marked`: the sound has the mark of synthetic speech; `failed`: it was to have it; None: it was to have none."""
+    generator: str = GENERATOR
+    """What made it, with its version."""
+
+    def __str__(self) -> str:
+        mark = (
+            "" if self.mark is None else f"mark={self.mark}, "
+        )  # a quotation mark ends it: in a file any byte may follow
+        return f'digital_source_type={SOURCE_TYPE}, family={self.family}, {mark}generator="{self.generator}"'
+
+
+def find(data: bytes) -> Statement | None:
+    """The first statement in a file, or in a tag alone; None: there is none.
+
+    It is found wherever it stands, in any format, but for tags in UTF-16 and for compressed ones.
+    """
+    found = _FORM.search(data)
+    if found is None:
+        return None
+    family, mark, generator = found.groups()
+    return Statement(family.decode(), None if mark is None else mark.decode(), generator.decode())
+
+
+_TOKEN = rb"[A-Za-z][A-Za-z0-9_.-]{0,63}"
+_FORM = re.compile(
+    rb"digital_source_type=%s, family=(%s), (?:mark=(%s), )?generator=\"([ !#-\[\]-~]{0,128})\""
+    % (SOURCE_TYPE.encode(), _TOKEN, _TOKEN)
+)
