@@ -349,8 +349,8 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
     mark: str = setting(
         "off",
         "or on: speech carries a mark that says that it is synthetic; or required: a speech that cannot be marked ends "
-        "with an error; see [provenance.md](provenance.md)",
-        choices=("off", "on", "required"),
+        "with an error; or requested: as each request says; see [provenance.md](provenance.md)",
+        choices=("off", "on", "required", "requested"),
     )
     max_decode_batch: int | None = setting(None, "chunks decoded together; default: 4 on a CPU, 32 on a GPU")
     max_waiting_chunks: int = setting(4096, "chunks that may wait; one more ends its stream")

@@ -34,7 +34,7 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from .types import Artifacts, Candidate, Chunk, ClipWarning, Detection, Family, Knobs, Preset, SpeechStatus, Voice
+from .types import Artifacts, Candidate, Chunk, ClipWarning, Detection, Family, Knobs, Mark, Preset, SpeechStatus, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "Knobs",
+    "Mark",
     "Overloaded",
     "PermissionDenied",
     "Preset",

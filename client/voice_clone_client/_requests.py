@@ -49,6 +49,7 @@ def synthesis(
     voice_prompt: Source | None,
     x_vector_only: bool | None,
     owner: str | None,
+    mark: str | None,
     knobs: Mapping[str, Any],
     text_stream: str | None = None,
 ) -> Any:
@@ -56,7 +57,8 @@ def synthesis(
 
     Args:
         text: None if all of it is appended.
-        owner: for whom the caller acts; None for the operator. The others: see `Client.speak`.
+        owner: for whom the caller acts; None for the operator.
+        mark: see `Client`. The others: see `Client.speak`.
         text_stream: the id under which more text is appended; None if there is no more.
 
     Raises:
@@ -85,6 +87,8 @@ def synthesis(
     )
     if owner is not None:
         request.parameters["owner"].string_param = owner
+    if mark is not None:
+        request.parameters["mark"].string_param = mark
     return request
 
 

@@ -28,6 +28,7 @@ class Speaking:
     _servers: Servers
     _timeout: float | None
     _owner: str | None
+    _mark: str | None
 
     @abstractmethod
     def _family(self, model: str | None = None, limit: float | None = None) -> str:
@@ -79,6 +80,7 @@ class Speaking:
             voice_prompt,
             x_vector_only,
             self._owner,
+            self._mark,
             knobs,
         )
         began = time.monotonic()
@@ -125,6 +127,7 @@ class Speaking:
             voice_prompt,
             x_vector_only,
             self._owner,
+            self._mark,
             knobs,
             new_id,
         )

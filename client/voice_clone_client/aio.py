@@ -24,7 +24,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
 from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Detection, Family, Knobs, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Detection, Family, Knobs, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,6 +47,7 @@ class AsyncClient:
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
         self._servers = AsyncServers(url, credentials, channel.metadata(headers, token), proxy)
@@ -56,7 +57,7 @@ class AsyncClient:
         self._default: str | None = None  # the server's default family, once it is known
         self._default_task: asyncio.Task[str] | None = None  # asks the server for it
         self._timeout = timeout
-        self._owner, self._max_owned = owner, max_owned
+        self._owner, self._max_owned, self._mark = owner, max_owned, mark
 
     def speak(
         self,
@@ -84,6 +85,7 @@ class AsyncClient:
             voice_prompt,
             x_vector_only,
             self._owner,
+            self._mark,
             knobs,
         )
         family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
@@ -118,6 +120,7 @@ class AsyncClient:
             voice_prompt,
             x_vector_only,
             self._owner,
+            self._mark,
             knobs,
             new_id,
         )
@@ -303,11 +306,11 @@ class AsyncClient:
             raise _responses.without_detector(error) from None
         return _responses.detection(answer)
 
-    def acting_for(self, owner: str | None, max_owned: int | None = None) -> AsyncClient:
-        """A client that acts for another owner over the same connections. They end with this client."""
+    def acting_for(self, owner: str | None, max_owned: int | None = None, mark: Mark | None = None) -> AsyncClient:
+        """A client that acts for another owner; see `Client.acting_for`."""
         other = copy(self)
         other._shared, other._speeches, other._default_task = True, WeakSet(), None
-        other._owner, other._max_owned = owner, max_owned
+        other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
         return other
 
     @property

@@ -19,7 +19,7 @@ from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import InvalidArgument, Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Detection, Family, Knobs, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Detection, Family, Knobs, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,6 +45,9 @@ class Client(Speaking):
         owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
             operator, who sees all.
         max_owned: how many voices the owner may have.
+        mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. `on`,
+            and `required`, with which a speech that could not be marked is an error, are refused by a server that
+            marks nothing. What the server's setting asks for itself is done in any case.
         proxy: `http://host:port` of an HTTP proxy to the server. None connects directly, even if `http_proxy` or the
             like is set.
 
@@ -65,6 +68,7 @@ class Client(Speaking):
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
         self._servers = Servers(url, credentials, channel.metadata(headers, token), proxy)
@@ -72,7 +76,7 @@ class Client(Speaking):
         self._model = model
         self._default = DefaultFamily(self._ask_models)
         self._timeout = timeout
-        self._owner, self._max_owned = owner, max_owned
+        self._owner, self._max_owned, self._mark = owner, max_owned, mark
 
     def upload(
         self,
@@ -341,10 +345,16 @@ class Client(Speaking):
             raise _responses.without_detector(error) from None
         return _responses.detection(answer)
 
-    def acting_for(self, owner: str | None, max_owned: int | None = None) -> Client:
-        """A client that acts for another owner over the same connections. They end with this client."""
+    def acting_for(self, owner: str | None, max_owned: int | None = None, mark: Mark | None = None) -> Client:
+        """A client that acts for another owner over the same connections. They end with this client.
+
+        Args:
+            owner, max_owned: as of the class.
+            mark: likewise; None for that of this client.
+        """
         other = copy(self)
-        other._shared, other._owner, other._max_owned = True, owner, max_owned
+        other._shared = True
+        other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
         return other
 
     @property

@@ -1,6 +1,6 @@
 """What speech says of itself where nothing is signed: in the tags of files and streams, and in a header over HTTP.
 
-    digital_source_type=trainedAlgorithmicMedia, family=qwen3_tts, mark=marked, generator="voice-clone 0.1.0"
+    digital_source_type=trainedAlgorithmicMedia, family=some_family, mark=marked, generator="voice-clone 0.1.0"
 
 A dictionary of Structured Fields (RFC 9651, section 3.2), in ASCII. `trainedAlgorithmicMedia` is IPTC's word for what a
 trained model made (https://cv.iptc.org/newscodes/digitalsourcetype/). Everyone can write or remove such a line.

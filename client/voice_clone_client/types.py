@@ -34,6 +34,9 @@ class Knobs(TypedDict, total=False):
     """Parameters that only this model family has, as JSON values. The family checks them and names those it knows."""
 
 
+Mark = Literal["off", "on", "required"]
+
+
 @dataclass(frozen=True)
 class Family:
     """A model family of a server."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .http.keys import Key
 from .schemas import SOURCES, SpeechOptions
 
 
-def audited(options: SpeechOptions) -> dict[str, Any]:
-    """The entry of the audit log for a speech that is asked for."""
+def audited(key: Key, options: SpeechOptions) -> dict[str, Any]:
+    """The entry of the audit log for a speech that is asked for with this key."""
     source = next((name for name in SOURCES if getattr(options, name) is not None), "voice")
-    return {"voice": options.voice_name, "source": source}
+    rule = {} if key.mark is None else {"mark_rule": key.mark}
+    return {"voice": options.voice_name, "source": source, **rule}
 
 
 def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:

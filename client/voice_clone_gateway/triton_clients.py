@@ -1,4 +1,4 @@
-"""The clients of the Triton servers: one for the operator, and one for each key that owns its voices."""
+"""The clients of the Triton servers: one for the operator, and one for each key that has rules of the servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .settings import Settings
 class TritonClients:
     """The clients, for one event loop. They share their connections, which are made with the first calls.
 
-    The servers themselves keep owners apart. The client of a key says with each call for which owner it acts.
+    The servers themselves keep owners apart, and mark speech. The client of a key says with each call for which owner
+    it acts, and whether its speech is to be marked.
 
     Args:
         settings: how the servers are reached.
@@ -34,8 +35,8 @@ class TritonClients:
             token=settings.triton_token,
             proxy=settings.triton_proxy or None,
         )
-        owners = [key for key in keys if key.owner is not None]
-        self._of_key = {key: self.operator.acting_for(key.owner, key.voices) for key in owners}
+        ruled = [key for key in keys if key.owner is not None or key.mark is not None]
+        self._of_key = {key: self.operator.acting_for(key.owner, key.voices, key.mark) for key in ruled}
 
     def of(self, key: Key) -> AsyncClient:
         """The client that does what this key may do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from voice_clone.lru_cache import Origin, digest
 
 Primed = Literal["hit", "miss", "none"]
 MarkResult = Literal["off", "marked", "failed"]
+MarkWish = Literal["off", "on", "required"]
+MARK_WISHES: tuple[MarkWish, ...] = get_args(MarkWish)  # each asks for more than those before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,7 @@ class CodecChunk:
         final: no chunk follows.
         failure: the stream ends with this error instead of samples.
         from_talker: a talker sends the stream, inside an ensemble: no error but with the final chunk.
+        mark: whether the stream is to be marked as synthetic, with chunk 0. The setting `mark` may ask for more.
         arrived: `time.monotonic()`.
     """
 
@@ -68,6 +71,7 @@ class CodecChunk:
     voice: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     from_talker: bool = False
     origin: Origin = field(default_factory=Origin.unknown)
+    mark: MarkWish = "off"
     arrived: float = field(default_factory=time.monotonic)
 
     @property

@@ -15,7 +15,7 @@ from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded, Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.decoder_streams import DecoderStreams
-from voice_clone.codec.marks import Marks, OpenMark, Outcome, load_marks
+from voice_clone.codec.marks import Marks, OpenMark, Outcome, load_marks, refuse_without_marks
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import log_failure
 from voice_clone.lru_cache import CacheUsage
@@ -114,6 +114,7 @@ class Code2Wav:
         Returns: for each chunk its samples or its error; no chunk's error touches another stream.
             InvalidArgument: a code, a shape or the index is wrong. It opens no stream and leaves an open one as it is.
             Overloaded: too many streams are open to open one more.
+            Unsupported: it is to be marked, and this server marks nothing.
             Internal: the decoder failed, or a mark that is required; the stream is dropped.
         """
         began = time.monotonic()
@@ -133,7 +134,7 @@ class Code2Wav:
             for (chunk, stream), waveform in zip(ready, waveforms, strict=True)
         ]
         if self._marks is not None:
-            waveforms = self._marks.apply([stream.mark for _, stream in ready if stream.mark is not None], waveforms)
+            waveforms = self._marks.apply([stream.mark for _, stream in ready], waveforms)
         now = time.monotonic()
         for (chunk, stream), waveform in zip(ready, waveforms, strict=True):
             if isinstance(waveform, VoiceCloneError):
@@ -201,10 +202,12 @@ class Code2Wav:
                 )
             if len(self._streams) >= self.max_streams:
                 raise Overloaded(f"{self.max_streams} streams are open already; try again later")
+            if self._marks is None:
+                refuse_without_marks(chunk.mark)
             opened = self._decoding.open(chunk.reference)
             stream = self._streams[chunk.stream_id] = _OpenStream(*opened, used=self._clock(), began=chunk.arrived)
             if self._marks is not None:
-                stream.mark = self._marks.open()
+                stream.mark = self._marks.open(chunk.mark)
         elif chunk.index != stream.next_index:
             raise InvalidArgument(f"chunk {chunk.index} of this stream came where chunk {stream.next_index} was due")
         return stream

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone import compute
-from voice_clone.codec.chunk import MarkResult
-from voice_clone.errors import Internal, VoiceCloneError
+from voice_clone.codec.chunk import MARK_WISHES, MarkResult, MarkWish
+from voice_clone.errors import Internal, InvalidArgument, Unsupported, VoiceCloneError
 from voice_clone.gpu import log_failure
 from voice_clone.marking.marker import PerthMarker, StreamMarker
 from voice_clone.settings import DecoderSettings
@@ -29,10 +29,12 @@ class OpenMark:
 
     Attributes:
         state: the marker's.
-        result: `failed`: the stream goes on without a mark.
+        required: the stream ends where it cannot be marked; else it goes on without a mark.
+        result: `failed`: it goes on without a mark.
     """
 
     state: Any
+    required: bool
     result: MarkResult = "marked"
 
 
@@ -41,39 +43,42 @@ class Marks:
 
     Args:
         marker: marks streams.
-        required: a stream that cannot be marked ends; else it goes on without a mark.
+        least: what every stream gets, whatever its request asks for.
     """
 
-    def __init__(self, marker: StreamMarker, required: bool) -> None:
+    def __init__(self, marker: StreamMarker, least: MarkWish) -> None:
         self._marker = marker
-        self._required = required
+        self._least = least
 
-    def open(self) -> OpenMark:
-        """The mark of a stream before its first sample."""
-        return OpenMark(self._marker.open())
+    def open(self, wish: MarkWish = "off") -> OpenMark | None:
+        """The mark of a stream before its first sample, of which its request wishes this; None: it gets none."""
+        level = max(self._least, wish, key=MARK_WISHES.index)
+        return None if level == "off" else OpenMark(self._marker.open(), level == "required")
 
-    def apply(self, streams: Sequence[OpenMark], outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """Mark the next samples of different streams, in one batch; errors pass through.
+    def apply(self, streams: Sequence[OpenMark | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Mark the next samples of different streams, in one batch; errors, and streams without a mark, pass through.
 
         Returns: for each stream as many samples as it had, or `Internal` if they must be marked and could not.
         """
         found = list(outcomes)
-        ready: dict[int, Samples] = {}  # by the place of the stream
+        ready: list[tuple[int, OpenMark, Samples]] = []  # with the place of the stream
         for place, (stream, outcome) in enumerate(zip(streams, outcomes, strict=True)):
-            if stream.result == "marked" and not isinstance(outcome, VoiceCloneError):
-                ready[place] = outcome
+            if stream is not None and stream.result == "marked" and not isinstance(outcome, VoiceCloneError):
+                ready.append((place, stream, outcome))
+        if not ready:
+            return found
         try:
-            marked = self._marker.mark([streams[place].state for place in ready], list(ready.values()))
+            marked = self._marker.mark([stream.state for _, stream, _ in ready], [samples for _, _, samples in ready])
         except Exception as error:
             if len(ready) > 1:
                 return [self.apply([stream], [one])[0] for stream, one in zip(streams, outcomes, strict=True)]
             log_failure(log, error, "a stream could not be marked")
-            [place] = ready
-            streams[place].result = "failed"
-            if self._required:
+            [(place, stream, _)] = ready
+            stream.result = "failed"
+            if stream.required:
                 found[place] = Internal("this speech could not be marked as synthetic; try again")
             return found
-        for place, samples in zip(ready, marked, strict=True):
+        for (place, _, _), samples in zip(ready, marked, strict=True):
             found[place] = samples
         return found
 
@@ -83,6 +88,29 @@ class Marks:
             for samples in sizes:
                 silence = [np.zeros(samples, np.float32) for _ in range(batch)]
                 self._marker.mark([self._marker.open() for _ in silence], silence)
+
+
+def mark_wish(given: Any) -> MarkWish:
+    """Whether a stream is to be marked, as the request parameter `mark` says; None: it says nothing.
+
+    Raises:
+        InvalidArgument: it says something else.
+    """
+    if given is None:
+        return "off"
+    if given not in MARK_WISHES:
+        raise InvalidArgument(f"the parameter mark must be one of {', '.join(MARK_WISHES)}")
+    return MARK_WISHES[MARK_WISHES.index(given)]
+
+
+def refuse_without_marks(wish: MarkWish) -> None:
+    """Refuse what a server that marks nothing cannot do.
+
+    Raises:
+        Unsupported: the request asks for a mark.
+    """
+    if wish != "off":
+        raise Unsupported(f"this server marks no speech, and the request has mark {wish}; serve it with mark requested")
 
 
 def load_marks(settings: DecoderSettings, sample_rate: int) -> Marks | None:
@@ -96,4 +124,5 @@ def load_marks(settings: DecoderSettings, sample_rate: int) -> Marks | None:
         return None
     marker = PerthMarker(sample_rate, compute.device(settings))
     log.info("marks speech as synthetic: %s, %s", marker.name, settings.mark)
-    return Marks(marker, settings.mark == "required")
+    least = next((each for each in MARK_WISHES if each == settings.mark), MARK_WISHES[0])
+    return Marks(marker, least)

@@ -10,7 +10,7 @@ away: the next line begins a new one.
     action      upload, delete, export, import, speech
     voice       its name, or null: all voices, or a speech in a clip or an embedding of its own
     outcome     ok, or the code of the error
-    characters, seconds, generation, source, voices      where they apply
+    characters, seconds, generation, voice_digest, source, voices, mark_rule, mark      where they apply
 """
 
 from __future__ import annotations

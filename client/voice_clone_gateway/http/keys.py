@@ -7,13 +7,16 @@ A line of the file of keys: KEY SCOPE[,SCOPE] [RULE ...], with the rules
     voices=N                  how many voices it may own
     concurrent=N              how many speeches may run at once
     characters_per_minute=N   how much text it may speak
+    mark=off|on|required      whether its speech is marked as synthetic, where the server's setting is `requested`
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+from voice_clone_client.types import Mark
 
 from .limits import Characters, KeyGate
 
@@ -21,6 +24,7 @@ Scope = Literal["speak", "manage"]
 SCOPES: frozenset[Scope] = frozenset(("speak", "manage"))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # the server's rule for an owner
 _LIMITS = ("voices", "concurrent", "characters_per_minute")
+_MARKS = {name: name for name in get_args(Mark)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,8 @@ class Key:
     """Of its speeches."""
     characters: Characters = field(default_factory=Characters)
     """That it may still speak."""
+    mark: Mark | None = None
+    """Whether its speech is marked as synthetic; None: as the server does it by itself."""
 
 
 def parse_key(line: str) -> tuple[str, Key]:
@@ -55,7 +61,9 @@ def parse_key(line: str) -> tuple[str, Key]:
     for word in words[first_rule:]:
         rule, _, value = word.partition("=")
         if not _is_rule(word) or rule in rules:
-            raise ValueError(f"has rules after its scopes: name=NAME, owner, {', '.join(f'{n}=N' for n in _LIMITS)}")
+            raise ValueError(
+                f"has rules after its scopes: name=NAME, owner, mark=..., {', '.join(f'{n}=N' for n in _LIMITS)}"
+            )
         rules[rule] = value
     name = rules.get("name")
     if name is not None and not _NAME.fullmatch(name):
@@ -65,6 +73,8 @@ def parse_key(line: str) -> tuple[str, Key]:
     limits = {rule: _limit(rule, rules[rule]) for rule in _LIMITS if rule in rules}
     if "voices" in limits and "owner" not in rules:
         raise ValueError("has a limit of voices, which only an owner can have: add the rule owner")
+    if "mark" in rules and rules["mark"] not in _MARKS:
+        raise ValueError(f"has a rule mark that is none of {', '.join(_MARKS)}")
     return secret, Key(
         name,
         scopes,
@@ -72,12 +82,13 @@ def parse_key(line: str) -> tuple[str, Key]:
         limits.get("voices"),
         KeyGate(limits.get("concurrent")),
         Characters(limits.get("characters_per_minute")),
+        _MARKS[rules["mark"]] if "mark" in rules else None,
     )
 
 
 def _is_rule(word: str) -> bool:
     rule, separator, _ = word.partition("=")
-    return word == "owner" or (separator == "=" and rule in ("name", *_LIMITS))
+    return word == "owner" or (separator == "=" and rule in ("name", "mark", *_LIMITS))
 
 
 def _limit(rule: str, value: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,6 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .errors import CLIENT_CLOSED, failure
+from .keys import Key
 
 log = logging.getLogger(__name__)
 router = APIRouter()
@@ -47,6 +50,17 @@ class Metrics:
             ("family",),
             registry=self.registry,
         )
+        self._marks = Counter(
+            f"{_PREFIX}marks",
+            "Speeches with audio, by the rule mark of their key and by what the server says: marked, failed or none",
+            ("rule", "result"),
+            registry=self.registry,
+        )
+
+    def count_mark(self, key: Key, info: Mapping[str, Any] | None) -> None:
+        """Count a speech that has ended; `info` is the server's on it, None if there was no audio."""
+        if info is not None:
+            self._marks.labels(key.mark or "none", info.get("mark", "none")).inc()
 
 
 class Observed:

@@ -278,13 +278,14 @@ class Session(ABC):
 
     async def _say(self, utterance: Utterance) -> None:
         """Speak an utterance, and write it into the audit log."""
-        asked = audited(utterance.config)
+        asked = audited(self._key, utterance.config)
         with self._app.state.audit.act(self._key, self._id, "speech", **asked) as entry:
             try:
                 with self._key.gate.pass_through(), self._app.state.gate.pass_through():
                     await self._send_speech(utterance)
             finally:
                 seconds = utterance.sent / utterance.config.speed
+                self._app.state.metrics.count_mark(self._key, utterance.speech.info)
                 entry |= {"characters": utterance.speech.length, **audited_result(utterance.speech.info, seconds)}
 
     async def _send_speech(self, utterance: Utterance) -> None:

@@ -103,7 +103,7 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 
 async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
     """Speak one text to its end. Raises: as `open_speech`, and what the speech raises."""
-    asked = audited(payload)
+    asked = audited(key, payload)
     with app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry:
         spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True)
         encoder: Encoder | None = None
@@ -120,6 +120,7 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
                 await encoder.encode_aside(chunk.samples)
         finally:
             spoken.close()
+            app.state.metrics.count_mark(key, spoken.info)
             entry |= audited_result(spoken.info, 0.0 if encoder is None else encoder.seconds)
     assert encoder is not None  # a speech without a chunk is a broken stream
     data = await encoder.finish_aside()

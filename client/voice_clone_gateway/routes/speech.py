@@ -62,7 +62,7 @@ class SpeechResponse(Response):
         self._entry: dict[str, Any] = {}  # of the audit log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, asked = self._app.state, audited(self._payload)
+        state, asked = self._app.state, audited(self._key, self._payload)
         characters = len(self._payload.input)
         with (
             state.statuses.follow(self._key, self._id, self._began) as self._progress,
@@ -118,6 +118,7 @@ class SpeechResponse(Response):
         finally:
             spoken.close()
             self._trace.end(spoken.info, self._progress.seconds)
+            self._app.state.metrics.count_mark(self._key, spoken.info)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
 
     async def _whole(self, spoken: Spoken) -> list[Message]:

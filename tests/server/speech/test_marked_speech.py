@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from voice_clone_client import Chunk, Client
+from tritonclient.grpc import InferResult
+from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, _requests
+from voice_clone_client.statements import Statement, find
 
+from perf.bench.gateway_process import Gateway
 from tests.server.conftest import running
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
@@ -34,8 +41,18 @@ def marking_server(
         yield server
 
 
-def speak(server: TritonServer, clip: bytes, seed: int = 0, frames: int = FRAMES) -> list[Chunk]:
-    with Client(server.url) as client:
+@pytest.fixture(scope="module")
+def asked_server(
+    checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    """A server that marks what it is asked to."""
+    folder = tmp_path_factory.mktemp("asked-server")
+    with running(checkpoint_folder("tiny", 0), folder, VOICE_CLONE_MARK="requested") as server:
+        yield server
+
+
+def speak(server: TritonServer, clip: bytes, seed: int = 0, frames: int = FRAMES, mark: Any = None) -> list[Chunk]:
+    with Client(server.url, mark=mark) as client:
         return list(client.speak(TEXT, reference_audio=clip, x_vector_only=True, seed=seed, max_frames=frames))
 
 
@@ -68,3 +85,63 @@ def test_marked_streams_are_counted(marking_server: TritonServer, reference_clip
     speak(marking_server, reference_clip, seed=1, frames=3)
     until(lambda: metric(marking_server, "code2wav_marks_total", result="marked") == before + 1)
     assert metric(marking_server, "code2wav_marks_total", result="failed") == 0
+
+
+@pytest.mark.parametrize("mark", [None, "off", "on", "required"])
+def test_a_server_that_is_asked(
+    mark: Mark | None, asked_server: TritonServer, torch_server: TritonServer, reference_clip: bytes
+) -> None:
+    plain, asked = (speak(server, reference_clip, frames=20) for server in (torch_server, asked_server))
+    assert is_same_audio(samples(asked), samples(plain))
+    asked = speak(asked_server, reference_clip, frames=20, mark=mark)
+    expected, rate = samples(plain), plain[0].sample_rate
+    if mark in ("on", "required"):
+        marker = PerthMarker(rate)
+        [expected] = marker.mark([marker.open()], [expected])
+    assert is_same_audio(samples(asked), expected)
+    said = "marked" if mark in ("on", "required") else None
+    assert [(chunk.info or {}).get("mark") for chunk in (asked[0], asked[-1])] == [said, said]
+
+
+def test_what_the_server_does_by_itself_is_done_in_any_case(
+    marking_server: TritonServer, reference_clip: bytes
+) -> None:
+    for mark in ("off", "on"):
+        assert info(speak(marking_server, reference_clip, frames=3, mark=mark))["mark"] == "marked"
+
+
+def test_a_server_that_marks_nothing(torch_server: TritonServer, reference_clip: bytes) -> None:
+    assert "mark" not in info(speak(torch_server, reference_clip, frames=3, mark="off"))
+    for mark in ("on", "required"):
+        with pytest.raises(Unsupported, match="serve it with mark requested"):
+            speak(torch_server, reference_clip, frames=20, mark=mark)
+    with pytest.raises(InvalidArgument, match="the parameter mark must be one of off, on, required"):
+        speak(torch_server, reference_clip, frames=20, mark="yes")
+
+
+def test_a_whole_speech_carries_it(asked_server: TritonServer, reference_clip: bytes) -> None:
+    for mark, said in ((None, None), ("required", "marked")):
+        inputs = {"text": TEXT, "reference_audio": reference_clip, "x_vector_only": True, "max_frames": 3}
+        request = _requests.infer("speech_whole", inputs)
+        if mark is not None:
+            request.parameters["mark"].string_param = mark
+        with Client(asked_server.url) as client:
+            outputs = InferResult(client._servers.infer(request, 60.0))
+        assert json.loads(outputs.as_numpy("info")[0]).get("mark") == said
+
+
+def test_the_keys_of_a_gateway(asked_server: TritonServer, reference_clip: bytes, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("key-plain speak\nkey-required speak mark=required\n")
+    url = "data:audio/wav;base64," + base64.b64encode(reference_clip).decode()
+    body = {"input": TEXT, "reference_audio": url, "max_frames": 3}
+    options = ("--api-keys-file", str(tmp_path / "keys"), "--audit-log", str(tmp_path / "audit"))
+    with Gateway(asked_server.url, tmp_path / "log", *options) as gateway:
+        for key, mark in (("plain", None), ("required", "marked")):
+            headers = {"Authorization": f"Bearer key-{key}"}
+            for more in ({}, {"stream": False}):
+                answer = httpx2.post(f"{gateway.url}/v1/audio/speech", headers=headers, json=body | more, timeout=60.0)
+                assert answer.status_code == 200 and find(answer.content) == (mark and Statement("qwen3_tts", mark))
+                assert answer.headers.get("x-speech-provenance") == (mark and str(Statement("qwen3_tts", mark)))
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    found = [(line.get("mark_rule"), line.get("mark")) for line in lines]
+    assert found == [(None, None), (None, None), ("required", "marked"), ("required", "marked")]

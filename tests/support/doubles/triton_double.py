@@ -52,6 +52,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.metadata: list[dict[str, Any]] = []
         self.owners: list[str] = []  # of each call: the parameter `owner`, or ""
+        self.marks: list[str] = []  # of each call: the parameter `mark`, or ""
         self.ready = True
         self.left = threading.Semaphore(0)  # released by each stream that the client gave up
 
@@ -108,7 +109,8 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:
         inputs = decoded(request)
         self.metadata.append(dict(context.invocation_metadata()))
-        self.owners.append(request.parameters["owner"].string_param if "owner" in request.parameters else "")
+        for name, values in (("owner", self.owners), ("mark", self.marks)):
+            values.append(request.parameters[name].string_param if name in request.parameters else "")
         self.calls.append((request.model_name, inputs))
         return inputs
 

@@ -64,6 +64,26 @@ def test_a_speech_carries_the_owner(triton: Server) -> None:
         assert triton.owners[-1] == (owner or "")
 
 
+@pytest.mark.parametrize("mark", [None, "off", "on", "required"])
+def test_a_speech_carries_the_mark(mark: vc.Mark | None, triton: Server) -> None:
+    with vc.Client(triton.url, model="qwen3_tts", mark=mark) as client:
+        client.speak("Hello.", voice="ada").read()
+        assert triton.marks == [mark or ""]
+        list(client.acting_for("eve").speak_stream(["Hello."], voice="ada"))
+        assert (triton.owners[1], triton.marks[1]) == ("eve", mark or "")
+        client.acting_for("eve", mark="required").speak("Hello.", voice="ada").read()
+        assert triton.marks[-1] == "required"
+    triton.marks.clear()
+
+    async def ask() -> None:
+        async with vc.AsyncClient(triton.url, model="qwen3_tts", mark=mark) as client:
+            await client.speak("Hello.", voice="ada").read()
+            await client.acting_for(None, mark="off").speak("Hello.", voice="ada").read()
+
+    asyncio.run(ask())
+    assert triton.marks == [mark or "", "off"]
+
+
 def test_the_limit_of_an_owner_is_an_error_of_its_own(triton: Server) -> None:
     def full(inputs: dict[str, Any]) -> dict[str, bytes]:
         raise Failure(grpc.StatusCode.UNAVAILABLE, "quota_exceeded: 3 voices are registered, and at most 3 are allowed")

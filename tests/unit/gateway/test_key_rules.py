@@ -7,11 +7,13 @@ from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.http.keys import parse_key
 from voice_clone_gateway.http.limits import Characters, KeyGate
 
+MARKS = ["off", "on", "required"]
+
 
 def test_a_key_without_rules_is_what_it_was() -> None:
     secret, key = parse_key("s3cret speak, manage")
     assert secret == "s3cret" and key.scopes == {"speak", "manage"}
-    assert (key.name, key.owner, key.voices) == (None, None, None)
+    assert (key.name, key.owner, key.voices, key.mark) == (None, None, None, None)
     key.characters.take(10**9)
     with key.gate.pass_through(1000) as places:
         assert places == 1000
@@ -24,6 +26,7 @@ def test_all_rules() -> None:
         assert places == 4
     with pytest.raises(HTTPFailure):
         key.characters.take(20_001)
+    assert [parse_key(f"s3cret speak mark={mark}")[1].mark for mark in MARKS] == MARKS
     _, named = parse_key("s3cret speak name=desk")
     assert (named.name, named.owner) == ("desk", None)
 
@@ -31,7 +34,8 @@ def test_all_rules() -> None:
 @pytest.mark.parametrize(
     "rules",
     ["owner", "voices=3", "name=alice voices=3", "name=a/b", "name=", "concurrent=0", "concurrent=many", "owner=alice",
-     "name=alice color=red", "name=a name=b", "characters_per_minute=-5", "concurrent=\u0663", "voices"],
+     "name=alice color=red", "name=a name=b", "characters_per_minute=-5", "concurrent=\u0663", "voices", "mark",
+     "mark=", "mark=yes", "mark=requested", "mark=on mark=off"],
 )  # fmt: skip
 def test_wrong_rules(rules: str) -> None:
     with pytest.raises(ValueError) as failure:

@@ -14,6 +14,9 @@ the decoder's state after it is computed before the first chunk comes. `info` of
 With the request parameter `errors_in_info` a stream that fails ends with such a last chunk for its listener, too, in
 place of an error. `speech_whole` asks for it: in a call between models python_backend loses an error that is not the
 first response, for it saves no id with it, and the caller waits for ever (fault: lost-late-error).
+
+The request parameter `mark` says whether the stream is to be marked as synthetic: `off`, `on` or `required`. The
+setting `mark` may ask for more, and gets it.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from typing import Any
 import numpy as np
 
 from voice_clone import compute
-from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
+from voice_clone.codec.chunk import CodecChunk, Decoded, MarkWish, Reference
 from voice_clone.codec.code2wav import Code2Wav, load_code2wav
+from voice_clone.codec.marks import mark_wish
 from voice_clone.codec.worker import Code2WavWorker
 from voice_clone.errors import VoiceCloneError, from_message
 from voice_clone.gpu import memory_bounded_by
@@ -103,18 +107,20 @@ class Code2WavModel(Model):
         self._open.end(stream_id)
         info: dict[str, Any] = {}
         voice: dict[str, Array] = {}
+        mark: MarkWish = "off"
         failure: VoiceCloneError | None = None
         try:
             info = request.json_object("info")
             voice = unpack("voice", request.raw("voice"))
             failure = from_message(str(info["error"])) if final and "error" in info else None
+            mark = mark_wish(request.parameter("mark"))
         except VoiceCloneError as error:
             if not from_talker:
                 raise
             failure = error
         index = request.number("chunk_index")
         origin = Origin.from_json(info.pop("origin", None))
-        chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin)
+        chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin, mark)
         in_info = bool(request.parameter("errors_in_info"))
         self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open, in_info))
 

@@ -4,7 +4,7 @@ in    model      STRING [1]  optional: the family that speaks; without it the se
       the inputs of the families' public models, but for `text_stream`
 out   audio FP32 [n]  mono; sample_rate INT32 [1]  Hz; info STRING [1]  JSON, as a stream's first and last chunk have it
 
-The request parameters `owner` and `deadline_ms` go to the family. The samples are those of the stream.
+The request parameters `owner`, `deadline_ms` and `mark` go to the family. The samples are those of the stream.
 
 Until its first chunk each speech holds one of the 32 threads that tritonserver has for this model, and these send
 answers, too. So `max_whole_speeches` stays below that, unless the Python backend has another `thread-pool-size`.
@@ -63,7 +63,7 @@ class WholeSpeechModel(Model):
     def _speak(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         family = self._family(request.text("model"))
         stream_id = uuid.uuid4().hex
-        parameters = {name: carried(request.parameter(name)) for name in ("owner", "deadline_ms")}
+        parameters = {name: carried(request.parameter(name)) for name in ("owner", "deadline_ms", "mark")}
         parameters |= {"stream_id": stream_id, "errors_in_info": True}
         inputs: dict[str, Value | None] = {name: array for name, array in request.arrays().items() if name != "model"}
         whole = WholeSpeech(family, self._most_seconds)
