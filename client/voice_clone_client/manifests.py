@@ -22,6 +22,8 @@ from .statements import SOURCE_TYPE
 
 TYPES = {".wav": "audio/wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".m4a": "audio/mp4"}
 """Media types of the files that can carry a manifest, by their suffixes."""
+LABEL = b"c2pa"
+"""In each file that has a manifest: the name of its place."""
 
 _SYNTHETIC = f"http://cv.iptc.org/newscodes/digitalsourcetype/{SOURCE_TYPE}"
 _RECORD = "com.voice-clone.speech"
@@ -142,27 +144,42 @@ def read(data: bytes) -> Manifest | None:
     except c2pa.C2paError as error:
         if isinstance(error, c2pa.C2paError.ManifestNotFound):
             return None
-        return Manifest(False, None, None, False, None, None, None, None, (" ".join(str(error).split()),))
+        return broken(" ".join(str(error).split()))
     return _manifest(found)
 
 
+def broken(fault: str) -> Manifest:
+    """A manifest that cannot be read."""
+    return Manifest(False, None, None, False, None, None, None, None, (fault,))
+
+
 def _manifest(found: dict[str, Any]) -> Manifest:
+    """What the library has found. It checks the signature; what stands in an assertion may have any form."""
     active = found.get("manifests", {}).get(found.get("active_manifest"), {})
-    data = {each["label"]: each.get("data", {}) for each in active.get("assertions", ())}
-    actions = [action for label, each in data.items() if label.startswith("c2pa.actions") for action in each["actions"]]
+    data = {each["label"]: _object(each.get("data")) for each in active.get("assertions", ())}
+    listed = [each.get("actions") for label, each in data.items() if label.startswith("c2pa.actions")]
+    actions = [_object(action) for each in listed if isinstance(each, list) for action in each]
     record, generators = data.get(_RECORD, {}), active.get("claim_generator_info") or [{}]
     faults = tuple(each["code"] for each in found.get("validation_status", ()) if each["code"] != _UNTRUSTED)
     return Manifest(
         valid=found.get("validation_state") in ("Valid", "Trusted") and not faults,
-        signer=active.get("signature_info", {}).get("issuer"),
-        generator=" ".join(filter(None, (generators[0].get("name"), generators[0].get("version")))) or None,
+        signer=_text(active.get("signature_info", {}).get("issuer")),
+        generator=" ".join(filter(None, (_text(generators[0].get(each)) for each in ("name", "version")))) or None,
         synthetic=any(action.get("digitalSourceType") == _SYNTHETIC for action in actions),
-        family=record.get("family"),
-        time=record.get("time"),
-        voice_digest=record.get("voice_digest"),
-        consent=record.get("consent"),
+        family=_text(record.get("family")),
+        time=_text(record.get("time")),
+        voice_digest=_text(record.get("voice_digest")),
+        consent=_text(record.get("consent")),
         faults=faults,
     )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _library() -> Any:

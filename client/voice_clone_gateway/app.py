@@ -26,6 +26,7 @@ from .http.bodies import BodyLimit, Budget
 from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.protocol import FairWebSocket, TimedProtocol
+from .manifest_reader import ManifestReader
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, vendor_websockets, voices, websocket
 from .settings import Settings, parse
@@ -50,6 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
         gate         the Gate of the speeches that run
         preparations the PreparationGates of what keys do to voices
         clips        the ClipReader
+        manifests    the ManifestReader
         references   loads reference audio
         statuses     the SpeechStatuses
         traces       the Traces
@@ -96,6 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.gate = Gate(settings.max_requests)
     app.state.preparations = PreparationGates(settings.key_preparations)
     app.state.clips = ClipReader()
+    app.state.manifests = ManifestReader()
     app.state.references = References(settings, clips=app.state.clips)
     app.state.statuses = SpeechStatuses(settings.status_speeches, settings.status_seconds)
     app.state.traces = traces

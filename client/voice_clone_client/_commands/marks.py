@@ -10,6 +10,7 @@ from typing import Any
 from ..client import Client
 from ..errors import Unsupported
 from ..manifests import Manifest, read
+from ..statements import Statement, find
 from ..types import Detection
 from .common import command, print_json, print_line
 
@@ -17,33 +18,39 @@ from .common import command, print_json, print_line
 def add(commands: Any) -> None:
     """Add the command."""
     detect = command(
-        commands, "detect", _detect, "look for the mark of synthetic speech and a manifest in a file", {"audio": "FILE"}
+        commands,
+        "detect",
+        _detect,
+        "look for the mark of synthetic speech, a manifest and a tag in a file",
+        {"audio": "FILE"},
     )
     detect.add_argument("file", help="WAV, FLAC, OGG or MP3, up to 10 minutes; m4a, mp4, webm, amr up to 30 s")
     detect.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _detect(client: Client, parsed: argparse.Namespace) -> None:
-    found, manifest = client.detect(parsed.file), _manifest(Path(parsed.file))
+    found, data = client.detect(parsed.file), Path(parsed.file).read_bytes()
+    manifest, statement = _manifest(data), find(data)
     if parsed.json:
         shown = asdict(manifest) if isinstance(manifest, Manifest) else None
-        print_json({**asdict(found), "manifest": shown})
+        print_json({**asdict(found), "manifest": shown, "statement": None if statement is None else asdict(statement)})
         return
     print_line(_words(found))
     print_line(manifest if isinstance(manifest, str) else _signature(manifest))
+    print_line("no tag that says so" if statement is None else _tag(statement))
 
 
-def _manifest(path: Path) -> Manifest | str:
+def _manifest(data: bytes) -> Manifest | str:
     """The manifest of a file, or why there is none."""
     try:
-        return read(path.read_bytes()) or "no manifest"
+        return read(data) or "no manifest"
     except Unsupported as error:
         return f"no look for a manifest: {error}"
 
 
 def _signature(found: Manifest) -> str:
     if not found.valid:
-        return f"a manifest that does not verify\t{', '.join(found.faults)}"
+        return f"a manifest that does not verify\t{_plain(', '.join(found.faults))}"
     said = [
         found.generator,
         found.family,
@@ -52,7 +59,17 @@ def _signature(found: Manifest) -> str:
         found.consent and f"consent {found.consent}",
         "made by a model" if found.synthetic else None,
     ]
-    return "\t".join([f"a valid manifest, signed by {found.signer}", *(each for each in said if each)])
+    return "\t".join([f"a valid manifest, signed by {_plain(found.signer)}", *(_plain(each) for each in said if each)])
+
+
+def _plain(text: str | None) -> str:
+    """A text of a stranger, which must not direct the terminal."""
+    return "".join(each if each.isprintable() else "?" for each in text or "an unknown one")
+
+
+def _tag(found: Statement) -> str:
+    said = [found.generator, found.family, found.mark]
+    return "\t".join(["a tag says: made by a model", *(each for each in said if each)])
 
 
 def _words(found: Detection) -> str:

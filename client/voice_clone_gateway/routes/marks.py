@@ -1,4 +1,4 @@
-"""POST /v1/audio/detect: whether a sound carries the mark of synthetic speech."""
+"""POST /v1/audio/detect: whether a sound carries the mark of synthetic speech, and its file a manifest or a tag."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
+from voice_clone_client import Unsupported
+from voice_clone_client.manifests import Manifest
+from voice_clone_client.statements import Statement, find
 
 from ..http.auth import guarded, preparing
 from ..http.errors import documented
@@ -36,11 +39,25 @@ class Detected(BaseModel):
     """Where that piece begins, in seconds."""
     seconds: float
     """How long it is."""
+    manifest: Manifest | None
+    """The C2PA manifest of the file; null: it has none, or see manifest_unread. `valid`: the file is as it was signed,
+    by whoever has the certificate, in which `signer` is the organisation. `faults` are C2PA's codes for what does not
+    verify."""
+    manifest_unread: str | None
+    """Why there was no look for a manifest; null: there was one."""
+    statement: Statement | None
+    """What a tag of the file says unsigned, as X-Speech-Provenance does: anyone can write it. Null: there is none."""
 
 
 @router.post("/v1/audio/detect", responses=documented(400, 401, 403, 413, 429, 500, 501, 503, 504))
 async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="multipart/form-data")]) -> Detected:
-    """Look for the mark of synthetic speech."""
+    """Look for the mark of synthetic speech in a sound, and in its file for a manifest and a tag that say so."""
     with preparing(request):
-        clip = await request.app.state.clips.readable(await form.file.read())
-        return Detected(**asdict(await request.state.client.detect(clip)))
+        state, data = request.app.state, await form.file.read()
+        found = await request.state.client.detect(await state.clips.readable(data))
+        manifest, unread = None, None
+        try:
+            manifest = await state.manifests.read(data)
+        except Unsupported as error:
+            unread = str(error)
+        return Detected(**asdict(found), manifest=manifest, manifest_unread=unread, statement=find(data))

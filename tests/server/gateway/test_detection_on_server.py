@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import soundfile
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Unsupported, cli
+from voice_clone_client.manifests import TYPES, FileSigner
 
 from perf.bench.gateway_process import Gateway
+from tests.support.official.certificates import signing_files
 from tools.demo import CLIP
 from tools.triton_server import MODELS, ROOT, TritonServer
 from voice_clone.marking.marker import PerthMarker
@@ -76,14 +78,25 @@ def test_the_command(detecting: TritonServer, marked: Path, capsys: pytest.Captu
 
 
 def test_the_gateway(detecting: TritonServer, marked: Path, tmp_path: Path) -> None:
+    files = signing_files(tmp_path)
+    signer = FileSigner(files.certificates, files.key)
     with (
         Gateway(detecting.url, tmp_path / "log") as gateway,
         httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as http,
     ):
         answer = http.post("/v1/audio/detect", files={"file": ("a.ogg", marked.read_bytes())})
         assert answer.status_code == 200
-        assert answer.json().keys() == {"mark", "confidence", "speed", "start", "seconds"}
-        assert answer.json()["mark"] == "perth"
+        found = answer.json()
+        assert found["mark"] == "perth" and found["confidence"] > 0.9 and (found["speed"], found["start"]) == (1.0, 0.0)
+        assert found["manifest"] is None and found["manifest_unread"] is None and found["statement"] is None
+        for suffix, form in ((".wav", "WAV"), (".mp3", "MP3"), (".flac", "FLAC")):
+            samples, rate = soundfile.read(marked, dtype="float32")
+            file = io.BytesIO()
+            soundfile.write(file, samples, rate, format=form)
+            signed = signer.sign(file.getvalue(), TYPES[suffix], "some_family", 64 * "a", "form 12")
+            found = http.post("/v1/audio/detect", files={"file": (f"a{suffix}", signed)}).json()
+            assert found["mark"] == "perth" and found["manifest"]["valid"] is True, form
+            assert (found["manifest"]["voice_digest"], found["manifest"]["consent"]) == (64 * "a", "form 12")
         assert http.post("/v1/audio/detect", files={"file": ("a.wav", CLIP.read_bytes())}).json()["mark"] is None
         bad = http.post("/v1/audio/detect", files={"file": ("a.wav", b"no audio")})
         assert bad.status_code == 400 and bad.json()["error"]["code"] == "invalid_argument"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 import soundfile
 from voice_clone_client import InvalidArgument, Unsupported, cli
 from voice_clone_client.manifests import TYPES, FileSigner, read
+from voice_clone_client.statements import Statement
+from voice_clone_client.wav import WavWriter
 
 from tests.support.doubles.command_line import Run, answer, in_process
 from tests.support.doubles.triton_double import Failure, Server, chunk, speech
@@ -126,9 +129,11 @@ def test_speak_and_detect(
     assert shown[0] == "no mark\tconfidence 0.01"
     assert shown[1].startswith(f"a valid manifest, signed by {ORGANISATION}\tvoice-clone ")
     assert shown[1].endswith("\tmade by a model")
+    assert shown[2] == "no tag that says so"
     assert run("detect", "--json", str(out)) == run("detect", "--json", str(plain)) == 0
     first, second = capsys.readouterr().out.replace("}\n{", "}\n\0{").split("\0")
     assert json.loads(first)["manifest"]["valid"] is True and json.loads(second)["manifest"] is None
+    assert json.loads(first)["statement"] is None
     data = bytearray(out.read_bytes())
     data[60] ^= 1  # a sample
     out.write_bytes(data)
@@ -173,6 +178,64 @@ def test_the_record_of_a_speech(
     assert run("detect", str(out)) == 0
     shown = capsys.readouterr().out
     assert f"\tvoice {DIGEST}\t" in shown and ("\tconsent form 12\t" in shown) == (consent is not None)
+
+
+def test_the_tag_of_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, UNMARKED)
+    said = Statement("some_family", "marked", "voice-clone 1.2.3")
+    path = tmp_path / "said.wav"
+    with path.open("wb") as file, WavWriter(file, 24_000, str(said)) as wav:
+        wav.write(SOUND)
+    assert run("detect", path) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "no manifest",
+        "a tag says: made by a model\tvoice-clone 1.2.3\tsome_family\tmarked",
+    ]
+    assert run("detect", "--json", path) == 0
+    assert json.loads(capsys.readouterr().out)["statement"] == asdict(said)
+
+
+CAMERA = "http://cv.iptc.org/newscodes/digitalsourcetype/digitalCapture"
+ODD: list[Any] = [[], "text", 7, None, {"family": {}, "time": True, "consent": 7, "voice_digest": None}]
+
+
+@pytest.mark.parametrize("record", ODD)
+def test_manifests_of_strangers(files: SigningFiles, record: Any) -> None:
+    found = read(signed_by_a_stranger(files, record))
+    assert found is not None and found.valid and not found.synthetic and found.generator == "a stranger"
+    assert (found.family, found.time, found.consent, found.voice_digest) == (None, None, None, None)
+
+
+def test_the_terminal_obeys_no_manifest(
+    files: SigningFiles, triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(triton, UNMARKED)
+    path = tmp_path / "odd.wav"
+    path.write_bytes(signed_by_a_stranger(files, {"consent": "a\x1b[2Jb\nc", "family": "\x9b"}))
+    assert run("detect", path) == 0
+    assert "consent a?[2Jb?c" in capsys.readouterr().out
+    assert run("detect", "--json", path) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def signed_by_a_stranger(files: SigningFiles, record: Any) -> bytes:
+    import c2pa
+
+    pair = c2pa.C2paSignerInfo(b"es256", files.certificates.read_bytes(), files.key.read_bytes(), None)
+    claim = {
+        "claim_generator_info": [{"name": "a stranger"}],
+        "assertions": [
+            {
+                "label": "c2pa.actions.v2",
+                "data": {"actions": [{"action": "c2pa.created", "digitalSourceType": CAMERA}]},
+            },
+            {"label": "com.voice-clone.speech", "data": record},
+        ],
+    }
+    signed = io.BytesIO()
+    with c2pa.Builder(json.dumps(claim)) as builder:
+        builder.sign(c2pa.Signer.from_info(pair), "audio/wav", io.BytesIO(sound_file("WAV")), signed)
+    return signed.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""Manifests in files of strangers, read in a process of their own; see `voice_clone_client.manifests`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from voice_clone_client import Unsupported
+from voice_clone_client.confined_process import REFUSED
+from voice_clone_client.manifests import LABEL, Manifest, broken
+
+from .confined import ConfinedProcesses
+
+log = logging.getLogger(__name__)
+
+_PROGRAM = "voice_clone_client.manifest_process"
+
+
+class ManifestReader:
+    """Reads them."""
+
+    def __init__(self) -> None:
+        self._processes = ConfinedProcesses()
+
+    async def read(self, data: bytes) -> Manifest | None:
+        """The manifest in a file; None: it has none.
+
+        Raises:
+            Unsupported: it may have one, but c2pa-python is not installed.
+        """
+        if LABEL not in data:
+            return None
+        try:
+            code, out = await self._processes.run(_PROGRAM, data)
+        except asyncio.TimeoutError:
+            return broken("it takes too long to read")
+        if code == REFUSED:
+            raise Unsupported(out.decode())
+        if code != 0:
+            log.warning("a process that read a manifest ended with %d", code)
+            return broken("it cannot be read")
+        found = json.loads(out)
+        return None if found is None else Manifest(**found | {"faults": tuple(found["faults"])})

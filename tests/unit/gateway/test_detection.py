@@ -1,0 +1,144 @@
+"""POST /v1/audio/detect: the manifest and the tag of a file, read in a process that may die."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from voice_clone_client import Unsupported
+from voice_clone_client.manifests import TYPES, FileSigner, Manifest, read
+from voice_clone_client.statements import Statement
+from voice_clone_gateway import confined, manifest_reader
+from voice_clone_gateway.manifest_reader import ManifestReader
+
+from tests.support.doubles.command_line import answer
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server, chunk
+from tests.support.official.certificates import ORGANISATION, signing_files
+from tests.support.official.encoded_sound import file
+
+DIGEST = 32 * "c5"
+UNMARKED = {"mark": None, "confidence": 0.02, "speed": 1.0, "start": 0.0, "seconds": 3.0}
+SPEECH = {"input": "Hello there.", "voice": "ada"}
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Signed files by their formats."""
+    files = signing_files(tmp_path_factory.mktemp("certificates"))
+    signer = FileSigner(files.certificates, files.key)
+    return {
+        name: signer.sign(file(name, streaming=False), TYPES[f".{name}"], "some_family", DIGEST, "form 12")
+        for name in ("wav", "mp3", "flac")
+    }
+
+
+def detect(http: httpx2.Client, data: bytes) -> Any:
+    reply = http.post("/v1/audio/detect", files={"file": ("a", data)})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+@pytest.mark.parametrize("name", ["wav", "mp3", "flac"])
+def test_a_manifest(name: str, signed: dict[str, bytes], triton: Server, serve: Serve) -> None:
+    answer(triton, UNMARKED)
+    http = serve(triton.url)
+    found = detect(http, signed[name])
+    expected = read(signed[name])
+    assert expected is not None and found["manifest"] == {**asdict(expected), "faults": []}
+    assert found["manifest"]["valid"] is True and found["manifest"]["signer"] == ORGANISATION
+    assert (found["manifest"]["voice_digest"], found["manifest"]["consent"]) == (DIGEST, "form 12")
+    assert found["manifest_unread"] is None and found["statement"] is None
+    changed = bytearray(signed[name])
+    changed[len(changed) // 2 if name == "wav" else -9] ^= 1
+    broken = detect(http, bytes(changed))["manifest"]
+    assert broken["valid"] is False and broken["faults"]
+    without = {"manifest": None, "manifest_unread": None, "statement": None}
+    assert detect(http, file(name, streaming=False)) == UNMARKED | without
+
+
+def test_what_the_gateway_itself_sends(triton: Server, serve: Serve, tmp_path: Path) -> None:
+    files = signing_files(tmp_path)
+    http = serve(triton.url, signing_certificates=str(files.certificates), signing_key=str(files.key))
+    info = {"mark": "marked", "voice": "Ada", "voice_digest": DIGEST}
+    answer(triton, UNMARKED)
+    for name in ("wav", "mp3", "flac", "opus"):
+        for more in ({}, {"stream": False}):
+            triton.play = lambda context: iter([chunk(0, final=True, info=info)])
+            found = detect(http, http.post("/v1/audio/speech", json=SPEECH | {"response_format": name} | more).content)
+            assert found["statement"] == asdict(Statement("qwen3_tts", "marked"))
+            manifest = found["manifest"]
+            assert (manifest is not None) == (bool(more) and name != "opus")
+            assert manifest is None or (manifest["valid"], manifest["voice_digest"]) == (True, DIGEST)
+
+
+@pytest.mark.parametrize("data", [b"", b"c2pa", b"RIFF\4\0\0\0WAVEc2pa", b"ID3\4\0\0\xff\xff\xff\xffc2pa", b"fLaCc2pa"])
+def test_bytes_that_are_no_file(data: bytes, triton: Server, serve: Serve) -> None:
+    answer(triton, UNMARKED)
+    found = detect(serve(triton.url), data)
+    assert found["statement"] is None and found["manifest_unread"] is None
+    assert found["manifest"] is None or (found["manifest"]["valid"] is False and found["manifest"]["faults"])
+
+
+# The process
+
+
+def run(data: bytes) -> Manifest | None:
+    return asyncio.run(ManifestReader().read(data))
+
+
+def in_place_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
+    """Let a program of the test's read."""
+    (tmp_path / "reader.py").write_text(program)
+    monkeypatch.setattr(manifest_reader, "_PROGRAM", "reader")
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
+
+
+def test_a_file_that_kills_its_process(
+    signed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    in_place_of_the_process(monkeypatch, tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    found = run(signed["wav"])
+    assert found is not None and not found.valid and found.faults == ("it cannot be read",)
+    assert run(file("wav")) is None, "no process starts for a file without the label of a manifest"
+
+
+def test_a_file_that_takes_for_ever(signed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    in_place_of_the_process(monkeypatch, tmp_path, "import time; time.sleep(60)")
+    monkeypatch.setattr(confined, "_SECONDS", 1.0)
+    found = run(signed["wav"])
+    assert found is not None and not found.valid and found.faults == ("it takes too long to read",)
+
+
+def test_without_the_package(
+    signed: dict[str, bytes], triton: Server, serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = "import sys\nsys.modules['c2pa'] = None\nfrom voice_clone_client.manifest_process import main\n"
+    in_place_of_the_process(monkeypatch, tmp_path, f"{program}sys.exit(main())")
+    with pytest.raises(Unsupported, match="pip install c2pa-python"):
+        run(signed["wav"])
+    answer(triton, UNMARKED)
+    found = detect(serve(triton.url), signed["wav"])
+    assert found["manifest"] is None and "pip install c2pa-python" in found["manifest_unread"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="calls are not known there")
+@pytest.mark.parametrize("attack", ["open('/etc/passwd')", "os.fork()", "socket.socket()", "os.kill(os.getppid(), 0)"])
+def test_the_process_is_confined(
+    attack: str, signed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = (
+        "import os, socket, sys\nimport voice_clone_client.manifest_process as process\n"
+        "from voice_clone_client.manifests import broken\n"
+        f"def attack(data):\n    try: {attack}\n    except OSError as error: return broken(str(error.errno))\n"
+        "process.read = attack\nsys.exit(process.main())"
+    )
+    in_place_of_the_process(monkeypatch, tmp_path, program.replace("process.main()", "process.work(process._json)"))
+    found = run(signed["wav"])
+    assert found is not None and found.faults[0] in ("1", "24")
