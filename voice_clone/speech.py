@@ -130,9 +130,13 @@ class ResolvedVoice:
 
 
 def read_reply(
-    speech: SpeechRequest, result: Mapping[str, Any], artifacts: bytes
+    speech: SpeechRequest, result: Mapping[str, Any], artifacts: bytes, waited_ms: float
 ) -> tuple[ResolvedVoice, dict[str, Any]]:
     """The voice in an answer of speaker_cache, and what `info` says of its origin.
+
+    Args:
+        waited_ms: for the answer. `encoder_ms` of `info` has no more than that of the encoder's time: the encoder may
+            have been at work on the voice before.
 
     Raises:
         InvalidArgument: the request excludes x-vector cloning, but the voice has no transcript.
@@ -145,6 +149,8 @@ def read_reply(
             "register it again with reference_text, or leave x_vector_only out"
         )
     source = {"cache": result["status"]}
+    if result["status"] == "miss":
+        source["encoder_ms"] = round(min(result["extraction_ms"], waited_ms), 3)
     if speech.voice is not None:
         source |= {"voice": result["name"], "generation": result["generation"], "voice_digest": result["digest"]}
     if result.get("warnings"):

@@ -1,15 +1,13 @@
 """Traces of speeches by OpenTelemetry, sent over OTLP: from the request through the server's stages to the last byte.
 
     POST /v1/audio/speech                    the request; its parent is that of the header `traceparent`
-      first audio                            until the server's first chunk is here
-        prompt                               the text's tokens and the voice; `cache` says where the voice was
-        queue, prefill, first frame          the talker: until it has a slot, reads the prompt, makes a frame
-        code2wav                             decodes that
+      first audio                            until the server's first chunk is here; `cache` says where the voice was
+        prompt, encoder, queue, ...          the server's stages, see `voice_clone_client.spans`
       frames                                 the rest of the speech, as the talker and code2wav say at its end
 
-The server reports its stages in milliseconds (`info`); they stand here one after the other, from the moment on at which
-the server was asked. What is left of `first audio` behind them is the way there and back. A trace has no text, no name
-of a voice, and no key.
+The stages stand one after the other from the moment on at which the server was asked. What is left of `first audio`
+behind them is the way there and back. Where the caller wants the speech at once (`stream` false), it is held back until
+it is whole, and `first audio` lasts so long. A trace has no text, no name of a voice, and no key.
 
 Triton joins the trace if it is started with `--trace-config mode=opentelemetry`: each call carries `traceparent`.
 """
@@ -20,6 +18,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from voice_clone_client.spans import first_audio_spans
 
 MISSING = "--otlp-endpoint needs OpenTelemetry: pip install './client[gateway,traces]'"
 REPORTED = (
@@ -128,18 +128,8 @@ class SpeechTrace:
             return
         self._first, info = time.monotonic(), info or {}
         outer = self._made("first audio", self._asked, self._first, info)
-        at = self._asked
-        frame = info.get("first_frame_ms", 0.0) - info.get("queue_ms", 0.0) - info.get("prefill_ms", 0.0)
-        for name, spent in (
-            ("prompt", info.get("prompt_ms")),
-            ("queue", info.get("queue_ms")),
-            ("prefill", info.get("prefill_ms")),
-            ("first frame", frame),
-            ("code2wav", info.get("code2wav_first_ms")),
-        ):
-            if spent:
-                self._made(name, at, at + spent / 1e3, {}, outer)
-                at += spent / 1e3
+        for span in first_audio_spans(info):
+            self._made(span.name, self._asked + span.start / 1e3, self._asked + span.end / 1e3, {}, outer)
 
     def end(self, info: Mapping[str, Any] | None, seconds: float) -> None:
         """All of its audio is here, so many seconds."""

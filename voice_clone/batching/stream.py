@@ -52,6 +52,7 @@ class Timing:
     prefill: float  # from the slot to the end of the prompt, the live streams' steps in between included
     generate: float  # from the end of the prefill to the chunk
     first_frame: float  # from the submission to the first frame
+    first_chunk: float  # from the submission to the first chunk, which may have several frames
     gap: float  # the longest time between two chunks
     text: float | None = None  # waiting for text; None: it was whole
 
@@ -124,6 +125,7 @@ class Stream(Generic[R]):
     last_frame: float | None = None
     last_chunk: float | None = None
     gap: float = 0.0  # seconds
+    until_first_chunk: float | None = None  # seconds since the submission, but for those of waiting for text
     starved_since: float | None = None  # it waits for text
     resumed: float | None = None  # it has text again
     waited: float = 0.0  # seconds, for text, until then
@@ -224,6 +226,8 @@ class Stream(Generic[R]):
         if self.last_chunk is not None:
             self.gap = max(self.gap, now - self.last_chunk - (waited - self._waited_before))
         self.last_chunk, self._waited_before = now, waited
+        if self.until_first_chunk is None:
+            self.until_first_chunk = now - self.submitted - waited
         payload = self.form.join(self.pending[:frames])
         self.sent += frames
         chunk = FrameChunk(self.chunks, payload, self.sent, finish, self.prompt_positions, self.timing(now))
@@ -265,6 +269,7 @@ class Stream(Generic[R]):
         prefilled = now if self.prefilled is None else self.prefilled
         first = now if self.first_frame is None else self.first_frame
         waited = self._waited(now)
+        chunk = now - self.submitted - waited if self.until_first_chunk is None else self.until_first_chunk
         early = waited if self.first_frame is None else self.waited_first
         prefill, later = prefilled - started - early, now - prefilled - (waited - early)
         return Timing(
@@ -272,6 +277,7 @@ class Stream(Generic[R]):
             prefill=1e3 * prefill,
             generate=1e3 * later,
             first_frame=1e3 * (first - self.submitted - early),
+            first_chunk=1e3 * chunk,
             gap=1e3 * self.gap,
             text=1e3 * waited if self.text_open else None,
         )

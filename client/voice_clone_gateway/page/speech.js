@@ -19,12 +19,13 @@ const FINISH = {
   runaway: "not whole: the model repeated itself. Another seed may help",
 };
 
-// The stages up to the first audio: name, and milliseconds from the server's info.
+// The stages up to the first audio: name, and milliseconds from the server's info; undefined: there was none.
 const STAGES = [
-  ["Voice and text", (info) => info.prompt_ms],
+  ["Voice and text", (info) => info.prompt_ms - (info.encoder_ms ?? 0)],
+  ["Making the voice", (info) => info.encoder_ms],
   ["Waiting for a slot", (info) => info.queue_ms],
   ["Reading the prompt", (info) => info.prefill_ms],
-  ["First codec frame", (info) => info.first_frame_ms - info.queue_ms - info.prefill_ms],
+  ["First codec frames", (info) => (info.first_chunk_ms ?? info.first_frame_ms) - info.queue_ms - info.prefill_ms],
   ["Decoding it", (info) => info.code2wav_first_ms],
 ];
 
@@ -202,18 +203,19 @@ function count(samples) {
 function showFirst(elapsed, delay, info) {
   const total = elapsed + 1000 * delay;
   find("first-audio").textContent = milliseconds(total);
-  const spent = STAGES.map(([name, of]) => [name, Math.max(0, of(info) || 0)]);
-  const known = spent.reduce((sum, [, ms]) => sum + ms, 0);
-  spent.push(["Gateway and network", Math.max(0, elapsed - known)], ["The browser's sound", 1000 * delay]);
-  const parts = spent.map(([name, ms], index) => {
+  const known = STAGES.reduce((sum, [, of]) => sum + (of(info) || 0), 0);
+  const rest = [["Gateway and network", () => Math.max(0, elapsed - known)], ["The browser's sound", () => 1000 * delay]];
+  const spent = [...STAGES, ...rest].map(([name, of], index) => ({ name, ms: of(info), stage: index + 1 }));
+  const shown = spent.filter(({ ms }) => ms !== undefined).map((each) => ({ ...each, ms: Math.max(0, each.ms || 0) }));
+  const parts = shown.map(({ name, ms, stage }) => {
     const part = element("span", { title: name });
-    part.dataset.stage = index + 1;
+    part.dataset.stage = stage;
     part.style.flexGrow = ms;
     return part;
   });
-  const lines = spent.map(([name, ms], index) => {
+  const lines = shown.map(({ name, ms, stage }) => {
     const line = element("li", {}, name, element("b", { textContent: milliseconds(ms) }));
-    line.dataset.stage = index + 1;
+    line.dataset.stage = stage;
     return line;
   });
   find("stage-bar").replaceChildren(...parts);

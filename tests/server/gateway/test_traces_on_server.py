@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tools.triton_server import TritonServer
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+COLD = "11111111111111111111111111111111"  # the trace of a speech in a cold voice
 ROOT, TRITON = "POST /v1/audio/speech", "triton-inference-server"
 
 
@@ -44,17 +46,24 @@ def test_gateway_and_triton_fill_one_trace(
             httpx2.Client(base_url=gateway.url, timeout=60, trust_env=False) as http,
         ):
             client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
-            body = {"input": "Good morning.", "voice": "Ada", "response_format": "pcm", "max_new_tokens": 40, "seed": 1}
-            for _ in range(2):
-                answer = http.post("/v1/audio/speech", json=body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+            body = {"input": "Good morning.", "response_format": "pcm", "max_new_tokens": 40, "seed": 1}
+            clip = f"data:audio/wav;base64,{base64.b64encode(reference_clip).decode()}"
+            cold = {"reference_audio": clip, "reference_text": reference_text}
+            for trace, voice in ((TRACE, {"voice": "Ada"}), (TRACE, {"voice": "Ada"}), (COLD, cold)):
+                headers = {"traceparent": f"00-{trace}-{PARENT}-01"}
+                answer = http.post("/v1/audio/speech", json={**body, **voice}, headers=headers)
                 assert answer.status_code == 200, answer.text
             wanted = {"first audio", "frames", ROOT, "qwen3_tts_talker"}
 
-            def mine() -> list[Any]:
-                return [span for span in list(collector.spans) if span.trace_id.hex() == TRACE]
+            def of(trace: str) -> list[Any]:
+                return [span for span in list(collector.spans) if span.trace_id.hex() == trace]
 
-            until(lambda: wanted <= {span.name for span in mine()} and len([s for s in mine() if s.name == ROOT]) == 2)
-        found = mine()
+            def came(trace: str, requests: int) -> bool:
+                names = [span.name for span in of(trace)]
+                return wanted <= set(names) and names.count(ROOT) == requests
+
+            until(lambda: came(TRACE, 2) and came(COLD, 1))
+        found = of(TRACE)
         last = max((span for span in found if span.name == ROOT), key=lambda span: span.start_time_unix_nano)
         assert last.parent_span_id.hex() == PARENT
 
@@ -67,9 +76,16 @@ def test_gateway_and_triton_fill_one_trace(
         assert {"first audio", "prompt", "prefill", "first frame", "code2wav", "frames"} <= names
         by_triton = {span.name for span in spans if collector.services[span.span_id] == TRITON}
         assert {"qwen3_tts", "qwen3_tts_prompt", "qwen3_tts_talker", "qwen3_tts_code2wav"} <= by_triton
-        [first] = [span for span in spans if span.name == "first audio"]
-        stages = [span for span in spans if span.parent_span_id == first.span_id]
-        assert 0 < sum(map(milliseconds, stages)) <= milliseconds(first), "they are parts of it"
+        assert "encoder" not in names
+        for each in (spans, of(COLD)):
+            [first] = [span for span in each if span.name == "first audio"]
+            stages = [span for span in each if span.parent_span_id == first.span_id]
+            assert 0 < sum(map(milliseconds, stages)) <= milliseconds(first), "they are parts of it"
+        cold_stages = [span.name for span in sorted(stages, key=lambda span: span.start_time_unix_nano)]
+        assert cold_stages == ["prompt", "encoder", "queue", "prefill", "first frame", "code2wav"]
+        encoders = [span for span in of(COLD) if span.name in ("encoder", "qwen3_tts_prompt")]
+        own, whole = sorted(map(milliseconds, encoders))
+        assert 0 < own < whole, "Triton's span of the prompt has the encoder's time in it"
         if folder := os.environ.get("SHOTS"):
             draw([last, *spans], collector.services, Path(folder) / "trace.png")
 

@@ -153,9 +153,22 @@ class TestPace:
         timing = stream.timing(clock.now)
         assert timing.prefill == pytest.approx(20)
         assert timing.first_frame == pytest.approx(30)
+        assert timing.first_chunk == timing.first_frame  # it has one frame
         assert timing.generate == pytest.approx(50)
         assert timing.text == pytest.approx(12_000)
         assert timing.gap == pytest.approx(40)  # chunk 1 came after four frames
+
+    def test_the_first_chunk_has_its_own_time(self, stream: Stream[Wish], clock: Clock) -> None:
+        stream.schedule = (2, 4)
+        stream.prefilled = clock.now
+        assert stream.timing(clock.now + 0.03).first_chunk == pytest.approx(30), "it goes on"
+        self.frame(stream, clock)
+        self.pause(stream, clock, 7.0)
+        self.frame(stream, clock, 0.02)
+        for _ in range(4):
+            self.frame(stream, clock)
+        timing = stream.timing(clock.now)
+        assert (timing.first_frame, timing.first_chunk) == (pytest.approx(10), pytest.approx(30))
 
     def test_lead(self, stream: Stream[Wish], clock: Clock) -> None:
         stream.prefilled = clock.now

@@ -20,7 +20,7 @@ from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import HEARTBEAT_SECONDS, TalkerSink
 
-TIMING = Timing(queue=1.0, prefill=2.0, generate=3.0, first_frame=4.0, gap=5.0)
+TIMING = Timing(queue=1.0, prefill=2.0, generate=3.0, first_frame=4.0, first_chunk=4.5, gap=5.0)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,7 @@ def test_chunks(config: Qwen3TTSConfig) -> None:
         "prefill_ms": 2.0,
         "talker_ms": 3.0,
         "first_frame_ms": 4.0,
+        "first_chunk_ms": 4.5,
         "chunk_gap_ms": 5.0,
     }
 

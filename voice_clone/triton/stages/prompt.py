@@ -90,6 +90,7 @@ class PromptModel(Model):
             "voice_prompt": speech.voice_prompt,
             "options": json.dumps(options) if options else None,
         }
+        asked = time.monotonic()
         try:
             reply = call("speaker_cache", inputs)
         except (SpeakerNotFound, Unsupported) as error:
@@ -101,8 +102,9 @@ class PromptModel(Model):
                     f"{error}; this model's own voices are {', '.join(self._stage.presets)}"
                 ) from None
             raise
+        waited_ms = 1e3 * (time.monotonic() - asked)
         result = json.loads(reply["result"][0])
-        return *read_reply(speech, result, reply["artifacts"][0]), result["origin"]
+        return *read_reply(speech, result, reply["artifacts"][0], waited_ms), result["origin"]
 
 
 def stream_id(request: Request) -> str | None:

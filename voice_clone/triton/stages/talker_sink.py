@@ -156,6 +156,7 @@ class TalkerSink:
             "queue_ms": timing.queue,
             "prefill_ms": timing.prefill,
             "first_frame_ms": timing.first_frame,
+            "first_chunk_ms": timing.first_chunk,
             "talker_ms": timing.generate,
         }
         if timing.text is not None:

@@ -33,7 +33,7 @@ from voice_clone.triton.stages.talker_sink import TalkerSink
 from voice_clone.triton.tensors import pack, unpack
 
 SIZES = CONFIG["codebook_sizes"]
-TIMING = Timing(queue=1.0, prefill=1.0, generate=1.0, first_frame=1.0, gap=1.0)
+TIMING = Timing(queue=1.0, prefill=1.0, generate=1.0, first_frame=1.0, first_chunk=1.0, gap=1.0)
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def prepared(
     stage: Qwen3TTSPrompt, speech: SpeechRequest, result: dict[str, Any], packed: bytes
 ) -> tuple[Prepared, dict[str, Any]]:
     """The prompt of a speech with an answer of speaker_cache, and what its info says of the voice."""
-    voice, source = read_reply(speech, {"mode": "icl", **result}, packed)
+    voice, source = read_reply(speech, {"mode": "icl", **result}, packed, 50.0)
     return stage.prepare(speech, stage.draft(speech), voice), source
 
 
@@ -119,6 +119,9 @@ def test_a_registered_voice_with_a_transcript(config: Qwen3TTSConfig, stage: Qwe
     warning = {"code": "truncated", "message": "the file is cut off"}
     _, source = prepared(stage, request(), {**result, "warnings": [warning]}, artifacts(config))
     assert source["warnings"] == [warning]
+    for spent, said in ((20.25, 20.25), (80.0, 50.0)):  # no longer than the speech has waited, 50 ms
+        _, source = prepared(stage, request(), {**result, "status": "miss", "extraction_ms": spent}, artifacts(config))
+        assert source["cache"] == "miss" and source["encoder_ms"] == said
     alone, _ = prepared(stage, request(x_vector_only=True), result, artifacts(config))
     assert alone.info["mode"] == "x_vector" and alone.tensors["reference_codes"].shape == (0, 16)
     assert not len(alone.tensors["reference_ids"])
@@ -132,8 +135,10 @@ def test_a_registered_voice_without_a_transcript(config: Qwen3TTSConfig, stage: 
 
 
 def test_an_inline_clip_brings_its_own_transcript(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
-    prompt, source = prepared(stage, request(**INLINE, reference_text="mine"), {"status": "miss"}, artifacts(config))
-    assert prompt.info["mode"] == "icl" and prompt.info["reference_tokens"] and source == {"cache": "miss"}
+    result = {"status": "miss", "extraction_ms": 20.0}
+    prompt, source = prepared(stage, request(**INLINE, reference_text="mine"), result, artifacts(config))
+    assert prompt.info["mode"] == "icl" and prompt.info["reference_tokens"]
+    assert source == {"cache": "miss", "encoder_ms": 20.0}
 
 
 def test_sizes(config: Qwen3TTSConfig, stage: Qwen3TTSPrompt) -> None:
