@@ -1,16 +1,18 @@
-"""Runs one speech and shows where its time went: the tree of the ensemble's steps, from Triton's own trace.
+"""Runs one speech and shows where its time went, and which tensors went from model to model.
 
     tools/inspect --checkpoint DIR                    one warm speech on a new server
+    tools/inspect --checkpoint DIR --cold             the same in a voice that nothing keeps: the encoder makes it
     tools/inspect --checkpoint DIR --voice NAME       the same in a voice that the checkpoint brings
     tools/inspect --trace FILE                        the requests in the trace file of any server
 
 A server writes such a file with the options --trace-config mode=triton --trace-config triton,file=FILE
---trace-config rate=1 --trace-config level=TIMESTAMPS --trace-config level=TENSORS (without the last: no shapes).
-Times are in milliseconds: `at` since the start of the request, `queue` before the model took it, `in` and `out` for its
-tensors, `compute` between them. A step that answers later, from its own thread, shows in `compute` only the time until
-`execute` returned: Triton does not see the rest. So `answers` shows how long after its start the next step got its
-first and its last tensors, and for the request itself when its responses were sent. The outputs of a step are the
-inputs of the next one.
+--trace-config rate=1 --trace-config level=TIMESTAMPS --trace-config level=TENSORS (without the last: neither spans nor
+shapes).
+
+First come the spans of the speech, those of the gateway's traces (docs/operations.md): what the server reports of its
+stages, in milliseconds. They and `the way` (of requests and tensors between the models) add up to `first audio`: until
+the server sends the first chunk. Then the tree of the ensemble's steps, by Triton's clock: `at` since the start of the
+request, `queue` before the model took it, `in` for its tensors. The outputs of a step are the inputs of the next one.
 """
 
 from __future__ import annotations
@@ -18,26 +20,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 from voice_clone_client import Client, VoiceCloneError
+from voice_clone_client.spans import Span, first_audio_spans
 
 from tools import guard
 from tools.demo import DATA
 from tools.families.recognition import FamilyError, add_repository_option
-from tools.trace import Span, read_trace
+from tools.trace import ModelRequest, read_trace
 from tools.triton_server import MODELS, ServerFailed, TritonServer
 
 VOICE = "inspected"
-PHASES = (
-    ("queue", "QUEUE_START", "COMPUTE_START"),
-    ("in", "COMPUTE_START", "COMPUTE_INPUT_END"),
-    ("compute", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START"),
-    ("out", "COMPUTE_OUTPUT_START", "COMPUTE_END"),
-)
+BAR = 40  # characters
 
 
 class Output(Console):
@@ -47,55 +48,72 @@ class Output(Console):
         raise
 
 
-def tree(root: Span, spans: list[Span]) -> Tree:
+def speech_spans(root: ModelRequest) -> list[Span]:
+    """The spans of a request: of the stages, `the way`, and `frames` from the first chunk to the last.
+
+    They have no way and no frames where the trace does not say when chunks were sent, and are empty where it has no
+    `info`.
+    """
+    spans = first_audio_spans(root.infos[0]) if root.infos else []
+    if spans and root.sent:
+        first, last = ((sent - root.began) / 1e6 for sent in (root.sent[0], root.sent[-1]))
+        spans += [Span("the way", spans[-1].end, first), Span("frames", first, last)]
+    return spans
+
+
+def table(spans: Sequence[Span]) -> Table:
+    """Spans, one a line, with bars."""
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        grid.add_column(justify="right")
+    grid.add_column()
+    scale = BAR / max(spans[-1].end, 1e-3)
+    for span in spans:
+        left, right = round(scale * span.start), round(scale * span.end)
+        bar = " " * left + ("█" * (right - left) or "▏")
+        grid.add_row(span.name, f"at {span.start:.1f}", f"{span.end - span.start:.1f} ms", bar)
+        if span.name == "the way":
+            grid.add_row(Text("first audio", style="bold"), "at 0.0", Text(f"{span.end:.1f} ms", style="bold"), "")
+    return grid
+
+
+def tree(root: ModelRequest, requests: Sequence[ModelRequest]) -> Tree:
     """A request and its steps, in the order of their start."""
 
-    def add(span: Span, branch: Tree | None) -> Tree:
-        line = Text(f"{span.model:20} at {(span.began - root.began) / 1e6:8.1f}", style="bold")
-        for name, start, end in PHASES:
-            if (ms := span.between(start, end)) is not None:
+    def add(request: ModelRequest, branch: Tree | None) -> Tree:
+        line = Text(f"{request.model:20} at {(request.began - root.began) / 1e6:8.1f}", style="bold")
+        for name, start, end in (
+            ("queue", "QUEUE_START", "COMPUTE_START"),
+            ("in", "COMPUTE_START", "COMPUTE_INPUT_END"),
+        ):
+            if (ms := request.between(start, end)) is not None:
                 line.append(f"  {name} {ms:7.2f}", style="default")
-        if times := root.sent if span is root else _answers(span, root, spans):
-            after = [f"{(ns - span.began) / 1e6:.1f}" for ns in times]
-            line.append(f"  answers {' '.join(after if span is root else after[:1] + after[1:][-1:])}")
-        if span is root:
-            line.append(f"  whole {(span.ended - span.began) / 1e6:.1f} ms")
-        for arrow, tensors in (("<-", span.inputs), ("->", span.outputs)):
+        for arrow, tensors in (("<-", request.inputs), ("->", request.outputs)):
             if tensors:
                 tensors_of = ", ".join(f"{name} {' '.join(_unique(shapes))}" for name, shapes in tensors.items())
                 line.append(f"\n{arrow} {tensors_of}", style="dim not bold")
         node = Tree(line) if branch is None else branch.add(line)
-        for child in spans:
-            if child.parent == span.id:
+        for child in requests:
+            if child.parent == request.id:
                 add(child, node)
         return node
 
     return add(root, None)
 
 
-def _answers(span: Span, root: Span, spans: list[Span]) -> list[int]:
-    """Each time at which the next step began, in ns; none if the trace does not show it."""
-    steps = [each for each in spans if each.parent == root.id]
-    models = list(dict.fromkeys(each.model for each in steps))
-    if span.model == models[-1] or [each.model for each in steps].count(span.model) > 1:
-        return []
-    behind = [each for each in steps if each.model == models[models.index(span.model) + 1]]
-    waited = any(name not in root.inputs for each in behind for name in each.inputs)  # for more than the request's own
-    return [each.began for each in behind] if waited else []
-
-
 def _unique(shapes: list[str]) -> list[str]:
     return list(dict.fromkeys(shapes))
 
 
-def public_model(spans: list[Span]) -> str | None:
+def public_model(requests: Sequence[ModelRequest]) -> str | None:
     """The model of the newest request that has steps, which is an ensemble's."""
-    parents = {span.parent for span in spans}
-    return next((span.model for span in reversed(spans) if span.parent is None and span.id in parents), None)
+    parents = {request.parent for request in requests}
+    found = (request.model for request in reversed(requests) if request.parent is None and request.id in parents)
+    return next(found, None)
 
 
-def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[str, object]]:
-    """Speak once to warm up and once more; the spans of the trace and what the server said of the second speech."""
+def speak(arguments: argparse.Namespace, trace: Path) -> None:
+    """Speak once to warm up and once more; the server writes the trace of both."""
     options = [f"triton,file={trace}", "rate=1", "level=TIMESTAMPS", "level=TENSORS"]
     with guard.temporary_folder() as scratch:
         server = TritonServer(
@@ -106,14 +124,15 @@ def speak(arguments: argparse.Namespace, trace: Path) -> tuple[list[Span], dict[
             options=["--trace-config=mode=triton", *(f"--trace-config={option}" for option in options)],
         )
         [family] = server.families
+        clip = {"reference_audio": arguments.reference, "reference_text": arguments.reference_text}
         with server, Client(server.url, model=family) as client:
-            if arguments.voice is None:
+            voice: dict[str, Any] = {"voice": arguments.voice or VOICE}
+            if arguments.cold:
+                voice = {**clip, "cache": False}
+            elif arguments.voice is None:
                 client.upload(VOICE, arguments.reference, reference_text=arguments.reference_text, wait=True)
             for _ in range(2):
-                voice = arguments.voice or VOICE
-                speech = client.speak(arguments.text, voice=voice, max_frames=arguments.max_frames, seed=1)
-                speech.read()
-        return read_trace(trace.read_bytes().decode("latin-1")), dict(speech.info or {})
+                client.speak(arguments.text, **voice, max_frames=arguments.max_frames, seed=1).read()
 
 
 def main() -> int:
@@ -128,7 +147,9 @@ def main() -> int:
     parser.add_argument("--text", default="Good morning.")
     parser.add_argument("--reference", type=Path, default=DATA / "reference.wav")
     parser.add_argument("--reference-text", help="transcript of the reference; without it: speaker embedding alone")
-    parser.add_argument("--voice", help="one that the checkpoint brings, in place of the reference")
+    voice = parser.add_mutually_exclusive_group()
+    voice.add_argument("--voice", help="one that the checkpoint brings, in place of the reference")
+    voice.add_argument("--cold", action="store_true", help="the reference comes with the speech, and nothing keeps it")
     parser.add_argument("--max-frames", type=int, default=10)
     parser.add_argument("--model", help="whose requests are shown (default: the newest ensemble's)")
     parser.add_argument("--last", type=int, default=1, help="how many of the newest (default: %(default)s)")
@@ -138,18 +159,17 @@ def main() -> int:
             parser.error(f"there is no file {path}")
     if arguments.reference == DATA / "reference.wav" and arguments.reference_text is None:
         arguments.reference_text = (DATA / "reference.txt").read_text(encoding="utf-8").strip()
-    info: dict[str, object] = {}
     try:
-        if arguments.trace is not None:
-            spans = read_trace(arguments.trace.read_bytes().decode("latin-1"))
-        else:
-            with guard.temporary_folder() as folder:
-                spans, info = speak(arguments, folder / "trace.json")
+        with guard.temporary_folder() as folder:
+            trace = arguments.trace
+            if trace is None:
+                speak(arguments, trace := folder / "trace.json")
+            requests = read_trace(trace.read_bytes().decode("latin-1"))
     except (FamilyError, ServerFailed, VoiceCloneError) as error:
         print(f"tools/inspect: {error}", file=sys.stderr)
         return 1
-    model = arguments.model or public_model(spans)
-    roots = [span for span in spans if span.model == model and span.parent is None]
+    model = arguments.model or public_model(requests)
+    roots = [request for request in requests if request.model == model and request.parent is None]
     if not roots:
         print(
             f"tools/inspect: the trace has no request of {model or 'an ensemble'}; --help says how a server writes one",
@@ -158,9 +178,11 @@ def main() -> int:
         return 1
     console = Output(width=None if sys.stdout.isatty() else 150)
     for root in roots[-arguments.last :]:
-        console.print(tree(root, spans))
-    if info:
-        console.print("What the stages said:", json.dumps(info, indent=1), highlight=False)
+        if spans := speech_spans(root):
+            console.print(table(spans))
+        console.print(tree(root, requests))
+        if root.infos:
+            console.print("What the stages said:", json.dumps(root.infos[-1], indent=1), highlight=False)
     return 0
 
 

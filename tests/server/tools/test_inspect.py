@@ -1,4 +1,4 @@
-"""tools/inspect: the tree of a real speech's steps, with its times and shapes."""
+"""tools/inspect: the spans of a real speech, and the tree of its steps with their shapes."""
 
 from __future__ import annotations
 
@@ -38,18 +38,24 @@ def test_records_are_found_though_tensors_are_not_escaped() -> None:
     assert step.inputs == {"text": ["BYTES [1]"]} and step.outputs == {"codes": ["INT32 [2, 16]"]}
 
 
-def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "3"]
+@pytest.mark.parametrize("cold", [False, True])
+def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, cold: bool) -> None:
+    command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "3", *(["--cold"] if cold else [])]
     command += ["--checkpoint", str(checkpoint_folder("tiny", 0))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    steps = re.findall(r"(qwen3_tts_\w+) +at +[\d.]+ +queue +[\d.]+ +in +[\d.]+ +compute +[\d.]+", done.stdout)
+    found = re.findall(r"^ *([a-z0-9 ]+?) +at ([\d.]+) +(-?[\d.]+) ms", done.stdout, re.MULTILINE)
+    spans = {name: (float(start), float(ms)) for name, start, ms in found}
+    encoder = ["encoder"] if cold else []
+    stages = ["prompt", *encoder, "queue", "prefill", "first frame", "code2wav", "the way"]
+    assert list(spans) == [*stages, "first audio", "frames"]
+    assert all(ms >= 0 for _, ms in spans.values()) and spans["the way"][1] > 0
+    whole = spans["first audio"][1]
+    assert sum(spans[name][1] for name in stages) == pytest.approx(whole, abs=0.1 * len(stages))  # one decimal each
+    assert spans["frames"][0] == whole and spans["frames"][1] > 0
+    steps = re.findall(r"(qwen3_tts_\w+) +at +[\d.]+ +queue +[\d.]+ +in +[\d.]+", done.stdout)
     assert steps[:2] == ["qwen3_tts_prompt", "qwen3_tts_talker"] and set(steps[2:]) == {"qwen3_tts_code2wav"}
-    waits = re.findall(r"(qwen3_tts\w*) +at .*? answers ([\d. ]+)", done.stdout)
-    assert [model for model, _ in waits] == ["qwen3_tts", "qwen3_tts_prompt", "qwen3_tts_talker"]
-    (*responses,), (first,), (start, end) = (list(map(float, times.split())) for _, times in waits)
-    assert responses == sorted(responses) and len(responses) >= 2
-    assert first > 0 and start > 0 and start < end < responses[-1]
+    assert f'"cache": "{"miss" if cold else "hit"}"' in done.stdout
     flat = re.sub(r"[\s│]+", " ", done.stdout)  # as if no line had been wrapped
     assert "audio FP32 [1920]" in flat and "prompt BYTES [1]" in flat
     assert '"finish_reason"' in done.stdout
