@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
+from voice_clone_client.spans import first_audio_spans
 
 from perf.bench.gateway_process import Gateway
 from tests.support.doubles.fakes import clip
@@ -167,6 +168,18 @@ def test_a_voice_is_prepared_once(client: Client) -> None:
     kept = client.stats()["kept"]["cosyvoice3_code2wav"]
     client.delete("Once")
     assert client.stats()["kept"]["cosyvoice3_code2wav"]["voices"] == kept["voices"] - 1
+
+
+def test_a_first_chunk_of_several_frames_has_its_span(client: Client) -> None:
+    with client.speak(TEXT, voice="Ada", seed=1, max_frames=FRAMES) as speech:
+        chunk = next(speech)
+        assert chunk.info is not None and len(chunk.samples) > FRAME
+        spans = first_audio_spans(chunk.info)
+        speech.read()
+    assert [span.name for span in spans][-3:] == ["first frame", "first chunk", "code2wav"]
+    first_audio = speech.status.first_audio_ms
+    assert first_audio is not None and 0 < spans[-1].end <= first_audio
+    assert speech.info is not None and first_audio_spans(speech.info) == spans, "the last chunk says the same"
 
 
 def test_the_same_voice_serves_the_other_family(client: Client) -> None:
