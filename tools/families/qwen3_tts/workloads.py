@@ -19,7 +19,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 RELEASED = ("0.6b", "1.7b")
-PROCESSES = 4  # talker, code2wav and the two encoders
+PROCESSES = 3  # talker, code2wav and the voice encoder
 
 
 def workloads() -> dict[str, Workload]:
