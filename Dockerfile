@@ -56,7 +56,7 @@ COPY model_repository /models
 WORKDIR /opt/voice-clone
 COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
     tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/voice_store.py tools/
-COPY tools/families/__init__.py tools/families/recognition.py tools/families/
+COPY tools/families/__init__.py tools/families/names.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user. /cache has compiled code and packed
 # weights: mount a volume there, and the next container starts in seconds.
 RUN mkdir -p /voices /cache && chown triton-server: /voices /cache && chmod 700 /voices /cache

@@ -45,7 +45,7 @@ class TritonPythonModel:
         self.session = onnxruntime.InferenceSession(str(graph))
 
     def execute(self, requests):
-        time.sleep(0.3)  # longer than the clips of the other callers need to arrive
+        time.sleep(1.0)  # longer than the clips of the other callers need to arrive
         [name] = [each.name for each in self.session.get_outputs()]
         waveforms = [pb_utils.get_input_tensor_by_name(request, "waveform").as_numpy() for request in requests]
         [outputs] = self.session.run([name], {"waveform": np.concatenate(waveforms)})
