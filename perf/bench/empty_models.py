@@ -41,7 +41,7 @@ class TritonPythonModel:
             request.get_response_sender().send(answer, flags=triton.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _zero(self, name, kind, dimensions):
-        value = b"" if kind is np.object_ else name == "final"
+        value = b"" if kind is np.object_ else name in ("final", "sample_rate")  # one Hz: the client divides by it
         return triton.Tensor(name, np.full([1] * dimensions, value, kind))
 '''
 
