@@ -29,9 +29,8 @@ class Statement:
     """What made it, with its version."""
 
     def __str__(self) -> str:
-        mark = (
-            "" if self.mark is None else f"mark={self.mark}, "
-        )  # a quotation mark ends it: in a file any byte may follow
+        mark = "" if self.mark is None else f"mark={self.mark}, "
+        # In a file any byte may follow: the quotation mark ends it.
         return f'digital_source_type={SOURCE_TYPE}, family={self.family}, {mark}generator="{self.generator}"'
 
 

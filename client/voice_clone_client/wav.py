@@ -1,9 +1,8 @@
 """WAV files that are valid at every moment while they grow.
 
 Format: RIFF, 16-bit PCM, mono (Microsoft, "Multimedia Programming Interface and Data Specifications 1.0", 1991). A
-comment stands in a list INFO before the samples, since behind them a stream could not have it. Each
-write to a file corrects the sizes in its header. In a pipe both sizes are 0xFFFFFFFF, which readers interpret as "until
-the end".
+comment stands in a list INFO before the samples, since behind them a stream could not have it. Each write to a file
+corrects the sizes in its header. In a pipe both sizes are 0xFFFFFFFF, which readers interpret as "until the end".
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from typing import Any
 from .http.keys import Key
 from .schemas import SOURCES, SpeechOptions
 
+_KNOWN = ("voice", "generation", "voice_digest", "mark")  # of the server's info
+
 
 def audited(key: Key, options: SpeechOptions) -> dict[str, Any]:
     """The entry of the audit log for a speech that is asked for with this key."""
@@ -20,9 +22,6 @@ def audited_result(info: Mapping[str, Any] | None, seconds: float) -> dict[str, 
     """The entry for the speech that was made: the voice under its own name, its mark, the seconds that were sent."""
     known = {name: info[name] for name in _KNOWN if name in info} if info else {}
     return {**known, "seconds": round(seconds, 3)}
-
-
-_KNOWN = ("voice", "generation", "voice_digest", "mark")
 
 
 def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:

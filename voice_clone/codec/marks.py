@@ -98,9 +98,10 @@ def mark_wish(given: Any) -> MarkWish:
     """
     if given is None:
         return "off"
-    if given not in MARK_WISHES:
-        raise InvalidArgument(f"the parameter mark must be one of {', '.join(MARK_WISHES)}")
-    return MARK_WISHES[MARK_WISHES.index(given)]
+    for wish in MARK_WISHES:
+        if given == wish:
+            return wish
+    raise InvalidArgument(f"the parameter mark must be one of {', '.join(MARK_WISHES)}")
 
 
 def refuse_without_marks(wish: MarkWish) -> None:
@@ -124,5 +125,4 @@ def load_marks(settings: DecoderSettings, sample_rate: int) -> Marks | None:
         return None
     marker = PerthMarker(sample_rate, compute.device(settings))
     log.info("marks speech as synthetic: %s, %s", marker.name, settings.mark)
-    least = next((each for each in MARK_WISHES if each == settings.mark), MARK_WISHES[0])
-    return Marks(marker, least)
+    return Marks(marker, "off" if settings.mark == "requested" else mark_wish(settings.mark))

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.audio import check_audible, decode
-from voice_clone.errors import (
-    DeadlineExceeded,
-    Internal,
-    InvalidArgument,
-    SpeakerNotFound,
-    Unsupported,
-    VoiceCloneError,
-)
+from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
@@ -25,7 +18,6 @@ from voice_clone.speakers.draft import Draft, check_consent, of_clip, of_embeddi
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import Extractor, Resolved
 from voice_clone.speakers.metrics import Metrics
-from voice_clone.speakers.modes import NATURAL, mode_of_record
 from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.operations import (
     Delete,
@@ -213,12 +205,8 @@ class SpeakerCache:
         record = self._registry.get(preset, owner)
         if record is None:
             return False
-        try:
-            mode_of_record(self._describer.known_modes(model_type) or NATURAL, model_type, record)
-        except Unsupported:
-            return False
         states = self._artifact_states.of(record, (model_type,)).items()
-        return not any(key.model_type == model_type and each.state == "unsupported" for key, each in states)
+        return any(key.model_type == model_type and each.state != "unsupported" for key, each in states)
 
     def _delete(self, delete: Delete) -> Reply:
         record = self._registry.remove(delete.name, delete.owner)

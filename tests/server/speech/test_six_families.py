@@ -74,7 +74,7 @@ def server(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactor
     environment = {**SETTINGS, "VOICE_CLONE_MAX_CLIP_SECONDS": "60"}
     began, given = time.monotonic(), list(checkpoints.values())
     server = TritonServer(given, folder / "voices", log=folder / "log", environment=environment)
-    with server.start(900.0):
+    with server.start(900.0):  # it has some 25 processes, each of which a slow machine starts in half a minute
         ready = time.monotonic() - began
         yield server
         held = sum(memory_by_process(server).values())

@@ -234,11 +234,16 @@ def test_cloning_is_refused_with_the_sentence(client: Client, http: httpx2.Clien
         client.delete("Bob")
 
 
-def test_a_registered_voice_of_the_same_name_hides_no_preset(client: Client, reference_clip: bytes) -> None:
+def test_a_registered_voice_of_the_same_name_hides_no_preset(
+    client: Client, reference_clip: bytes, http: httpx2.Client
+) -> None:
+    """This checkpoint cannot use it."""
     before, _ = heard(client, voice="casual_male", max_frames=2)
     client.upload("Casual_Male", reference_clip, model="qwen3_tts", wait=True)
     try:
         assert not any(preset.registered for preset in client.presets())
+        listed = http.get("/v1/audio/voices").json()
+        assert len(listed["voices"]) == 20 and "Casual_Male" in listed["voices"]
         assert np.array_equal(heard(client, voice="casual_male", max_frames=2)[0], before)
         client.speak(TEXT, voice="casual_male", model="qwen3_tts", max_frames=2).read()
     finally:
@@ -305,6 +310,12 @@ def test_with_encoder_weights_voices_are_cloned(
             assert is_same_audio(samples, expected)
             samples, info = heard(client, voice="casual_male")
             assert info["cache"] == "preset" and not is_same_audio(samples, expected)
+            client.upload("Casual_Male", reference_clip, wait=True)  # speaks in place of the preset
+            samples, info = heard(client, voice="casual_male")
+            assert info["mode"] == "icl" and is_same_audio(samples, expected)
+            assert [preset.name for preset in client.presets() if preset.registered] == ["casual_male"]
+            client.delete("Casual_Male")
+            assert heard(client, voice="casual_male")[1]["cache"] == "preset"
         shutil.copytree(first / "voices", second / "voices")
         server.kill()
     with TritonServer(cloning, second / "voices", log=second / "log", environment=SETTINGS) as server:
