@@ -1,4 +1,7 @@
-"""What a process does that works on the file of a stranger: `clip_process` and `manifest_process`.
+"""A process that works on one file of a stranger: `python -m voice_clone_client.confined_process TASK < file > result`.
+
+    clip      decodes a clip by FFmpeg; the result is a WAV file
+    manifest  reads the C2PA manifest; the result is a `Manifest` as JSON, null if the file has none
 
 A file that crashes a library, occupies it for ever or takes all memory ends this process alone, and one that takes it
 over can do nothing with it. Where the kernel cannot confine it as far as that, it says so on stderr.
@@ -6,11 +9,17 @@ over can do nothing with it. Where the kernel cannot confine it as far as that, 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import json
+import pkgutil
 import sys
-from collections.abc import Callable
+from dataclasses import asdict
 
+from .clips import readable
 from .confinement import confine, limit_resources
-from .errors import VoiceCloneError
+from .errors import Unsupported, VoiceCloneError
+from .manifests import read
 
 SECONDS = 20  # of computation; 30 s of audio take less than one
 REFUSED = 3  # exit code: the output is the reason
@@ -18,17 +27,47 @@ UNCONFINED = "not confined: "  # begins the line on stderr
 _MEMORY = 2 << 30  # bytes of address space, of which the libraries take half
 
 
-def work(make: Callable[[bytes], bytes]) -> int:
-    """Confine this process, then write on stdout what `make` makes of stdin, or the error that it raises.
-
-    All libraries must be loaded. Returns the exit code.
-    """
+def main() -> int:
+    """Do the task that the command line names, or write the reason why it cannot be done. Returns the exit code."""
+    load, work = TASKS[sys.argv[1]]
+    load()
     limit_resources(_MEMORY, SECONDS)
     if (lack := confine()) is not None:
         print(f"{UNCONFINED}{lack}", file=sys.stderr, flush=True)
     try:
-        sys.stdout.buffer.write(make(sys.stdin.buffer.read()))
+        sys.stdout.buffer.write(work(sys.stdin.buffer.read()))
     except VoiceCloneError as error:
         sys.stdout.buffer.write(str(error).encode())
         return REFUSED
     return 0
+
+
+def _load_pyav() -> None:
+    """Import all of it: it loads parts at their first use, and then no file can be opened any more."""
+    with contextlib.suppress(ImportError):
+        av = importlib.import_module("av")
+        for module in pkgutil.walk_packages(av.__path__, "av."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+
+
+def _decode(clip: bytes) -> bytes:
+    return readable(clip)
+
+
+def _load_c2pa() -> None:
+    """Read a file that has no manifest, which loads the library."""
+    with contextlib.suppress(Unsupported):
+        read(b"RIFF\x04\0\0\0WAVE")
+
+
+def _read_manifest(data: bytes) -> bytes:
+    found = read(data)
+    return json.dumps(None if found is None else asdict(found)).encode()
+
+
+TASKS = {"clip": (_load_pyav, _decode), "manifest": (_load_c2pa, _read_manifest)}
+"""By name: what loads all libraries that the task needs, and the task."""
+
+if __name__ == "__main__":
+    sys.exit(main())

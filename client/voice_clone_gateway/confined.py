@@ -1,4 +1,4 @@
-"""Files of strangers, on which programs of `voice_clone_client` work in confined processes of their own."""
+"""Files of strangers, on which confined processes work; see `voice_clone_client.confined_process`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import logging
 import os
 import sys
 
-from voice_clone_client.confined_process import UNCONFINED
+from voice_clone_client.confined_process import REFUSED, UNCONFINED
 
 log = logging.getLogger(__name__)
 
+_PROGRAM = "voice_clone_client.confined_process"
 _SECONDS = 30.0
 _PARALLEL = 2
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")  # no keys and no tokens
@@ -23,22 +24,22 @@ class ConfinedProcesses:
         self._turns = asyncio.Semaphore(_PARALLEL)
         self._warned = False
 
-    async def run(self, program: str, data: bytes) -> tuple[int, bytes]:
-        """What a program makes of a file.
+    async def run(self, task: str, data: bytes) -> tuple[int, bytes]:
+        """What a process makes of a file.
 
         Args:
-            program: a module that calls `confined_process.work`.
+            task: one of `confined_process.TASKS`.
             data: of the file.
 
         Returns:
-            The exit code, and what it has written.
+            The exit code, and what it has written: the result at 0, at `REFUSED` the reason why there is none.
 
         Raises:
             asyncio.TimeoutError: it takes too long.
         """
         async with self._turns:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", program),
+                *(sys.executable, "-m", _PROGRAM, task),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -52,6 +53,8 @@ class ConfinedProcesses:
                     await process.wait()
         self._warn(said.decode(errors="replace"))
         assert process.returncode is not None
+        if process.returncode not in (0, REFUSED):
+            log.warning("a confined process ended with %d at the task %s", process.returncode, task)
         return process.returncode, out
 
     def _warn(self, said: str) -> None:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 
 from voice_clone_client import Unsupported
 from voice_clone_client.confined_process import REFUSED
 from voice_clone_client.manifests import LABEL, Manifest, broken
 
 from .confined import ConfinedProcesses
-
-log = logging.getLogger(__name__)
-
-_PROGRAM = "voice_clone_client.manifest_process"
 
 
 class ManifestReader:
@@ -32,13 +27,12 @@ class ManifestReader:
         if LABEL not in data:
             return None
         try:
-            code, out = await self._processes.run(_PROGRAM, data)
+            code, out = await self._processes.run("manifest", data)
         except asyncio.TimeoutError:
             return broken("it takes too long to read")
         if code == REFUSED:
             raise Unsupported(out.decode())
         if code != 0:
-            log.warning("a process that read a manifest ended with %d", code)
             return broken("it cannot be read")
         found = json.loads(out)
         return None if found is None else Manifest(**found | {"faults": tuple(found["faults"])})

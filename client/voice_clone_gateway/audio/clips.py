@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from voice_clone_client import InvalidArgument
 from voice_clone_client.clips import foreign_kind
 from voice_clone_client.confined_process import REFUSED
 
 from ..confined import ConfinedProcesses
-
-log = logging.getLogger(__name__)
-
-_PROGRAM = "voice_clone_client.clip_process"
 
 
 class ClipReader:
@@ -35,12 +30,11 @@ class ClipReader:
         if kind is None:
             return clip
         try:
-            code, out = await self._processes.run(_PROGRAM, clip)
+            code, out = await self._processes.run("clip", clip)
         except asyncio.TimeoutError:
             raise InvalidArgument(f"the audio is {kind.name} that takes too long to decode; convert it") from None
         if code == REFUSED:
             raise InvalidArgument(out.decode())
         if code != 0:
-            log.warning("a process that decoded a clip ended with %d", code)
             raise InvalidArgument(f"the audio is {kind.name}, but damaged; record or convert it again")
         return out

@@ -58,6 +58,7 @@ class SpeechResponse(Response):
         self._request_headers = request.headers
         self._payload = payload
         self._warnings: tuple[str, ...] = ()
+        self._family = ""  # that speaks
         self._statement: str | None = None
         self._entry: dict[str, Any] = {}  # of the audit log
 

@@ -14,7 +14,7 @@ import pytest
 from voice_clone_client import Unsupported
 from voice_clone_client.manifests import TYPES, FileSigner, Manifest, read
 from voice_clone_client.statements import Statement
-from voice_clone_gateway import confined, manifest_reader
+from voice_clone_gateway import confined
 from voice_clone_gateway.manifest_reader import ManifestReader
 
 from tests.support.doubles.command_line import answer
@@ -96,7 +96,7 @@ def run(data: bytes) -> Manifest | None:
 def in_place_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
     """Let a program of the test's read."""
     (tmp_path / "reader.py").write_text(program)
-    monkeypatch.setattr(manifest_reader, "_PROGRAM", "reader")
+    monkeypatch.setattr(confined, "_PROGRAM", "reader")
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_takes_for_ever(signed: dict[str, bytes], monkeypatch: pytes
 def test_without_the_package(
     signed: dict[str, bytes], triton: Server, serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = "import sys\nsys.modules['c2pa'] = None\nfrom voice_clone_client.manifest_process import main\n"
+    program = "import sys\nsys.modules['c2pa'] = None\nfrom voice_clone_client.confined_process import main\n"
     in_place_of_the_process(monkeypatch, tmp_path, f"{program}sys.exit(main())")
     with pytest.raises(Unsupported, match="pip install c2pa-python"):
         run(signed["wav"])
@@ -134,11 +134,12 @@ def test_the_process_is_confined(
     attack: str, signed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = (
-        "import os, socket, sys\nimport voice_clone_client.manifest_process as process\n"
+        "import os, socket, sys\nimport voice_clone_client.confined_process as process\n"
         "from voice_clone_client.manifests import broken\n"
         f"def attack(data):\n    try: {attack}\n    except OSError as error: return broken(str(error.errno))\n"
+        "process._load_c2pa(); process.TASKS['manifest'] = (lambda: None, process._read_manifest)\n"
         "process.read = attack\nsys.exit(process.main())"
     )
-    in_place_of_the_process(monkeypatch, tmp_path, program.replace("process.main()", "process.work(process._json)"))
+    in_place_of_the_process(monkeypatch, tmp_path, program)
     found = run(signed["wav"])
     assert found is not None and found.faults[0] in ("1", "24")

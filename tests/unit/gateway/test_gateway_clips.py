@@ -15,7 +15,6 @@ import pytest
 from voice_clone_client import InvalidArgument
 from voice_clone_client.clips import readable
 from voice_clone_gateway import confined
-from voice_clone_gateway.audio import clips
 from voice_clone_gateway.audio.clips import ClipReader
 
 from tests.support.doubles.command_line import VOICE, answer
@@ -119,7 +118,7 @@ def run(clip: bytes) -> bytes:
 def in_place_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
     """Let a program of the test's decode."""
     (tmp_path / "decoder.py").write_text(program)
-    monkeypatch.setattr(clips, "_PROGRAM", "decoder")
+    monkeypatch.setattr(confined, "_PROGRAM", "decoder")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
@@ -143,8 +142,9 @@ def test_a_clip_that_takes_for_ever_is_given_up_and_its_process_is_gone(
 
 
 def test_the_process_has_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = "import sys\nfrom voice_clone_client import clip_process\n"
-    program += "clip_process.readable = lambda clip: bytes(bytearray(4 << 30)[:1])\nsys.exit(clip_process.main())"
+    program = "import sys\nfrom voice_clone_client import confined_process\n"
+    program += "confined_process.readable = lambda clip: bytes(bytearray(4 << 30)[:1])\n"
+    program += "sys.exit(confined_process.main())"
     in_place_of_the_process(monkeypatch, tmp_path, program)
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
     with pytest.raises(InvalidArgument, match="damaged"):
@@ -154,7 +154,7 @@ def test_the_process_has_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path
 def in_a_confined_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attack: str) -> bytes:
     """What a program writes that runs in place of the decoder, when all is ready to decode."""
     program = (
-        "import ctypes, os, socket, subprocess, sys, threading\nimport voice_clone_client.clip_process as process\n"
+        "import ctypes, os, socket, subprocess, sys, threading\nimport voice_clone_client.confined_process as process\n"
     )
     program += "libc = ctypes.CDLL(None, use_errno=True)\n"
     program += f"def attack(clip):\n    {attack}\n"
@@ -213,11 +213,11 @@ def test_calls_by_number_are_refused(call: str, monkeypatch: pytest.MonkeyPatch,
 def test_where_the_kernel_cannot_filter_calls_nothing_can_be_opened_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    program = "import sys\nfrom voice_clone_client import clip_process, confinement\nconfinement._CALLS = {}\n"
+    program = "import sys\nfrom voice_clone_client import confined_process, confinement\nconfinement._CALLS = {}\n"
     program += (
         "def attack(clip):\n    try: open('/etc/passwd')\n    except OSError as error: return b'%d' % error.errno\n"
     )
-    program += "clip_process.readable = attack\nsys.exit(clip_process.main())"
+    program += "confined_process.readable = attack\nsys.exit(confined_process.main())"
     in_place_of_the_process(monkeypatch, tmp_path, program)
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
 
