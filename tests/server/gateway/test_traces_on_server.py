@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
-TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-COLD = "11111111111111111111111111111111"  # the trace of a speech in a cold voice
+# Triton 2.51 does not take the trace of every caller (fault: lost-trace), so each speech is asked for several times.
+WARM, COLD = (tuple(f"{number:032x}" for number in range(first, first + 5)) for first in (1, 101))
+PARENT = "b7ad6b7169203331"
+MODELS = [f"qwen3_tts{stage}" for stage in ("", "_prompt", "_talker", "_code2wav")]
 ROOT, TRITON = "POST /v1/audio/speech", "triton-inference-server"
 
 
@@ -48,46 +51,45 @@ def test_gateway_and_triton_fill_one_trace(
             client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
             body = {"input": "Good morning.", "response_format": "pcm", "max_new_tokens": 40, "seed": 1}
             clip = f"data:audio/wav;base64,{base64.b64encode(reference_clip).decode()}"
-            cold = {"reference_audio": clip, "reference_text": reference_text}
-            for trace, voice in ((TRACE, {"voice": "Ada"}), (TRACE, {"voice": "Ada"}), (COLD, cold)):
-                headers = {"traceparent": f"00-{trace}-{PARENT}-01"}
-                answer = http.post("/v1/audio/speech", json={**body, **voice}, headers=headers)
-                assert answer.status_code == 200, answer.text
-            models = [f"qwen3_tts{stage}" for stage in ("", "_prompt", "_talker", "_code2wav")]
+            cold = {"reference_audio": clip, "reference_text": reference_text, "cache": False}
+            for traces, voice in ((WARM, {"voice": "Ada"}), (COLD, cold)):
+                for trace in traces:
+                    headers = {"traceparent": f"00-{trace}-{PARENT}-01"}
+                    answer = http.post("/v1/audio/speech", json={**body, **voice}, headers=headers)
+                    assert answer.status_code == 200, answer.text
 
-            def of(trace: str) -> list[Any]:
-                return [span for span in list(collector.spans) if span.trace_id.hex() == trace]
+            def whole(traces: Sequence[str]) -> list[list[Any]]:
+                """The spans of each trace that has those of the gateway and of Triton."""
+                wanted = {ROOT, "first audio", "frames", *MODELS}
+                spans = [[span for span in list(collector.spans) if span.trace_id.hex() == trace] for trace in traces]
+                return [each for each in spans if wanted <= {span.name for span in each}]
 
-            def came(trace: str, requests: int) -> bool:
-                names = [span.name for span in of(trace)]
-                return all(names.count(name) >= requests for name in (ROOT, "first audio", "frames", *models))
-
-            until(lambda: came(TRACE, 2) and came(COLD, 1))
-        found = of(TRACE)
-        last = max((span for span in found if span.name == ROOT), key=lambda span: span.start_time_unix_nano)
-        assert last.parent_span_id.hex() == PARENT
+            until(lambda: whole(WARM[1:]) and whole(COLD))  # the first one warms up
+            [found, *_], [cold_spans, *_] = whole(WARM[1:]), whole(COLD)
+        [root] = [span for span in found if span.name == ROOT]
+        assert root.parent_span_id.hex() == PARENT
 
         def below(span: Any) -> list[Any]:
             own = [each for each in found if each.parent_span_id == span.span_id]
             return [*own, *(further for each in own for further in below(each))]
 
-        spans = below(last)
+        spans = below(root)
         names = {span.name for span in spans}
         assert {"first audio", "prompt", "prefill", "first frame", "code2wav", "frames"} <= names
         by_triton = {span.name for span in spans if collector.services[span.span_id] == TRITON}
-        assert by_triton.issuperset(models)
+        assert by_triton.issuperset(MODELS)
         assert "encoder" not in names
-        for each in (spans, of(COLD)):
+        for each in (spans, cold_spans):
             [first] = [span for span in each if span.name == "first audio"]
             stages = [span for span in each if span.parent_span_id == first.span_id]
             assert 0 < sum(map(milliseconds, stages)) <= milliseconds(first), "they are parts of it"
         cold_stages = [span.name for span in sorted(stages, key=lambda span: span.start_time_unix_nano)]
         assert cold_stages == ["prompt", "encoder", "queue", "prefill", "first frame", "code2wav"]
-        encoders = [span for span in of(COLD) if span.name in ("encoder", "qwen3_tts_prompt")]
+        encoders = [span for span in cold_spans if span.name in ("encoder", "qwen3_tts_prompt")]
         own, whole = sorted(map(milliseconds, encoders))
         assert 0 < own < whole, "Triton's span of the prompt has the encoder's time in it"
         if folder := os.environ.get("SHOTS"):
-            draw([last, *spans], collector.services, Path(folder) / "trace.png")
+            draw([root, *spans], collector.services, Path(folder) / "trace.png")
 
 
 def draw(spans: list[Any], services: dict[bytes, str], file: Path) -> None:
