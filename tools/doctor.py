@@ -29,9 +29,8 @@ from tools.families.recognition import FamilyError, families_of
 from tools.families.toolkit import families_with, workloads
 from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
-from voice_clone.native.matrix.weights import PRECISIONS
 from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import ComputeSettings, Settings, VoiceSettings
+from voice_clone.settings import PRECISIONS, ComputeSettings, Settings, VoiceSettings
 
 STEADY = 1.3  # times as long: what rounds on an idle machine may differ by
 

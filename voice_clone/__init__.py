@@ -10,4 +10,11 @@ Rooms, the upper ones import the lower ones alone (docs/architecture.md; pyproje
     audio, checkpoint, settings, speech, ...
 """
 
+import sys
+
+from voice_clone.model_start import prepare_imports
+
 __version__ = "0.1.0"
+
+if "c_python_backend_utils" in sys.builtin_module_names:  # built into the program of Triton that serves a model
+    prepare_imports()

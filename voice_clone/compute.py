@@ -10,15 +10,15 @@ from typing import Any
 import torch
 
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
-from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.weights import CPU_PRECISIONS, PRECISIONS, Precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import (
+    CPU_PRECISIONS,
+    PRECISIONS,
     ComputeSettings,
     DecoderSettings,
     EncoderSettings,
+    Precision,
     StreamSettings,
     TalkerSettings,
 )
@@ -95,7 +95,7 @@ def prepare(settings: ComputeSettings, share: int = 1, tf32: bool = False, remot
         return
     if settings.device != "cpu" and torch.version.cuda is not None:
         log.warning(f"computes on the CPU: {NO_GPU}", _build())
-    log.info("computes on the CPU, threads: %d, instructions: %s", torch.get_num_threads(), INSTRUCTIONS)
+    log.info("computes on the CPU, threads: %d", torch.get_num_threads())
 
 
 def _use_gpu(tf32: bool) -> None:
@@ -152,6 +152,9 @@ def packed_file(
     most = round(settings.packed_bytes)
     if not worth or most == 0 or device(settings) != "cpu":
         return NOWHERE
+    # It imports numba, half a second that encoders do without.
+    from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
+
     key = {
         "network": network,
         "files": identity,

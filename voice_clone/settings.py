@@ -16,13 +16,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import platformdirs
 
 from voice_clone.errors import InvalidArgument
 
 PREFIX = "VOICE_CLONE_"
+
+Precision = Literal["fp32", "bf16", "int8", "int4"]
+"""Of a talker's weights."""
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+CPU_PRECISIONS: tuple[Precision, ...] = ("int8", "int4")  # those that native code alone computes in
 
 S = TypeVar("S", bound="StageSettings")
 
@@ -301,7 +306,7 @@ class TalkerSettings(CheckpointSettings, ChunkSettings, StreamSettings, KnownVoi
     precision: str = setting(
         "auto",
         "fp32, bf16 or, on a CPU, int8 or int4; auto: fp32 on a CPU, bf16 on a GPU",
-        choices=("auto", "fp32", "bf16", "int8", "int4"),
+        choices=("auto", *PRECISIONS),
     )
     max_streams: int | None = setting(
         None,

@@ -24,8 +24,7 @@ from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.open_streams import Graphs
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.matrix.weights import Precision
-from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.settings import Precision, Settings, TalkerSettings
 
 MAX_LENGTH = 2048  # positions of a stream
 

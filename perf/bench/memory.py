@@ -34,7 +34,7 @@ from tools import guard
 from tools.diagnosis.memory import WEIGHT_BYTES
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
-from voice_clone.native.matrix.weights import Precision
+from voice_clone.settings import Precision
 
 FACTOR, FREE = 1.3, 1e9
 VOICE = "memory"

@@ -44,8 +44,7 @@ from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import TritonServer
 from voice_clone.compute import prepare
 from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.native.matrix.weights import PRECISIONS
-from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.settings import PRECISIONS, Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
 
 VOICE = "server cost"

@@ -38,8 +38,7 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import NativeCodecDec
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
-from voice_clone.native.matrix.weights import PRECISIONS
-from voice_clone.settings import Settings
+from voice_clone.settings import PRECISIONS, Settings
 
 REFERENCE_SECONDS, SAMPLE_RATE = 10, 24_000
 REFERENCE_FRAMES = 65  # 5.2 s

@@ -13,8 +13,7 @@ import torch
 from tests.support.doubles.backend_double import backend_double
 from voice_clone import compute
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.native.matrix.weights import PRECISIONS
-from voice_clone.settings import DecoderSettings, EncoderSettings, Settings, TalkerSettings
+from voice_clone.settings import PRECISIONS, DecoderSettings, EncoderSettings, Settings, TalkerSettings
 
 
 def settings(**given: str) -> Settings:

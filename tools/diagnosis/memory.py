@@ -5,7 +5,8 @@ from __future__ import annotations
 from tools.diagnosis.speed import stack_weights
 from tools.diagnosis.workload import Workload
 from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP
-from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.matrix.weights import head_precision
+from voice_clone.settings import Precision
 
 PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own
 OTHERS = 150_000_000  # tritonserver, and the processes without torch

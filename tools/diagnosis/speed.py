@@ -24,8 +24,9 @@ from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
-from voice_clone.native.matrix.weights import Array, Precision, empty, head_precision
+from voice_clone.native.matrix.weights import Array, empty, head_precision
 from voice_clone.native.packed_file import Make, made
+from voice_clone.settings import Precision
 
 POSITIONS = 256  # that a row attends to at most
 ROUNDS = 3

@@ -20,8 +20,8 @@ from typing import Any, Protocol, cast
 
 from tools.diagnosis.workload import Workload
 from tools.families.names import kind_of
-from voice_clone.native.matrix import weights
 from voice_clone.onnx.session import Runtime
+from voice_clone.settings import PRECISIONS as NUMBER_FORMATS
 
 FOLDER = Path(__file__).parent
 
@@ -132,7 +132,7 @@ class PythonOptions:
     ENGINES: Mapping[str, Sequence[str]] = {}
     CPU_ENGINES: Mapping[str, str] = {}
     PRECISIONS: Mapping[str, Sequence[str]] = {
-        "talker": ("auto", *weights.PRECISIONS),
+        "talker": ("auto", *NUMBER_FORMATS),
         "code2wav": ("auto", "fp32", "tf32", "bf16"),
     }
     GRAPHS: Mapping[str, Sequence[str]] = {}

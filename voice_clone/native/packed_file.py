@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from voice_clone.native.matrix.weights import Array
+from numpy.typing import NDArray
 
 ENDING = ".packed"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
@@ -34,6 +33,7 @@ WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
 _DIGEST, _LENGTH = 32, 8
 
+Array = NDArray[Any]
 Make = Callable[[], Sequence[Array]]
 Part = Callable[[Make], list[Array]]
 """The arrays of one part of a network: found, or made."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+
+from voice_clone.native.instructions import INSTRUCTIONS
+
+log = logging.getLogger(__name__)
 
 Function = Callable[..., None]
 """Each thread calls it with the thread's number, the number of threads, the phases' counters, and the arguments."""
@@ -64,6 +69,7 @@ def thread_pool() -> ThreadPool:
     global _pool
     if _pool is None:
         _pool = ThreadPool(torch.get_num_threads())
+        log.info("native code, threads: %d, instructions: %s", _pool.threads, INSTRUCTIONS)
     return _pool
 
 

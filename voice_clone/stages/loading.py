@@ -10,16 +10,14 @@ import torch
 from torch import nn
 
 from voice_clone import compute
-from voice_clone.autoregressive.native_predictor import Load
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
-from voice_clone.native.matrix.weights import CPU_PRECISIONS, Precision
 from voice_clone.native.packed_file import PackedFile
-from voice_clone.settings import EncoderSettings, TalkerSettings
+from voice_clone.settings import CPU_PRECISIONS, EncoderSettings, Precision, TalkerSettings
 
 N = TypeVar("N", bound=nn.Module)
 
-UseNativeCode = Callable[[N, Precision, Load, PackedFile], object]
+UseNativeCode = Callable[[N, Precision, Callable[[nn.Module, str], None], PackedFile], object]
 """Replaces the parts of a talker in place: the talker, the precision of its weights, what fills its layers, which are
 on the meta device yet, and where packed weights are found and kept."""
 

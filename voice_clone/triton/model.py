@@ -12,7 +12,6 @@ A model subclasses `Model`, loads in `load`, and implements `handle`. `Model` gu
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import logging
 import os
@@ -27,6 +26,7 @@ import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal
+from voice_clone.model_start import loaded
 from voice_clone.settings import Settings, StageSettings
 from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
@@ -80,8 +80,7 @@ class Model(ABC):
             settings = Settings(config, family=self.family)
             general = StageSettings.of(settings)
             self.load(settings)
-            gc.collect()
-            gc.freeze()  # modules and weights stay, so no later garbage collection needs to look at them
+            loaded()
             trim()
             if self.threads:
                 self._pool = ThreadPoolExecutor(self.threads, args["model_name"])

@@ -41,7 +41,7 @@ from perf.bench.spent import MEASURES, Spent
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.native.matrix.weights import PRECISIONS
+from voice_clone.settings import PRECISIONS
 
 OFFICIAL = "official"
 RATIOS = ("prefill", "frame", "code2wav", "primed", "total", "first_audio")

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voice_clone.native.matrix.weights import PRECISIONS
-from voice_clone.settings import Settings
+from voice_clone.settings import PRECISIONS, Settings
 
 
 def parser(command: str, description: str | None, checkpoint: str) -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import Talker, use_native_code
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.matrix.weights import Precision
+from voice_clone.settings import Precision
 
 
 def make_voxcpm2(folder: Path, seed: int = 0, dtype: str = "fp32", shape: str = "tiny") -> Path:

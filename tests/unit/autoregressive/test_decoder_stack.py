@@ -16,8 +16,9 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.native.matrix.weights import Precision, pack, unpack
+from voice_clone.native.matrix.weights import pack, unpack
 from voice_clone.native.packed_file import NOWHERE
+from voice_clone.settings import Precision
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:

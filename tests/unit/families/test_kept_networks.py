@@ -23,8 +23,7 @@ from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
 from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.native import packed_file
-from voice_clone.native.matrix.weights import CPU_PRECISIONS
-from voice_clone.settings import Settings
+from voice_clone.settings import CPU_PRECISIONS, Settings
 
 LOADERS = {
     "qwen3_tts": (qwen_talker.load_network, qwen_decoder.load_codec_decoder),

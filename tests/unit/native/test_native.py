@@ -29,10 +29,10 @@ from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import tile_products
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
 from voice_clone.native.matrix.products import linear as linear_function
-from voice_clone.native.matrix.weights import PRECISIONS, Packed, Precision, head_precision, pack, unpack
+from voice_clone.native.matrix.weights import Packed, head_precision, pack, unpack
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
 from voice_clone.native.vectors import WIDTH
-from voice_clone.settings import Settings
+from voice_clone.settings import PRECISIONS, Precision, Settings
 
 FRAMES = 24
 DOTS = pytest.mark.skipif(not INSTRUCTIONS.bf16_dots, reason="this processor has no dot products of bf16")

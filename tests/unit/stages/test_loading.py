@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
-from voice_clone.native.matrix.weights import CPU_PRECISIONS
-from voice_clone.settings import TalkerSettings
+from voice_clone.settings import CPU_PRECISIONS, TalkerSettings
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
 PARTS = (

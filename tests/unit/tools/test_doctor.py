@@ -24,8 +24,8 @@ from tools.families.toolkit import workloads
 from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.weights import PRECISIONS, pack
-from voice_clone.settings import ComputeSettings
+from voice_clone.native.matrix.weights import pack
+from voice_clone.settings import PRECISIONS, ComputeSettings
 
 TINY = StackConfig(64, 128, 2, 4, 2, 32, 1e-6, 1e4)
 

@@ -13,10 +13,11 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, Decoder
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.matrix.linear import Workspace
-from voice_clone.native.matrix.weights import Array, Packed, Precision, empty, pack, zeros
+from voice_clone.native.matrix.weights import Array, Packed, empty, pack, zeros
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
+from voice_clone.settings import Precision
 
 PROJECTIONS = 4  # of a layer: queries, keys and values; output; gate and up; down
 SEQUENCES = 32  # that are read in one call of `together`

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,8 @@ from torch import Tensor
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.native.vectors import LINE, WIDTH
+from voice_clone.settings import Precision
 
-Precision = Literal["fp32", "bf16", "int8", "int4"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-CPU_PRECISIONS: tuple[Precision, ...] = ("int8", "int4")  # those that native code alone computes in
 Array = npt.NDArray[Any]
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale

@@ -18,8 +18,7 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.lru_cache import Origin
-from voice_clone.native.matrix.weights import CPU_PRECISIONS
-from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.settings import CPU_PRECISIONS, Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.protocols import Arrays, StreamPlan
 

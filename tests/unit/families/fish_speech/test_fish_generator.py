@@ -30,7 +30,7 @@ from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.matrix.weights import PRECISIONS, Precision
+from voice_clone.settings import PRECISIONS, Precision
 
 FRAMES, STREAMS = 16, 4
 

@@ -15,9 +15,9 @@ from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.families.qwen3_tts.networks.talker import use_native_code
-from voice_clone.native.matrix.weights import PRECISIONS, Precision
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite
+from voice_clone.settings import PRECISIONS, Precision
 
 KNOBS = [
     (False, 1.0, 0, 1.0),

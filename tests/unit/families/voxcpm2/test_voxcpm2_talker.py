@@ -31,8 +31,7 @@ from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.prompt_stage import TARGET_TOKENS
 from voice_clone.families.voxcpm2.talker_stage import VoxCPM2Talker, frame_limit, load_network, load_talker
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native.matrix.weights import Precision
-from voice_clone.settings import Settings
+from voice_clone.settings import Precision, Settings
 
 FRAMES = 6
 EIGHT = [  # a prompt and how it is drawn, each another way

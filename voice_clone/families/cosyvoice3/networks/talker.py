@@ -32,8 +32,9 @@ from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Precision, head_precision, pack
+from voice_clone.native.matrix.weights import head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.settings import Precision
 
 REPETITION = RepetitionRule(
     NucleusSampler, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0

@@ -37,9 +37,10 @@ from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision, pack
+from voice_clone.native.matrix.weights import embedding_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import decoder_stack
+from voice_clone.settings import Precision
 
 # As fish-speech draws codebook 0.
 REPETITION = RepetitionRule(

@@ -25,9 +25,10 @@ from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.thread_pool import leave_threads_to_native_code
+from voice_clone.settings import Precision
 
 
 class Qwen3(DecoderStack):

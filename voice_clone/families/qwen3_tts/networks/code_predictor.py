@@ -21,8 +21,8 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import TalkerConfig
 from voice_clone.layers.fused import fused_tables
 from voice_clone.layers.graphs import CachedOnGpu
-from voice_clone.native.matrix.weights import Precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.settings import Precision
 
 
 class CodePredictorModel(DecoderStack):

@@ -7,13 +7,14 @@ clip that the network does not take; that is done here.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.errors import Internal
 from voice_clone.families.qwen3_tts.config import CodecConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
     CODE2WAV_STEP,
     CODEC_ENCODER,
@@ -25,6 +26,9 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.layers.streaming import StreamState
 from voice_clone.onnx.session import Runtime, Session
 from voice_clone.stages.protocols import Call
+
+if TYPE_CHECKING:  # it imports numba, which an encoder's process does without
+    from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 SPEAKER_ENCODER_NETWORK, CODEC_ENCODER_NETWORK = "qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network"
 

@@ -21,18 +21,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import HOP, N_FFT, PADDING, SpeakerEncoder, mel_filterbank
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import ResidualEncoder
 from voice_clone.layers.streaming import ChunkPass
 from voice_clone.onnx.session import Axes, Graph
+
+if TYPE_CHECKING:  # it imports numba, which an encoder's process does without
+    from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 SPEAKER_ENCODER, CODEC_ENCODER = "speaker_encoder", "codec_encoder"
 CODE2WAV_STEP, CODE2WAV = "code2wav_step", "code2wav"

@@ -52,9 +52,10 @@ from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import Precision, embedding_array, head_precision
+from voice_clone.native.matrix.weights import embedding_array, head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import decoder_stack
+from voice_clone.settings import Precision
 
 ROWS_AT_ONCE = 32  # text tokens that are projected together on a GPU
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes

@@ -21,8 +21,9 @@ from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import use_native_linears
-from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.settings import Precision
 
 
 class Talker(nn.Module):

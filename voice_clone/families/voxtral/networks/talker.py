@@ -30,8 +30,9 @@ from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import use_native_linears
-from voice_clone.native.matrix.weights import Precision, head_precision
+from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.settings import Precision
 
 OTHERS = ("semantic_codebook_output", "llm_projection", "input_projection", "acoustic_codebook_output")
 """The flow head's projections outside its layers, but for that of the time."""
