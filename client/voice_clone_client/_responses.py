@@ -35,15 +35,21 @@ def rpc_error(error: Any) -> VoiceCloneError:
     return from_status(error.code().name, error.details() or "")
 
 
+class MarkIgnored(Unsupported):
+    """The server speaks without the mark that it was asked for: it is older than the parameter."""
+
+
 class SpeechReader:
     """Turns the responses of one speech into chunks and detects missing ones.
 
     Args:
         require_whole: a speech whose end the model missed is an error.
+        mark: what the request asks for; see `Client`.
     """
 
-    def __init__(self, require_whole: bool = False) -> None:
+    def __init__(self, require_whole: bool = False, mark: str | None = None) -> None:
         self._require_whole = require_whole
+        self._mark = mark
         self.info: Mapping[str, Any] | None = None
         self.finished = False
         self.sample_rate = 0
@@ -55,6 +61,7 @@ class SpeechReader:
         Raises:
             VoiceCloneError: the server's, if the message carries one.
             BrokenStream: the chunk is not the next one.
+            MarkIgnored: it is the first one, and says nothing of the mark that was asked for.
         """
         if message.error_message:  # Triton refuses an unknown model or tensor in this way
             raise from_status("INVALID_ARGUMENT", message.error_message)
@@ -72,6 +79,8 @@ class SpeechReader:
         text = tensors.as_numpy("info")
         info = json.loads(text[0]) if text is not None and text[0] else None
         self.info = {**(self.info or {}), **info} if info else self.info
+        if index == 0 and self._mark in ("on", "required") and "mark" not in (info or {}):
+            raise MarkIgnored(f"this server does not know mark {self._mark}: its speech has no mark; update it")
         self.sample_rate = int(_tensor(tensors, "sample_rate")[0])
         return Chunk(
             samples=_tensor(tensors, "audio").astype(np.float32, copy=False),

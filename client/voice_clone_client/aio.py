@@ -90,7 +90,7 @@ class AsyncClient:
         )
         family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
         call = self._servers.stream(request, family, deadline, headers=sent)
-        speech = AsyncSpeech(call, require_whole)
+        speech = AsyncSpeech(call, require_whole, self._mark)
         self._speeches.add(speech)
         return speech
 
@@ -126,7 +126,9 @@ class AsyncClient:
         )
         family = partial(self._family, model, deadline)
         call = self._servers.stream(request, family, deadline, new_id, repeatable=False)
-        speech = AsyncStreamingTextSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole)
+        speech = AsyncStreamingTextSpeech(
+            call, text, appends.Pieces(new_id), self._timeout, family, require_whole, self._mark
+        )
         self._speeches.add(speech)
         return speech
 

@@ -47,7 +47,8 @@ class Client(Speaking):
         max_owned: how many voices the owner may have.
         mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. `on`,
             and `required`, with which a speech that could not be marked is an error, are refused by a server that
-            marks nothing. What the server's setting asks for itself is done in any case.
+            marks nothing; one that is older than this parameter speaks without, which is `Unsupported` at the first
+            chunk. What the server's setting asks for itself is done in any case.
         proxy: `http://host:port` of an HTTP proxy to the server. None connects directly, even if `http_proxy` or the
             like is set.
 

@@ -25,10 +25,10 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     Cancelling the task that waits for a chunk stops the speech on the server too.
     """
 
-    def __init__(self, call: AsyncCall, require_whole: bool = False) -> None:
+    def __init__(self, call: AsyncCall, require_whole: bool = False, mark: str | None = None) -> None:
         self._call = call
         self._messages = aiter(call)
-        self._reader = _responses.SpeechReader(require_whole)
+        self._reader = _responses.SpeechReader(require_whole, mark)
         self._closed = False
         self._progress = Progress()
 
@@ -57,7 +57,7 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         except grpc.RpcError as error:
             if not self._closed:
                 raise self._call.error_of(error) from None
-        except BrokenStream as error:
+        except (BrokenStream, _responses.MarkIgnored) as error:
             self._progress.fail(error)
             self.close()
             raise

@@ -35,8 +35,9 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         timeout: float | None,
         family: Callable[[], Coroutine[Any, Any, str]],
         require_whole: bool = False,
+        mark: str | None = None,
     ) -> None:
-        super().__init__(call, require_whole)
+        super().__init__(call, require_whole, mark)
         self._timeout = timeout
         self._pieces = pieces
         self._written = asyncio.Event()

@@ -26,9 +26,9 @@ class Speech(Iterator[Chunk]):
     then `whole` is False and, with `require_whole`, `Incomplete` is raised after the last chunk.
     """
 
-    def __init__(self, call: Any, require_whole: bool = False) -> None:
+    def __init__(self, call: Any, require_whole: bool = False, mark: str | None = None) -> None:
         self._call = call
-        self._reader = _responses.SpeechReader(require_whole)
+        self._reader = _responses.SpeechReader(require_whole, mark)
         self._closed = False
         self._progress = Progress()
 
@@ -51,7 +51,7 @@ class Speech(Iterator[Chunk]):
         except grpc.RpcError as error:
             if not self._closed:
                 raise self._call.error_of(error) from None
-        except BrokenStream as error:
+        except (BrokenStream, _responses.MarkIgnored) as error:
             self._progress.fail(error)
             self.close()
             raise

@@ -37,8 +37,9 @@ class StreamingTextSpeech(Speech):
         timeout: float | None,
         family: str,
         require_whole: bool = False,
+        mark: str | None = None,
     ) -> None:
-        super().__init__(call, require_whole)
+        super().__init__(call, require_whole, mark)
         self._timeout = timeout
         self._pieces = pieces
         self._written = threading.Condition()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -11,7 +13,7 @@ import pytest
 import voice_clone_client as vc
 from safetensors.numpy import save
 
-from tests.support.doubles.triton_double import Failure, Server
+from tests.support.doubles.triton_double import Failure, Server, chunk
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("upload", ("ada", b"clip"), {"shared": True}),
@@ -66,6 +68,7 @@ def test_a_speech_carries_the_owner(triton: Server) -> None:
 
 @pytest.mark.parametrize("mark", [None, "off", "on", "required"])
 def test_a_speech_carries_the_mark(mark: vc.Mark | None, triton: Server) -> None:
+    triton.play = lambda context: iter([chunk(0, info={"mark": "marked"}), chunk(1, final=True)])
     with vc.Client(triton.url, model="qwen3_tts", mark=mark) as client:
         client.speak("Hello.", voice="ada").read()
         assert triton.marks == [mark or ""]
@@ -82,6 +85,33 @@ def test_a_speech_carries_the_mark(mark: vc.Mark | None, triton: Server) -> None
 
     asyncio.run(ask())
     assert triton.marks == [mark or "", "off"]
+
+
+@pytest.mark.parametrize("mark", ["on", "required"])
+def test_a_server_that_does_not_know_the_mark(mark: vc.Mark, triton: Server) -> None:
+    """It speaks without. That is an error at the first chunk, and the stream is given up."""
+
+    def endless(context: Any) -> Iterator[Any]:
+        yield chunk(0, info={"cache": "hit"})
+        for index in range(1, 1000):
+            yield chunk(index)
+            time.sleep(0.01)
+
+    triton.play = endless
+    with vc.Client(triton.url, mark=mark) as client:
+        for speech in (client.speak("Hello.", voice="ada"), client.speak_stream(["Hello."], voice="ada")):
+            with pytest.raises(vc.Unsupported, match=f"this server does not know mark {mark}"):
+                next(speech)
+            assert triton.left.acquire(timeout=5.0) and speech.status.state == "failed"
+
+    async def ask() -> None:
+        async with vc.AsyncClient(triton.url, mark=mark) as client:
+            for speech in (client.speak("Hello.", voice="ada"), client.speak_stream(["Hello."], voice="ada")):
+                with pytest.raises(vc.Unsupported, match=f"this server does not know mark {mark}"):
+                    await anext(speech)
+                assert await asyncio.to_thread(triton.left.acquire, timeout=5.0) and speech.status.state == "failed"
+
+    asyncio.run(ask())
 
 
 def test_the_limit_of_an_owner_is_an_error_of_its_own(triton: Server) -> None:

@@ -59,6 +59,7 @@ def is_counted(http: httpx2.Client, line: str) -> bool:
 @pytest.mark.parametrize(("name", "mark"), [("plain", ""), ("off", "off"), ("on", "on"), ("required", "required")])
 def test_every_way_to_speak_carries_the_rule(name: str, mark: str, triton: Server, http: httpx2.Client) -> None:
     said = [mark, "alice" if name == "required" else ""]
+    triton.play = partial(play, {"mark": "marked"} if mark in ("on", "required") else {})
     for body in ({}, {"stream": False}, {"stream_format": "sse"}, {"input": "One sentence. " * 50}):
         assert http.post("/v1/audio/speech", headers=bearer(name), json={**SPEECH, **body}).status_code == 200
     items = {"items": [{"input": "One."}, {"input": "Two."}], "voice": "ada"}
@@ -71,6 +72,7 @@ def test_every_way_to_speak_carries_the_rule(name: str, mark: str, triton: Serve
 
 
 def test_no_request_can_say_otherwise(triton: Server, http: httpx2.Client) -> None:
+    triton.play = partial(play, {"mark": "marked"})
     for more in ({"mark": "off"}, {"options": {"mark": "off"}}):
         http.post("/v1/audio/speech", headers={**bearer("required"), "mark": "off"}, json={**SPEECH, **more})
     http.post("/v1/audio/speech?mark=off", headers={**bearer("required"), "mark": "off"}, json=SPEECH)
