@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .tags import open_tagged
 from .wav import pcm16
 
 MISSING = "pip install av"
@@ -71,14 +72,13 @@ class AudioFile:
     Args:
         file: open for writing, in binary; its name decides the format.
         sample_rate: Hz of the samples; where the format does not take it, the file has the next higher rate it takes.
+        comment: for its tag, in ASCII, where the format has a place for it; None for none.
     """
 
-    def __init__(self, file: BinaryIO, sample_rate: int) -> None:
-        import av
-
+    def __init__(self, file: BinaryIO, sample_rate: int, comment: str | None = None) -> None:
         codec = _CODECS[Path(file.name).suffix.lower()]
         rates = [rate for rate in codec.sample_rates if rate >= sample_rate] or codec.sample_rates[-1:]
-        self._file: Any = av.open(file, "w", format=codec.container)
+        self._file: Any = open_tagged(file, codec.container, comment)
         self._stream: Any = self._file.add_stream(codec.encoder, rate=rates[0] if rates else sample_rate, layout="mono")
         self._sample_rate = sample_rate
         self._written = 0  # samples

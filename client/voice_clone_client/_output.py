@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from ._audio_file import AudioFile, is_encoded
 from .types import Chunk
 from .wav import WavWriter, pcm16
+
+Comment = Callable[[Mapping[str, Any] | None], str | None]
+"""The comment of a file, of the server's info on its speech so far; None for none."""
 
 
 class AudioOutput:
@@ -20,10 +24,15 @@ class AudioOutput:
 
     The first chunk creates the file, so a speech that fails before it leaves an existing file unchanged. However the
     `with` block ends, the file is a valid one of all chunks that arrived.
+
+    Args:
+        path: of the file, or `-`.
+        comment: for its tag, where the format has a place for it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, comment: Comment = lambda info: None) -> None:
         self._path = path
+        self._comment = comment
         self._open = ExitStack()
         self._writer: WavWriter | AudioFile | None = None
 
@@ -34,11 +43,12 @@ class AudioOutput:
             sys.stdout.buffer.flush()
             return
         if self._writer is None:
+            comment = self._comment(chunk.info)
             file = self._open.enter_context(Path(self._path).open("wb"))  # noqa: SIM115
             if is_encoded(self._path):
-                self._writer = self._open.enter_context(AudioFile(file, chunk.sample_rate))
+                self._writer = self._open.enter_context(AudioFile(file, chunk.sample_rate, comment))
             else:
-                self._writer = self._open.enter_context(WavWriter(file, chunk.sample_rate))
+                self._writer = self._open.enter_context(WavWriter(file, chunk.sample_rate, comment))
         self._writer.write(chunk.samples)
 
     def __enter__(self) -> AudioOutput:

@@ -19,6 +19,7 @@ from typing import Any
 from ._version import __version__
 from .errors import InvalidArgument, Unsupported
 from .statements import SOURCE_TYPE
+from .types import Voice
 
 TYPES = {".wav": "audio/wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".m4a": "audio/mp4"}
 """Media types of the files that can carry a manifest, by their suffixes."""
@@ -123,6 +124,12 @@ class FileSigner:
                 raise
             raise InvalidArgument(f"the {media_type} file cannot be signed: {error}") from None
         return signed.getvalue()
+
+
+def consent_of(voice: Voice, digest: str) -> str | None:
+    """The id of the consent to the generation of a voice that has this digest; None: there is none, or the voice is
+    another generation by now."""
+    return voice.consent if voice.digest == digest else None
 
 
 def read(data: bytes) -> Manifest | None:

@@ -9,6 +9,7 @@ import base64
 import io
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._version import __version__
 from .aio import AsyncClient
 from .errors import Incomplete, VoiceCloneError
+from .statements import comment_of
 from .wav import WavWriter
 
 INLINE_SECONDS = 60.0  # of speech in an answer, which is 4 MB of base64 at 24 kHz
@@ -106,8 +108,9 @@ class _Tools:
         file = io.BytesIO()
         async with _refusals(), self._client.speak(text, voice=voice, language=language, seed=seed) as speech:
             wav: WavWriter | None = None
+            family = await self._client._family()
             async for chunk in speech:
-                wav = wav or WavWriter(file, chunk.sample_rate)
+                wav = wav or WavWriter(file, chunk.sample_rate, comment_of(family, chunk.info, signs=False))
                 wav.write(chunk.samples)
                 if wav.seconds > INLINE_SECONDS:
                     raise ToolError(f"the speech is longer than {INLINE_SECONDS:g} s; speak a shorter text")
@@ -126,7 +129,8 @@ class _Tools:
             raise ToolError(f"invalid_argument: {reason}")
         seconds = 0.0
         async with _refusals(), self._client.speak(text, voice=voice, language=language, seed=seed) as speech:
-            with _new(path), AudioOutput(str(path)) as output:
+            family = await self._client._family()
+            with _new(path), AudioOutput(str(path), partial(comment_of, family, signs=False)) as output:
                 async for chunk in speech:
                     output.write(chunk)
                     seconds += len(chunk.samples) / chunk.sample_rate

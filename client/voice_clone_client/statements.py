@@ -9,7 +9,9 @@ trained model made (https://cv.iptc.org/newscodes/digitalsourcetype/). Everyone 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ._version import __version__
 
@@ -32,6 +34,18 @@ class Statement:
         mark = "" if self.mark is None else f"mark={self.mark}, "
         # In a file any byte may follow: the quotation mark ends it.
         return f'digital_source_type={SOURCE_TYPE}, family={self.family}, {mark}generator="{self.generator}"'
+
+
+def comment_of(family: str, info: Mapping[str, Any] | None, signs: bool) -> str | None:
+    """What the tags of a speech say; None: its server marks nothing, and its file is not to be signed.
+
+    Args:
+        family: that speaks.
+        info: the server's on the speech so far; its `mark` is there from the first chunk on.
+        signs: whether who writes it signs files.
+    """
+    mark = (info or {}).get("mark")
+    return None if mark is None and not signs else str(Statement(family, mark))
 
 
 def find(data: bytes) -> Statement | None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument, VoiceNotFound
-from voice_clone_client.manifests import TYPES, FileSigner
-from voice_clone_client.statements import GENERATOR, Statement
+from voice_clone_client.manifests import TYPES, FileSigner, consent_of
+from voice_clone_client.statements import GENERATOR, comment_of
 
 from .settings import Settings
 
@@ -46,8 +46,7 @@ class Signing:
             family: that speaks.
             info: the server's on the speech so far.
         """
-        mark = (info or {}).get("mark")
-        return None if self._signer is None and mark is None else str(Statement(family, mark))
+        return comment_of(family, info, signs=self._signer is not None)
 
     async def signed(
         self,
@@ -81,7 +80,6 @@ async def _consent(info: Mapping[str, Any], client: AsyncClient) -> str | None:
     if "voice_digest" not in info:
         return None
     try:
-        voice = await client.get(info["voice"])
+        return consent_of(await client.get(info["voice"]), info["voice_digest"])
     except VoiceNotFound:
         return None
-    return voice.consent if voice.digest == info["voice_digest"] else None  # else it was replaced meanwhile

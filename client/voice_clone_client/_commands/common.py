@@ -8,11 +8,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .._servers.channel import tls_credentials
 from ..client import Client
-from ..types import Voice
+from ..types import Mark, Voice
 
 Command = Callable[[Client, argparse.Namespace], int | None]
 TAKEN = {"delete it first": "--replace replaces it"}
@@ -81,6 +81,21 @@ def add_connection(parser: argparse.ArgumentParser, default: str | None = None) 
     )
 
 
+def add_mark(parser: argparse.ArgumentParser) -> None:
+    """Add the option of the commands that speak."""
+    parser.add_argument(
+        "--mark",
+        choices=get_args(Mark),
+        help="ask that the speech is marked as synthetic, where the server's setting VOICE_CLONE_MARK is requested; a "
+        "server that marks nothing refuses on and required; with required a speech that could not be marked is an "
+        "error (default: what the server's setting says)",
+    )
+
+
+MARKS = {f"mark {wish}": f"--mark {wish}" for wish in get_args(Mark)}
+"""The server's words for that option, for errors."""
+
+
 def connection(parsed: argparse.Namespace) -> dict[str, Any]:
     """The arguments of a client, as the options of the connection say."""
     return {
@@ -89,6 +104,7 @@ def connection(parsed: argparse.Namespace) -> dict[str, Any]:
         "timeout": parsed.timeout,
         "credentials": tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
         "token": parsed.token,
+        "mark": getattr(parsed, "mark", None),
         "proxy": parsed.proxy or None,
     }
 

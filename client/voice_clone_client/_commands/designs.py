@@ -10,11 +10,11 @@ from typing import Any
 from .. import _designs
 from ..client import Client
 from ..errors import InvalidArgument
-from .common import TAKEN, command, policy, print_line
+from .common import MARKS, TAKEN, add_mark, command, policy, print_line
 from .voices import report
 
 FIELDS = ("text", "description", "model", "seed")
-WORDS = {**TAKEN, "seeds": "--seed", "reference_text": "--text"}
+WORDS = {**TAKEN, **MARKS, "seeds": "--seed", "reference_text": "--text"}
 
 
 def add(commands: Any) -> None:
@@ -26,6 +26,7 @@ def add(commands: Any) -> None:
         "--seed", type=int, action="append", help="of a candidate; may be repeated (default: three new)"
     )
     design.add_argument("--language", help="a language of the model by its name or code (default: Auto)")
+    add_mark(design)
     design.add_argument("-o", "--output", default=".", metavar="DIR", help="where the files go (default: here)")
     keep = command(commands, "keep", _keep, "register a voice that design has made", WORDS)
     keep.add_argument("name")

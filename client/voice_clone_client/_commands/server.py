@@ -11,7 +11,7 @@ from .._audio_file import MISSING, formats, has_codecs
 from .._player import PlayerFailed, find_player
 from ..client import Client
 from ..errors import ConnectionFailed, Unsupported, VoiceCloneError
-from .common import command, connection, print_json, print_line
+from .common import add_mark, command, connection, print_json, print_line
 
 MISSING_SDK = "voice-clone mcp needs the SDK of the protocol: pip install './client[mcp]'"
 
@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
     command(commands, "models", _models, "the model families of the server, its default first")
     command(commands, "doctor", _doctor, "check the server, its models and voices, and the player of this machine")
     mcp = command(commands, "mcp", _mcp, "serve the Model Context Protocol on stdin and stdout: list voices, and speak")
+    add_mark(mcp)
     mcp.add_argument(
         "--folder",
         type=Path,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from .._speeches.speech import Speech
 from .._stdin import Tee, written
 from ..client import Client
 from ..errors import Incomplete, Unsupported, VoiceNotFound
-from ..manifests import TYPES, FileSigner
+from ..manifests import TYPES, FileSigner, consent_of
+from ..statements import comment_of
 from ..types import Chunk, Knobs
-from .common import command, complain
+from .common import MARKS, add_mark, command, complain
 
 # Name, type and help of each numeric knob; its option is the name with dashes.
 _NUMBERS: tuple[tuple[str, type, str], ...] = (
@@ -45,7 +47,7 @@ _SOURCES = {
     "x_vector_only false": "--no-x-vector-only",
 }
 _NAMES = ("reference_text", "x_vector_only", *(name for name, _, _ in _NUMBERS), *(name for name, _ in _SWITCHES))
-_WORDS = {**_SOURCES, **{name: f"--{name.replace('_', '-')}" for name in _NAMES if "_" in name}}
+_WORDS = {**_SOURCES, **MARKS, **{name: f"--{name.replace('_', '-')}" for name in _NAMES if "_" in name}}
 
 
 def add(commands: Any) -> None:
@@ -65,6 +67,7 @@ def add(commands: Any) -> None:
     speak.add_argument(
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
     )
+    add_mark(speak)
     speak.add_argument("--sign-key", metavar="FILE", help="sign the file (C2PA) with this private key, EC P-256, PEM")
     speak.add_argument("--sign-certificates", metavar="FILE", help="its certificate and those of its authorities, PEM")
     speak.add_argument(
@@ -119,7 +122,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         shown = stack.enter_context(progress())
         outputs: list[AudioOutput | Player] = []
         if parsed.output is not None:
-            outputs.append(stack.enter_context(AudioOutput(parsed.output)))
+            outputs.append(stack.enter_context(AudioOutput(parsed.output, partial(_comment, client, parsed))))
         if parsed.play:
             outputs.append(stack.enter_context(Player(parsed.output)))
         speech, chunks = _begin(client, parsed.text, how)
@@ -129,11 +132,18 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
                 output.write(chunk)
             shown.update(chunk)
     sign(client, speech)
+    if (speech.info or {}).get("mark") == "failed":
+        complain("the speech could not be marked as synthetic, and was made without the mark")
     if not speech.whole:
         missed = Incomplete(speech.finish_reason)
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))
+
+
+def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any] | None) -> str | None:
+    """What the tag of the file says."""
+    return comment_of(client._family(parsed.model), info, signs=parsed.sign_key is not None)
 
 
 def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech], None]:
@@ -152,8 +162,8 @@ def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech], None]:
     def sign(client: Client, speech: Speech) -> None:
         digest = (speech.info or {}).get("voice_digest")
         consent = _consent(client, parsed.voice, digest) if parsed.sign_consent and digest is not None else None
-        family = parsed.model or client.models()[0]
-        path.write_bytes(signer.sign(path.read_bytes(), TYPES[path.suffix.lower()], family, digest, consent))
+        media_type, family = TYPES[path.suffix.lower()], client._family(parsed.model)
+        path.write_bytes(signer.sign(path.read_bytes(), media_type, family, digest, consent))
 
     return sign
 
@@ -161,10 +171,9 @@ def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech], None]:
 def _consent(client: Client, voice: str, digest: str) -> str | None:
     """The id of the consent to this generation; None: there is none, or the voice is another one by now."""
     try:
-        found = client.get(voice)
+        return consent_of(client.get(voice), digest)
     except VoiceNotFound:
         return None
-    return found.consent if found.digest == digest else None
 
 
 def _begin(client: Client, text: str, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:

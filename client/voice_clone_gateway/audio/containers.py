@@ -30,6 +30,7 @@ import av
 import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from numpy.typing import NDArray
+from voice_clone_client.tags import open_tagged
 from voice_clone_client.wav import WavWriter, pcm16
 
 
@@ -120,8 +121,6 @@ class _Codec:
     container_options: Mapping[str, str] = field(default_factory=dict)
     stream_options: Mapping[str, str] = field(default_factory=dict)
     """Options of the container if the file is streamed."""
-    comment_options: Mapping[str, str] = field(default_factory=dict)
-    """Options of the container if it has a comment."""
 
 
 _CODECS = {
@@ -134,7 +133,6 @@ _CODECS = {
         encoder_options={"reservoir": "0"},  # otherwise a frame waits for the next one to share its bits
         container_options={"id3v2_version": "0"},
         stream_options={"write_xing": "0"},
-        comment_options={"id3v2_version": "4"},
     ),
     "opus": _Codec("ogg", "libopus", "s16", bit_rate=48_000, container_options={"page_duration": "20000"}),
     "aac": _Codec("adts", "aac", "fltp", bit_rate=96_000),
@@ -153,11 +151,7 @@ class _Muxed:
         options = {"fflags": "+bitexact", "flush_packets": "1", **codec.container_options}
         if not sink.seekable():
             options.update(codec.stream_options)
-        if comment is not None:
-            options.update(codec.comment_options)
-        self._file = av.open(sink, "w", format=codec.container, container_options=options)
-        if comment is not None:
-            self._file.metadata["comment"] = comment
+        self._file = open_tagged(sink, codec.container, comment, options)
         # File and stream refer to each other: an unfinished one would wait for the garbage collector.
         self._close = weakref.finalize(self, self._file.close)
         self._stream = self._file.add_stream(codec.encoder, rate=sample_rate, layout="mono", format=self._format)

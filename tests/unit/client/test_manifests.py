@@ -16,7 +16,7 @@ import pytest
 import soundfile
 from voice_clone_client import InvalidArgument, Unsupported, cli
 from voice_clone_client.manifests import TYPES, FileSigner, read
-from voice_clone_client.statements import Statement
+from voice_clone_client.statements import GENERATOR, Statement
 from voice_clone_client.wav import WavWriter
 
 from tests.support.doubles.command_line import Run, answer, in_process
@@ -129,13 +129,14 @@ def test_speak_and_detect(
     assert shown[0] == "no mark\tconfidence 0.01"
     assert shown[1].startswith(f"a valid manifest, signed by {ORGANISATION}\tvoice-clone ")
     assert shown[1].endswith("\tmade by a model")
-    assert shown[2] == "no tag that says so"
+    assert shown[2] == f"a tag says: made by a model\t{GENERATOR}\tqwen3_tts"
     assert run("detect", "--json", str(out)) == run("detect", "--json", str(plain)) == 0
     first, second = capsys.readouterr().out.replace("}\n{", "}\n\0{").split("\0")
     assert json.loads(first)["manifest"]["valid"] is True and json.loads(second)["manifest"] is None
-    assert json.loads(first)["statement"] is None
+    assert json.loads(first)["statement"] == asdict(Statement("qwen3_tts"))
+    assert json.loads(second)["statement"] is None
     data = bytearray(out.read_bytes())
-    data[60] ^= 1  # a sample
+    data[1000] ^= 1  # a sample
     out.write_bytes(data)
     assert run("detect", str(out)) == 0
     assert "a manifest that does not verify\tassertion.dataHash.mismatch" in capsys.readouterr().out

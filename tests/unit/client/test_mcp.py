@@ -22,6 +22,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, StdioServerParameters
 from mcp.types import AudioContent, CallToolResult, TextContent
 from voice_clone_client import cli, mcp_server, pcm16
+from voice_clone_client.statements import Statement, find
 
 from tests.support.doubles.command_line import in_process
 from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, listening, samples_of
@@ -166,6 +167,16 @@ def test_a_speech_in_a_file(triton: Server, server: Running, folder: Path, name:
     assert text_of(result) == f"{folder / name}: 0.2 s of speech in the voice Ada" and not result.is_error
     written = (folder / name).read_bytes()
     assert written[:4] == b"fLaC" if name.endswith("flac") else pcm_of(written) == PCM
+
+
+def test_a_marked_speech_says_so_in_its_tag(triton: Server, server: Running, folder: Path) -> None:
+    triton.play = lambda context: iter([chunk(0, final=True, info={"mark": "marked"})])
+    said = Statement("qwen3_tts", "marked")
+    server.call("speak_to_file", text="Hi.", file="hello.wav", voice="Ada")
+    assert find((folder / "hello.wav").read_bytes()) == said
+    result = server.call("speak", text="Hi.", voice="Ada")
+    [audio] = [content for content in result.content if isinstance(content, AudioContent)]
+    assert find(base64.b64decode(audio.data)) == said
 
 
 @pytest.mark.parametrize(
