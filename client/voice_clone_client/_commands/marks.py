@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..errors import Unsupported
+from ..errors import ConnectionFailed, InvalidArgument, Unsupported, VoiceCloneError
+from ..examination import Examination, examined
 from ..manifests import Manifest, read
-from ..statements import Statement, find
+from ..statements import Statement
 from ..types import Detection
 from .common import command, print_json, print_line
 
@@ -29,26 +30,36 @@ def add(commands: Any) -> None:
 
 
 def _detect(client: Client, parsed: argparse.Namespace) -> None:
-    found, data = client.detect(parsed.file), Path(parsed.file).read_bytes()
-    manifest, statement = _manifest(data), find(data)
+    data = Path(parsed.file).read_bytes()
+    found = examined(data, _mark(client, data), _manifest(data))
     if parsed.json:
-        shown = asdict(manifest) if isinstance(manifest, Manifest) else None
-        print_json({**asdict(found), "manifest": shown, "statement": None if statement is None else asdict(statement)})
+        print_json(asdict(found))
         return
-    print_line(_words(found))
-    print_line(manifest if isinstance(manifest, str) else _signature(manifest))
-    print_line("no tag that says so" if statement is None else _tag(statement))
+    print_line(_heard(found))
+    print_line(_signature(found.manifest, found.manifest_unread))
+    print_line("no tag that says so" if found.statement is None else _tag(found.statement))
 
 
-def _manifest(data: bytes) -> Manifest | str:
-    """The manifest of a file, or why there is none."""
+def _mark(client: Client, data: bytes) -> Detection | VoiceCloneError:
+    """What the server finds, or why it cannot look; the manifest and the tags are read here, without a server, too."""
     try:
-        return read(data) or "no manifest"
+        return client.detect(data)
+    except (ConnectionFailed, InvalidArgument, Unsupported) as error:
+        return error
+
+
+def _manifest(data: bytes) -> Manifest | VoiceCloneError | None:
+    try:
+        return read(data)
     except Unsupported as error:
-        return f"no look for a manifest: {error}"
+        return error
 
 
-def _signature(found: Manifest) -> str:
+def _signature(found: Manifest | None, unread: str | None) -> str:
+    if unread is not None:
+        return f"no look for a manifest: {unread}"
+    if found is None:
+        return "no manifest"
     if not found.valid:
         return f"a manifest that does not verify\t{_plain(', '.join(found.faults))}"
     said = [
@@ -72,7 +83,9 @@ def _tag(found: Statement) -> str:
     return "\t".join(["a tag says: made by a model", *(each for each in said if each)])
 
 
-def _words(found: Detection) -> str:
+def _heard(found: Examination) -> str:
+    if found.mark_unread is not None:
+        return f"no look for a mark: {found.mark_unread}"
     if found.mark is None:
         return f"no mark\tconfidence {found.confidence:.2f}"
     start = f"\tfrom {found.start:.0f} s on" if found.start else ""

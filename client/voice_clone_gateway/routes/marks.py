@@ -1,15 +1,18 @@
-"""POST /v1/audio/detect: whether a sound carries the mark of synthetic speech, and its file a manifest or a tag."""
+"""POST /v1/audio/detect: whether a sound carries the mark of synthetic speech, and its file a manifest or a tag.
+
+Its answer is `voice_clone_client.examination.Examination`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
-from voice_clone_client import Unsupported
+from voice_clone_client import Detection, InvalidArgument, Unsupported, VoiceCloneError
+from voice_clone_client.examination import examined
 from voice_clone_client.manifests import Manifest
-from voice_clone_client.statements import Statement, find
+from voice_clone_client.statements import Statement
 
 from ..http.auth import guarded, preparing
 from ..http.errors import documented
@@ -30,15 +33,18 @@ class Detected(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     mark: str | None
-    """The kind of the mark, such as `perth`; null: there is none."""
-    confidence: float
+    """The kind of the mark, such as `perth`; null: there is none, or see mark_unread, where the next four
+    are null, too."""
+    confidence: float | None
     """0 to 1; of the piece of the sound that has the most."""
-    speed: float
+    speed: float | None
     """At how many times its speed the marked speech is played."""
-    start: float
+    start: float | None
     """Where that piece begins, in seconds."""
-    seconds: float
+    seconds: float | None
     """How long it is."""
+    mark_unread: str | None
+    """Why there was no look for a mark, for example as the server has no detector; null: there was one."""
     manifest: Manifest | None
     """The C2PA manifest of the file; null: it has none, or see manifest_unread. `valid`: the file is as it was signed,
     by whoever has the certificate, in which `signer` is the organisation. `faults` are C2PA's codes for what does not
@@ -54,10 +60,14 @@ async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="
     """Look for the mark of synthetic speech in a sound, and in its file for a manifest and a tag that say so."""
     with preparing(request):
         state, data = request.app.state, await form.file.read()
-        found = await request.state.client.detect(await state.clips.readable(data))
-        manifest, unread = None, None
+        found: Detection | VoiceCloneError
+        manifest: Manifest | VoiceCloneError | None
+        try:
+            found = await request.state.client.detect(await state.clips.readable(data))
+        except (InvalidArgument, Unsupported) as error:
+            found = error
         try:
             manifest = await state.manifests.read(data)
         except Unsupported as error:
-            unread = str(error)
-        return Detected(**asdict(found), manifest=manifest, manifest_unread=unread, statement=find(data))
+            manifest = error
+        return Detected(**vars(examined(data, found, manifest)))

@@ -103,8 +103,20 @@ def test_the_gateway(detecting: TritonServer, marked: Path, tmp_path: Path) -> N
         assert http.post("/v1/audio/detect", data={}).status_code == 400
 
 
-def test_a_server_without_it(server: TritonServer, http: httpx2.Client) -> None:
+def test_a_server_without_it(
+    server: TritonServer, http: httpx2.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Client(server.url) as client, pytest.raises(Unsupported, match="serve the model mark_detector, too"):
         client.detect(CLIP)
-    answer = http.post("/v1/audio/detect", files={"file": ("a.wav", CLIP.read_bytes())})
-    assert answer.status_code == 501
+    files = signing_files(tmp_path)
+    signed = FileSigner(files.certificates, files.key).sign(CLIP.read_bytes(), "audio/wav", "some_family")
+    for data in (CLIP.read_bytes(), signed):
+        answer = http.post("/v1/audio/detect", files={"file": ("a.wav", data)})
+        found = answer.json()
+        assert answer.status_code == 200 and found["mark"] is found["confidence"] is None
+        assert "serve the model mark_detector, too" in found["mark_unread"]
+        assert (found["manifest"] is not None) == (data is signed)
+    (tmp_path / "signed.wav").write_bytes(signed)
+    assert cli.main(["--url", server.url, "detect", str(tmp_path / "signed.wav")]) == 0
+    mark, manifest, _ = capsys.readouterr().out.splitlines()
+    assert mark.startswith("no look for a mark: ") and manifest.startswith("a valid manifest, signed by ")

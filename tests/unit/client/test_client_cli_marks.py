@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,45 @@ def test_a_mark_that_failed(triton: Server, run: Run, tmp_path: Path, capsys: py
     mark(triton, "failed")
     assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav", "--mark", "on") == 0
     assert "could not be marked as synthetic" in capsys.readouterr().err
+
+
+# detect
+
+
+def test_a_server_without_the_detector(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Manifest and tag are read all the same; so they are without any server."""
+    files, out = signing_files(tmp_path), tmp_path / "out.wav"
+    mark(triton, "marked")
+    signing = ("--sign-key", files.key, "--sign-certificates", files.certificates)
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out, *signing) == 0
+
+    def unknown(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'mark_detector' is not found")
+
+    triton.answer = unknown
+    assert run("detect", out) == 0
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("no look for a mark: this server does not look for marks; serve the model mark_detector")
+    assert second.startswith("a valid manifest") and third.startswith("a tag says: made by a model")
+    assert cli.main(["--url", "127.0.0.1:9", "detect", "--json", str(out)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mark"] is found["confidence"] is None and "cannot be reached" in found["mark_unread"]
+    assert found["manifest"]["valid"] is True and found["statement"]["mark"] == "marked"
+
+
+def test_a_file_of_which_nothing_can_be_said(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: the audio cannot be decoded")
+
+    triton.answer = refuse
+    (tmp_path / "text.wav").write_bytes(b"no audio")
+    assert run("detect", tmp_path / "text.wav") == 1
+    assert capsys.readouterr() == ("", "voice-clone: invalid_argument: the FILE cannot be decoded\n")
+    assert run("detect", tmp_path / "absent.wav") == 1
 
 
 def test_an_unknown_wish(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,19 +9,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
 from voice_clone_client import Unsupported
 from voice_clone_client.manifests import TYPES, FileSigner, Manifest, read
 from voice_clone_client.statements import Statement
 from voice_clone_gateway import confined
+from voice_clone_gateway.audio import Encoder
 from voice_clone_gateway.manifest_reader import ManifestReader
 
 from tests.support.doubles.command_line import answer
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Server, chunk
+from tests.support.doubles.triton_double import Failure, Server, chunk
 from tests.support.official.certificates import ORGANISATION, signing_files
-from tests.support.official.encoded_sound import file
+from tests.support.official.encoded_sound import RATE, SOUND, encode, file
 
 DIGEST = 32 * "c5"
 UNMARKED = {"mark": None, "confidence": 0.02, "speed": 1.0, "start": 0.0, "seconds": 3.0}
@@ -59,7 +61,7 @@ def test_a_manifest(name: str, signed: dict[str, bytes], triton: Server, serve: 
     changed[len(changed) // 2 if name == "wav" else -9] ^= 1
     broken = detect(http, bytes(changed))["manifest"]
     assert broken["valid"] is False and broken["faults"]
-    without = {"manifest": None, "manifest_unread": None, "statement": None}
+    without = {"mark_unread": None, "manifest": None, "manifest_unread": None, "statement": None}
     assert detect(http, file(name, streaming=False)) == UNMARKED | without
 
 
@@ -84,6 +86,50 @@ def test_bytes_that_are_no_file(data: bytes, triton: Server, serve: Serve) -> No
     found = detect(serve(triton.url), data)
     assert found["statement"] is None and found["manifest_unread"] is None
     assert found["manifest"] is None or (found["manifest"]["valid"] is False and found["manifest"]["faults"])
+
+
+NO_DETECTOR = "Request for unknown model: 'mark_detector' is not found"
+UNHEARD = dict.fromkeys(("mark", "confidence", "speed", "start", "seconds"))
+
+
+def refuse(triton: Server, code: grpc.StatusCode, text: str) -> None:
+    def answered(inputs: dict[str, Any]) -> dict[str, bytes]:
+        raise Failure(code, text)
+
+    triton.answer = answered
+
+
+def test_a_server_without_the_detector(signed: dict[str, bytes], triton: Server, serve: Serve) -> None:
+    """What needs no detector is said all the same."""
+    refuse(triton, grpc.StatusCode.NOT_FOUND, NO_DETECTOR)
+    http = serve(triton.url)
+    said = Statement("some_family", "marked")
+    tagged = b"".join(encode(Encoder("mp3", RATE, comment=str(said)), SOUND))
+    for data, statement in ((signed["mp3"], None), (tagged, asdict(said)), (file("wav"), None), (b"no audio", None)):
+        found = detect(http, data)
+        assert {name: found[name] for name in UNHEARD} == UNHEARD
+        assert "serve the model mark_detector, too" in found["mark_unread"]
+        assert (found["manifest"] is not None and found["manifest"]["valid"]) == (data is signed["mp3"])
+        assert found["statement"] == statement and found["manifest_unread"] is None
+
+
+def test_a_sound_that_the_detector_refuses(signed: dict[str, bytes], triton: Server, serve: Serve) -> None:
+    refuse(triton, grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: the audio is 0.04 s long")
+    http = serve(triton.url)
+    found = detect(http, signed["wav"])
+    assert found["mark_unread"] == "the audio is 0.04 s long" and found["manifest"]["valid"] is True
+    reply = http.post("/v1/audio/detect", files={"file": ("a", file("wav"))})
+    assert reply.status_code == 400 and "0.04 s long" in reply.text, "nothing was found in it"
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED])
+def test_a_detector_that_is_away_for_a_while(
+    code: grpc.StatusCode, signed: dict[str, bytes], triton: Server, serve: Serve
+) -> None:
+    """That is an error: the same request finds the mark later."""
+    refuse(triton, code, "try again")
+    reply = serve(triton.url).post("/v1/audio/detect", files={"file": ("a", signed["wav"])})
+    assert reply.status_code in (503, 504)
 
 
 # The process
@@ -126,6 +172,10 @@ def test_without_the_package(
     answer(triton, UNMARKED)
     found = detect(serve(triton.url), signed["wav"])
     assert found["manifest"] is None and "pip install c2pa-python" in found["manifest_unread"]
+    assert found["mark_unread"] is None
+    refuse(triton, grpc.StatusCode.NOT_FOUND, NO_DETECTOR)
+    reply = serve(triton.url).post("/v1/audio/detect", files={"file": ("a", signed["wav"])})
+    assert reply.status_code == 501, "nothing could be looked for"
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="calls are not known there")

@@ -44,7 +44,7 @@ def test_detection_of_a_phones_clip(triton: Server, serve: Serve) -> None:
     http = serve(triton.url)
     sound = phone_clip("voice.m4a")
     reply = http.post("/v1/audio/detect", files={"file": ("voice.m4a", sound, "audio/mp4")})
-    unsigned = {"manifest": None, "manifest_unread": None, "statement": None}
+    unsigned = {"mark_unread": None, "manifest": None, "manifest_unread": None, "statement": None}
     assert (reply.status_code, reply.json()) == (200, {**found, **unsigned})
     assert triton.calls[-1] == ("mark_detector", {"audio": readable(sound)})
     wrong = http.post("/v1/audio/detect", data={"audio": "x"})
