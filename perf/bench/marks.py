@@ -9,76 +9,78 @@ same is done with each WAV, FLAC, OGG or MP3 file of a folder.
     lowest        confidence of a marked one; highest: of another one
     SNR           decibels; what the mark changes counts as noise
     words wrong   by pocketsphinx, each word one of 20, and any word; of the first speeches alone
+
+A speech of 6 s takes 12 s of a core, nearly all of it in the detector's network, and 14 s more where it is heard. What
+is found of each is kept in the folder --keep, so a run that was stopped, or ended after --minutes, goes on there. Exit
+code 1: sounds are left.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import soundfile
 import torch
-from numpy.typing import NDArray
 
 from perf.bench import report
-from perf.bench.sound_changes import CHANGES
-from tools.demo import CLIP, SHIPPED
-from tools.demo_voice import grammar
-from tools.demo_voice.listening import Errors, Listener
-from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
-from voice_clone.audio import resample
-from voice_clone.marking.detection import THRESHOLD, PerthDetector
+from perf.bench.mark_figures import RATE, Call, file_of, find
+from tools.demo_voice.side_by_side import each_done
+from voice_clone.marking.detection import THRESHOLD
 from voice_clone.marking.marker import PerthMarker
 
-RATE = 24_000  # Hz
 CHUNK = 1920  # samples of a frame of 80 ms
-VOICES = (CLIP, CLIP.with_name("rms.wav"))
-MOST_SECONDS = 10.0  # of a recording
 REPEATS = 50
-
-Samples = NDArray[np.float32]
-
-
-def speeches(count: int) -> list[tuple[str, Samples]]:
-    """Texts, and what the demo's checkpoint makes of them."""
-    engine, rules = BareEngine(SHIPPED), grammar.rules()
-    clips = [soundfile.read(path, dtype="float32")[0] for path in VOICES]
-    made = []
-    for number in range(count):
-        chance = random.Random(number)
-        text = f"{grammar.sentence(rules, chance)} {grammar.sentence(rules, chance)}"
-        made.append((text, engine.say(text, clips[number % len(clips)], None, number)))
-    return made
+KINDS = {"speech": "speeches", "recording": "recordings"}
+"""Of sounds, and what the table calls them."""
 
 
-def recordings(folder: Path) -> list[Samples]:
-    """The files of a folder, the first seconds of each."""
-    found = []
-    for path in sorted(folder.iterdir()):
-        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-        found.append(resample(np.ascontiguousarray(samples[: round(MOST_SECONDS * rate), 0]), rate, RATE))
-    return found
+def calls_of(folder: Path, speeches: int, heard: int, clips: Path | None) -> list[Call]:
+    """All that is to be found, in the order in which it is looked for."""
+    files = sorted(clips.iterdir()) if clips else []
+    return [
+        *((folder, "speech", number, None) for number in range(speeches)),
+        *((folder, "recording", number, path) for number, path in enumerate(files)),
+        *((folder, "heard", number, None) for number in range(min(heard, speeches))),
+    ]
 
 
-def marked(marker: PerthMarker, samples: Samples) -> Samples:
-    """A sound, marked."""
-    return marker.mark([marker.open()], [samples])[0]
+def is_done(call: Call) -> bool:
+    """Whether the folder has the figures."""
+    folder, kind, number, _ = call
+    return file_of(folder, kind, number).exists()
 
 
-def survival(detector: PerthDetector, marker: PerthMarker, sounds: Sequence[Samples]) -> dict[str, dict[str, float]]:
+def do(calls: Sequence[Call], jobs: int, minutes: float | None) -> None:
+    """Find what is left, until so many minutes are over."""
+    began = time.monotonic()
+    left = [call for call in calls if not is_done(call)]
+
+    def timely() -> Iterator[Call]:
+        return takewhile(lambda _: minutes is None or time.monotonic() - began < 60 * minutes, left)
+
+    for count, _ in enumerate(each_done(jobs, find, timely()), start=len(calls) - len(left) + 1):
+        print(f"{count} of {len(calls)} after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def read(calls: Sequence[Call], kind: str) -> list[dict[str, Any]]:
+    """The figures of a kind that are there."""
+    done = [call for call in calls if call[1] == kind and is_done(call)]
+    return [json.loads(file_of(*call[:3]).read_text(encoding="utf-8")) for call in done]
+
+
+def survival(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """By change: how often the mark is found in marked sounds and in the others, and how surely."""
     found = {}
-    both = [(sound, marked(marker, sound)) for sound in sounds]
-    for name, change in CHANGES.items():
-        others, with_mark = (
-            np.array([detector.detect(*change(pair[which], RATE)).confidence for pair in both]) for which in (0, 1)
-        )
+    for name in rows[0]["confidences"] if rows else ():
+        others, with_mark = np.array([row["confidences"][name] for row in rows]).T
         found[name] = {
             "detected": float(np.mean(with_mark >= THRESHOLD)),
             "lowest": float(with_mark.min()),
@@ -86,25 +88,16 @@ def survival(detector: PerthDetector, marker: PerthMarker, sounds: Sequence[Samp
             "false_alarms": float(np.mean(others >= THRESHOLD)),
             "highest": float(others.max()),
         }
-        print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
     return found
 
 
-def heard(marker: PerthMarker, texts: Sequence[tuple[str, Samples]]) -> dict[str, Any]:
+def heard(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """SNR and words wrong, without the mark and with it."""
-    listener = Listener()
-    errors: dict[str, Errors] = {}
-    ratios = []
-    for text, samples in texts:
-        ways = {"plain": samples, "marked": marked(marker, samples)}
-        noise = float(np.mean((ways["marked"] - samples) ** 2))
-        ratios.append(10 * np.log10(float(np.mean(samples**2)) / noise))
-        for way, sound in ways.items():
-            for judge, listen in (("grammar", listener.grammar), ("open", listener.open)):
-                key = f"{judge} {way}"
-                errors[key] = errors.get(key, Errors()) + listen(sound, RATE, text)
-    wrong = {key: {"wrong": each.wrong, "words": each.words} for key, each in errors.items()}
-    return {"snr_db": report.summary(ratios), "words": wrong}
+    words = {key: np.sum([row["words"][key] for row in rows], axis=0) for key in (rows[0]["words"] if rows else ())}
+    return {
+        "snr_db": report.summary([row["snr_db"] for row in rows]),
+        "words": {key: {"wrong": int(wrong), "words": int(all)} for key, (wrong, all) in words.items()},
+    }
 
 
 def cost(marker: PerthMarker) -> dict[str, float]:
@@ -135,31 +128,49 @@ def show(found: Mapping[str, Any]) -> None:
             print(f"\n{key}: {value}")
 
 
+def run(given: argparse.Namespace, folder: Path) -> int:
+    """Measure, and print what is known."""
+    calls = calls_of(folder, given.speeches, given.heard, given.clips)
+    do(calls, given.jobs, given.minutes)
+    torch.set_num_threads(1)
+    rows = {name: found for kind, name in KINDS.items() if (found := read(calls, kind))}
+    listened = read(calls, "heard")
+    figures = {
+        "threshold": THRESHOLD,
+        "commits": sorted({row["commit"] or "" for each in (*rows.values(), listened) for row in each}),
+        "sounds": {name: len(each) for name, each in rows.items()},
+        "cost_ms": cost(PerthMarker(RATE)),
+        "heard": heard(listened),
+        "survival": {name: survival(each) for name, each in rows.items()},
+    }
+    show(figures)
+    report.write(given.output, figures)
+    left = sum(not is_done(call) for call in calls)
+    if left:
+        print(f"{left} of {len(calls)} are left: the same call with --keep {folder} goes on", file=sys.stderr)
+    return 1 if left else 0
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="perf/marks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--speeches", type=int, default=100)
-    parser.add_argument("--heard", type=int, default=25, help="of the speeches, by pocketsphinx, 15 s each")
+    parser.add_argument("--heard", type=int, default=25, help="of the speeches, by pocketsphinx")
     parser.add_argument("--clips", type=Path, metavar="DIR", help="recordings besides")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of one thread each")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keeps what is found, and is not found again")
+    parser.add_argument("--minutes", type=float, help="begin no further sound after that time; needs --keep")
     parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    marker, detector = PerthMarker(RATE), PerthDetector()
-    spoken = speeches(given.speeches)
-    sounds = {"speeches": [samples for _, samples in spoken]}
-    if given.clips:
-        sounds["recordings"] = recordings(given.clips)
-    found: dict[str, Any] = {
-        "sounds": {kind: len(each) for kind, each in sounds.items()},
-        "cost_ms": cost(marker),
-        "heard": heard(marker, spoken[: given.heard]),
-        "survival": {kind: survival(detector, marker, each) for kind, each in sounds.items()},
-    }
-    show(found)
-    report.write(given.output, {"threshold": THRESHOLD, **found})
-    return 0
+    if given.minutes is not None and given.keep is None:
+        parser.error("--minutes needs --keep DIR: without it what was found would be lost")
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+        return run(given, given.keep)
+    with TemporaryDirectory() as folder:
+        return run(given, Path(folder))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
         "gpu": _gpu(),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        "commit": _commit(),
+        "commit": commit(),
         "load": round(os.getloadavg()[0], 1),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
     }
@@ -81,8 +81,8 @@ def _gpu() -> str | None:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
-def _commit() -> str | None:
-    """Of the code that ran; `+` where files differ from it. None outside a repository."""
+def commit() -> str | None:
+    """The commit of the code that ran; `+` where files differ from it. None outside a repository."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -7,14 +7,14 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
 from tools import guard
 
 
-def each_done(jobs: int, function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> Iterator[None]:
+def each_done(jobs: int, function: Callable[..., None], calls: Iterable[tuple[Any, ...]]) -> Iterator[None]:
     """Call `function` with each of `calls`, in `jobs` processes; yields, in order, when one is done.
 
     Raises:
