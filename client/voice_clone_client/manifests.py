@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ._version import __version__
-from .errors import InvalidArgument, Unsupported
+from .errors import Internal, InvalidArgument, Unsupported
 from .statements import SOURCE_TYPE
 from .types import Voice
 
@@ -38,7 +38,7 @@ class Manifest:
     """What a file's manifest says."""
 
     valid: bool
-    """Whether the file is as it was signed. Says nothing about who signed it."""
+    """Whether the file is as it was signed, and the certificate has not expired. Says nothing about who signed it."""
     signer: str | None
     """The organisation in the certificate. Anyone can make a certificate of any name; compare it with the right one."""
     generator: str | None
@@ -102,6 +102,7 @@ class FileSigner:
 
         Raises:
             InvalidArgument: such files carry no manifest, or this one is damaged.
+            Internal: the certificate has expired since this signer was made.
         """
         if media_type not in TYPES.values():
             raise InvalidArgument(f"{media_type} files carry no manifest; {', '.join(TYPES)} do")
@@ -122,6 +123,8 @@ class FileSigner:
         except self._c2pa.C2paError as error:
             if data is _EXAMPLE:
                 raise
+            if isinstance(error, self._c2pa.C2paError.Signature):
+                raise Internal(f"files cannot be signed any more: {error}") from None
             raise InvalidArgument(f"the {media_type} file cannot be signed: {error}") from None
         return signed.getvalue()
 

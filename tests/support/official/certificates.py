@@ -23,11 +23,22 @@ class SigningFiles:
     key: Path
 
 
-def signing_files(folder: Path) -> SigningFiles:
-    """A new authority, and a certificate that it has signed."""
+_DAY = timedelta(days=1)
+
+
+def signing_files(
+    folder: Path, begins: timedelta = -_DAY, ends: timedelta = 30 * _DAY, purpose: bool = True
+) -> SigningFiles:
+    """A new authority, and a certificate that it has signed.
+
+    Args:
+        folder: where the files go.
+        begins, ends: when the certificate is valid, from now.
+        purpose: whether it says that it is for e-mail protection; C2PA refuses one that does not.
+    """
     authority_key, key = generate_private_key(SECP256R1()), generate_private_key(SECP256R1())
-    authority = _certificate("An authority", authority_key, None, authority_key)
-    certificate = _certificate("A signer", key, authority, authority_key)
+    authority = _certificate("An authority", authority_key, None, authority_key, -_DAY, 30 * _DAY, False)
+    certificate = _certificate("A signer", key, authority, authority_key, begins, ends, purpose)
     files = SigningFiles(folder / "certificates.pem", folder / "key.pem")
     files.certificates.write_bytes(certificate.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM))
     files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -35,7 +46,13 @@ def signing_files(folder: Path) -> SigningFiles:
 
 
 def _certificate(
-    name: str, key: EllipticCurvePrivateKey, issuer: x509.Certificate | None, issuer_key: EllipticCurvePrivateKey
+    name: str,
+    key: EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    issuer_key: EllipticCurvePrivateKey,
+    begins: timedelta,
+    ends: timedelta,
+    purpose: bool,
 ) -> x509.Certificate:
     """For `key`; `issuer` None: an authority's own."""
     subject = x509.Name(
@@ -51,8 +68,8 @@ def _certificate(
         .issuer_name(subject if issuer is None else issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=30))
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
@@ -67,7 +84,7 @@ def _certificate(
             critical=True,
         )
     )
-    if not is_authority:
-        purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.EMAIL_PROTECTION])
-        builder = builder.add_extension(purpose, critical=False)
+    if purpose:
+        usage_of_keys = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.EMAIL_PROTECTION])
+        builder = builder.add_extension(usage_of_keys, critical=False)
     return builder.sign(issuer_key, hashes.SHA256())

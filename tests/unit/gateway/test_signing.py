@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
-from voice_clone_client import InvalidArgument
-from voice_clone_client.manifests import read
+from voice_clone_client import Internal, InvalidArgument
+from voice_clone_client.manifests import FileSigner, read
 from voice_clone_gateway import Settings, create_app
 
 from tests.support.doubles.gateway_thread import Serve
@@ -85,6 +85,22 @@ def test_a_voice_that_was_deleted_meanwhile(triton: Server, serve: Serve, tmp_pa
     http = serve(triton.url, signing_consent=True, **settings(tmp_path))
     found = read(http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav", "stream": False}).content)
     assert found is not None and found.valid and (found.voice_digest, found.consent) == (DIGESTS[0], None)
+
+
+def test_a_certificate_that_has_expired_meanwhile(
+    triton: Server, serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole files are refused, by an error that is not the caller's, and streams go on."""
+
+    def expired(*_: Any) -> bytes:
+        raise Internal("files cannot be signed any more: the certificate was not valid at time of signing")
+
+    http = serve(triton.url, **settings(tmp_path))
+    monkeypatch.setattr(FileSigner, "sign", expired)
+    refused = http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav", "stream": False})
+    assert refused.status_code == 500 and "certificate" not in refused.text
+    assert "files cannot be signed any more" in caplog.text
+    assert http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav"}).status_code == 200
 
 
 def test_what_cannot_sign_is_found_at_the_start(tmp_path: Path) -> None:
