@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tritonclient.grpc import InferResult
-from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, _requests
+from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, _requests, cli
 from voice_clone_client.statements import Statement, find
 
 from perf.bench.gateway_process import Gateway
@@ -117,6 +117,31 @@ def test_a_server_that_marks_nothing(torch_server: TritonServer, reference_clip:
             speak(torch_server, reference_clip, frames=20, mark=mark)
     with pytest.raises(InvalidArgument, match="the parameter mark must be one of off, on, required"):
         speak(torch_server, reference_clip, frames=20, mark="yes")
+
+
+def test_a_text_that_is_still_written(asked_server: TritonServer, reference_clip: bytes) -> None:
+    with Client(asked_server.url, mark="required") as client:
+        spoken = client.speak_stream(TEXT.split(" "), reference_audio=reference_clip, x_vector_only=True, max_frames=6)
+        assert (next(spoken).info or {})["mark"] == "marked"
+
+
+def test_the_command(
+    asked_server: TritonServer,
+    torch_server: TritonServer,
+    reference_clip: bytes,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clip, out = tmp_path / "clip.wav", tmp_path / "out.flac"
+    clip.write_bytes(reference_clip)
+    speak = ("speak", TEXT, "--reference", str(clip), "--x-vector-only", "--max-frames", "6", "-o", str(out))
+    for options, said in (((), None), (("--mark", "off"), None), (("--mark", "required"), "marked")):
+        assert cli.main(["--url", asked_server.url, *speak, *options]) == 0
+        assert find(out.read_bytes()) == (said and Statement("qwen3_tts", said))
+    out.unlink()
+    assert cli.main(["--url", torch_server.url, *speak, "--mark", "on"]) == 1
+    refused = "voice-clone: unsupported: this server marks no speech, and the request has --mark on; serve it with"
+    assert capsys.readouterr().err.startswith(refused) and not out.exists()
 
 
 def test_a_whole_speech_carries_it(asked_server: TritonServer, reference_clip: bytes) -> None:
