@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.doubles.backend_double import backend_double
-from voice_clone.errors import VoiceCloneError
+from voice_clone.errors import Overloaded, VoiceCloneError
 
 
 class Answer:
@@ -157,6 +157,51 @@ def test_whoever_leaves_early_reads_to_the_end_all_the_same() -> None:
         assert read == [1, 2, 3] and given[0]["parameters"] == {"owner": "alice"}
         assert [len(each["audio"]) for each in calls.responses("speaker", {})] == [1, 2, 3]
         assert "parameters" not in given[1]
+
+
+class Refusal(Answer):
+    """An error, with the code that newer servers keep between models."""
+
+    def has_error(self) -> bool:
+        return True
+
+    def error(self) -> Any:
+        return SimpleNamespace(message=lambda: 2 * "in ensemble 'a', " + "overloaded: no room", code=lambda: 5)
+
+
+class Newer:
+    """The responses of a call as newer servers give them: with `cancel`, and lost if they are not read to their end."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.cancelled = False
+
+    def __iter__(self) -> Newer:
+        return self
+
+    def __next__(self) -> Answer:
+        if not self._answers:
+            raise StopIteration
+        return self._answers.pop(0)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    @property
+    def read(self) -> bool:
+        return not self._answers
+
+
+def test_an_error_behind_the_first_response_has_its_class_and_the_rest_is_read() -> None:
+    """An older server loses such an error."""
+    with backend_double("calls") as (calls,):
+        answers = Newer(Chunk(1), Refusal(), Answer())
+        calls.pb_utils.InferenceRequest = lambda **asked: SimpleNamespace(exec=lambda decoupled: answers)
+        stream = calls.responses("speaker", {})
+        assert len(next(stream)["audio"]) == 1
+        with pytest.raises(Overloaded, match=r"^no room$"):
+            next(stream)
+        assert answers.read and not answers.cancelled
 
 
 def test_large_responses_are_released_sooner() -> None:
