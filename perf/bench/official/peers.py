@@ -22,17 +22,36 @@ Codes = npt.NDArray[np.int32]
 
 
 class Official:
-    """The official model."""
+    """The official model.
 
-    def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    Args:
+        embedding: the voice is this alone, and the whole text is in the prompt; None: the shipped clip in context.
+
+    Attributes:
+        positions: of the last prompt.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        embedding: npt.NDArray[np.float32] | None = None,
+    ) -> None:
         from perf.bench.official.qwen_tts import quiet, qwen_tts  # here, since it takes long and prints
 
         give_threads()
         self._quiet = quiet
         with quiet():
             self.model = qwen_tts().Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype, device_map=device)
-            clip = decode(CLIP.read_bytes())
-            self.items = self.model.create_voice_clone_prompt((clip.waveform, clip.sample_rate), TRANSCRIPT)
+            if embedding is None:
+                clip = decode(CLIP.read_bytes())
+                self.items = self.model.create_voice_clone_prompt((clip.waveform, clip.sample_rate), TRANSCRIPT)
+            else:
+                voice = torch.from_numpy(embedding).to(device, dtype)
+                self.items = [qwen_tts().VoiceClonePromptItem(None, voice, x_vector_only_mode=True, icl_mode=False)]
+        self._text_first = embedding is not None
+        self.positions = 0
 
     def speak(self, frames: int, streams: int = 1) -> tuple[Codes, Spent]:
         """The codes of the first speech. `streams` are one call with lists, as the package takes them."""
@@ -44,6 +63,8 @@ class Official:
 
         @functools.wraps(forward)
         def timed_forward(*args: Any, **kwargs: Any) -> Any:
+            if not steps:
+                self.positions = kwargs["inputs_embeds"].shape[1]
             steps.append(time.perf_counter())
             return forward(*args, **kwargs)
 
@@ -63,6 +84,7 @@ class Official:
                     voice_clone_prompt=self.items * streams,
                     do_sample=False,
                     subtalker_dosample=False,
+                    non_streaming_mode=self._text_first,
                     max_new_tokens=frames + 1,  # the official package gives one frame less
                 )
         finally:
@@ -70,7 +92,8 @@ class Official:
         total = time.perf_counter() - began
         frame = (steps[frames] - steps[1]) / (frames - 1)
         result = Spent(total, steps[1] - steps[0], frame, spent["code2wav"], total, len(seen[0]))
-        return seen[0][len(self.items[0].ref_code) :].astype(np.int32), result
+        reference = self.items[0].ref_code
+        return seen[0][0 if reference is None else len(reference) :].astype(np.int32), result
 
 
 class Faster:
