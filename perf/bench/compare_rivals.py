@@ -177,8 +177,10 @@ class Speeches:
 
     def same(self, case: Case, other: Case) -> int | None:
         """How many frames of two speeches are the same sound, from the first on; None: one of them has no samples."""
-        files = self.output(case), self.output(other)
-        return same_frames(*map(np.load, files), self.frames) if all(file.exists() for file in files) else None
+        ours, theirs = self.output(case), self.output(other)
+        if not (ours.exists() and theirs.exists()):
+            return None
+        return same_frames(np.load(ours), np.load(theirs), self.frames)
 
 
 def same_frames(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], frames: int) -> int:
@@ -275,12 +277,12 @@ def cells(figures: dict[str, Any]) -> list[Any]:
 
 
 @contextlib.contextmanager
-def busy(neighbours: int) -> Iterator[None]:
+def busy(neighbours: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """So many processes that do nothing but compute, until the end of the block."""
     command = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(command, env=guard.marked()) for _ in range(neighbours)]
     try:
-        yield
+        yield processes
     finally:
         for process in processes:
             process.kill()

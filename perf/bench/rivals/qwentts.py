@@ -32,7 +32,7 @@ def times(log: str) -> tuple[int, dict[str, float]]:
 
 def main() -> None:
     import numpy as np
-    import qwentts_cpp_cpu as package
+    import qwentts_cpp_cpu as package  # type: ignore[import-not-found]
 
     given = request()
     engine = package.QwenTTS(*given["model"], cpu_threads=given["threads"])

@@ -11,7 +11,7 @@ from perf.bench.rivals.spoken import WARM_UP_FRAMES, Spoken, answer, peak_megaby
 
 def main() -> None:
     import numpy as np
-    import vox
+    import vox  # type: ignore[import-not-found]
 
     given = request()
     engine = vox.Engine(given["model"], resources=vox.Resources(device="cpu", threads=given["threads"]))
