@@ -261,10 +261,8 @@ def behind(figures: list[dict[str, Any]]) -> list[str]:
 
 
 def cells(figures: dict[str, Any]) -> list[Any]:
-    """A line of the table; its columns are `COLUMNS`."""
+    """A line of the table, of an engine that has spoken; its columns are `COLUMNS`."""
     label = f"{figures['engine']} {figures['kind']}"
-    if "reason" in figures:
-        return [label, figures["reason"], *[None] * (len(COLUMNS) - 2)]
 
     def middle(name: str) -> str:
         unit, of = UNITS[name], figures[name]
@@ -308,12 +306,20 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         found[f"{threads} threads"] = figures
         beside = f" beside {given.neighbour} busy processes" if given.neighbour else ""
         print(f"\n{threads} threads{beside}, {given.frames} frames, median of {given.runs} (least to most):\n")
-        print(report.table(COLUMNS, [cells(each) for each in figures]))
-        lines = behind(figures)
-        print("\nOurs is behind in:" if lines else "\nOurs is ahead in prompt, frame and whole of every row.")
-        print("\n".join(f"- {line}" for line in lines), flush=True)
+        print(report.table(COLUMNS, [cells(each) for each in figures if "reason" not in each]))
+        show(
+            "Not compared:",
+            [f"{each['engine']} {each['kind']}: {each['reason']}" for each in figures if "reason" in each],
+        )
+        show("Ours is behind in:", behind(figures))
         report.write(given.json, {**settings(given), "figures": found})  # a long run that is stopped leaves its tables
     return found
+
+
+def show(title: str, lines: list[str]) -> None:
+    """A list under the table, if there is anything on it."""
+    if lines:
+        print("\n".join(["", title, *(f"- {line}" for line in lines)]), flush=True)
 
 
 def prepare(speeches: Speeches, case: Case) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -154,10 +155,10 @@ def finish(command: list[str], folder: Path = ROOT) -> str:
 
 
 def last_words(stderr: str, status: int) -> str:
-    """The line that says why a program failed: the last that names an error, else the last one."""
+    """The line that says why a program failed, without folders: the last that names an error, else the last one."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "ASSERT" in line or "FATAL" in line]
-    return (telling or lines or [f"exit status {status}"])[-1]
+    return re.sub(r"\S*/", "", (telling or lines or [f"exit status {status}"])[-1])
 
 
 def all_contestants(vox: str | None, qwentts: str | None, qwentts_source: Path | None) -> list[Contestant]:

@@ -79,9 +79,6 @@ def test_nothing_is_compared_with_another_precision_or_with_what_did_not_speak()
 
 def test_each_line_of_the_table_has_all_columns() -> None:
     assert len(compare.cells(figures("ours", 58, floor=0.05))) == len(compare.COLUMNS)
-    absent = {"engine": "vox", "precision": "int8", "kind": "q8", "reason": "not installed: no --vox"}
-    line = compare.cells(absent)
-    assert len(line) == len(compare.COLUMNS) and line[1] == "not installed: no --vox"
 
 
 def test_the_figures_of_a_row() -> None:
