@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
+from pathlib import Path
 from types import ModuleType
 
 UNUSED = "torch._meta_registrations"
+GPUS = ("nvidia*", "dxg")  # files in /dev of a driver; the second one is that of Windows' Linux
 
 
 def prepare_imports() -> None:
@@ -14,11 +16,14 @@ def prepare_imports() -> None:
 
     torch registers some hundred operations for its meta device in Python, which is a third of `import torch`. Compilers
     need them (torch.compile, torch.export), and a server uses none. Networks without weights are made on the meta
-    device by operations in C++, which stay. An operation that is missing raises NotImplementedError.
+    device by operations in C++, which stay. An operation that is missing raises NotImplementedError, and
+    `torch.Generator` needs an import before it (as in voice_clone/marking/mark_filter.py). Where there is a GPU nothing
+    is left out: it was not tried there.
 
     No garbage is collected until the model has loaded: imports leave none, and each collection looks at all modules.
     """
-    sys.modules.setdefault(UNUSED, ModuleType(UNUSED))
+    if not any(file for name in GPUS for file in Path("/dev").glob(name)):
+        sys.modules.setdefault(UNUSED, ModuleType(UNUSED))
     gc.disable()
 
 

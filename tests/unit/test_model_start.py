@@ -48,10 +48,21 @@ def test_torch_computes_the_same_with_less_imported() -> None:
     assert _python(PRETEND + NETWORK) == _python(NETWORK)
 
 
+def test_the_mark_is_the_same() -> None:
+    code = """
+import voice_clone
+from voice_clone.marking.mark_filter import pattern
+from voice_clone.marking.network import PerthNetwork
+from voice_clone.marking.weights import load_weights
+print(pattern(PerthNetwork(load_weights())).tolist())
+"""
+    assert _python(PRETEND + code) == _python(code)
+
+
 def test_only_a_models_process_imports_less() -> None:
     asked = "import voice_clone, torch, gc\nprint('torch._refs' in sys.modules, gc.isenabled())"
     assert _python(f"import sys\n{asked}") == "True True"
-    assert _python(PRETEND + asked) == "False False"
+    assert _python(PRETEND + asked) == f"{bool(list(Path('/dev').glob('nvidia*')))} False"
 
 
 def test_garbage_is_collected_once_the_model_has_loaded() -> None:

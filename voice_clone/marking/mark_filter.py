@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
@@ -28,6 +27,8 @@ _EDGE = 20  # frames whose gains depend on the ends of the sound
 
 def pattern(network: PerthNetwork) -> NDArray[np.float64]:
     """The gains of the mark, decibels [BANDS]: the mean of what the network proposes for some noise."""
+    import torch._prims.rng_prims  # for torch.Generator in a model's process: see voice_clone/model_start.py
+
     noise = 0.05 * torch.randn(4 * RATE, generator=torch.Generator().manual_seed(0))
     gains = network.gains(levels(noise).to(network.device))
     found: NDArray[np.float64] = gains[:, _EDGE:-_EDGE].double().mean(1).cpu().numpy()

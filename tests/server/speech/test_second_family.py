@@ -190,8 +190,8 @@ def test_the_models_one_by_one(server: TritonServer, expected: Any) -> None:
     call.close()
     assert codes[0].dtype == np.uint16
     np.testing.assert_array_equal(np.concatenate(codes), expected(seed=2, max_frames=31).codes)
-    given = [voice for voice in voices if voice]
-    assert [load(voice)["timbre"].dtype for voice in given] == [np.float16]
+    # The first chunk has it, and so has a heartbeat before it where the talker is slow.
+    assert {load(voice)["timbre"].dtype for voice in voices if voice} == {np.dtype(np.float16)}
 
 
 def test_the_command_line(
