@@ -5,7 +5,7 @@
     prompt     the talker over the prompt, of so many positions
     frame      a step of talker and code predictor; ours and qwen-tts without the first frame
     decoder    the codec decoder, over the number of frames
-    whole      from the request to the last sample
+    whole      from the request to the last sample; ours from the tokens of the text on
     MB         the most memory of the process, with the pages of files that it maps
     same       frames, from the first on, that are the same sound as ours of that precision
 

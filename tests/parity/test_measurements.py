@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from perf.bench import memory, server_cost, stages
+from perf.bench import compare_rivals, memory, server_cost, stages
 from perf.bench.official import compare
 from tests.support.families.factories import CheckpointFactory
 from tools.triton_server import MODELS
@@ -64,6 +64,33 @@ def test_compare_official(measure: Measure) -> None:
     assert all(found[name]["n"] == 1 for name in ("throughput_to_list", "throughput_to_list_of_bf16"))
     assert {"commit", "load", "date", "cpu"} <= written["machine"].keys()
     assert "| fp32 " in printed
+
+
+@pytest.mark.long  # starts our engine four times
+def test_compare_rivals(
+    checkpoint_folder: CheckpointFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ours speaks in processes of its own, beside a busy one; what is not installed is named."""
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "checkpoint").symlink_to(checkpoint_folder("tiny", 0))
+    how = f"--folder {tmp_path} --shape tiny --precision int8 --threads 1 --frames 3 --runs 1 --neighbour 1"
+    file = tmp_path / "out.json"
+    given = [*how.split(), "--engines", "vox", "qwentts", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["compare_rivals", *given])
+    assert compare_rivals.main() == 0
+    written, printed = json.loads(file.read_text()), capsys.readouterr().out
+    found = {each["engine"]: each for each in written["figures"]["1 threads"]}
+    assert set(found) == {"ours", "ours, text along", "qwentts", "vox"}
+    first, along = found["ours"], found["ours, text along"]
+    assert first["positions"] > along["positions"] > 5, "the whole text is before the first frame, or comes along"
+    for name in (*compare_rivals.MEASURES, "megabytes", "floor"):
+        assert first[name]["n"] == along[name]["n"] == 1 and first[name]["p50"] > 0 and along[name]["p50"] > 0, name
+    assert first["ready"]["p50"] > first["start"]["p50"] > first["whole"]["p50"]
+    assert "not installed" in found["vox"]["reason"] and "- vox q8: not installed" in printed
+    assert "beside 1 busy processes" in printed and written["neighbour"] == 1
 
 
 def test_stages(measure: Measure) -> None:
