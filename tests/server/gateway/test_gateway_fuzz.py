@@ -24,6 +24,7 @@ def fuzz(gateway: Gateway, folder: Path, *options: str) -> None:
         # Which fields go together no schema says: a contradiction is a 400 though each field is right.
         *("--exclude-checks", "positive_data_acceptance"),
         *("--exclude-path", "/v1/audio/voices/design"),  # 501: no model for it
+        *("--exclude-path", "/v1/audio/detect"),  # without a detector any bytes are a file of which nothing is known
         *options,
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
