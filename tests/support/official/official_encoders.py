@@ -10,6 +10,7 @@ import importlib
 import sys
 import types
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from perf.bench.official.fish_speech import PACKAGES
-from tools.families.cosyvoice3.encoders import HEAD_DIM, EncoderShape, SpeechTokenizer
+from tools.families.cosyvoice3.encoders import EncoderShape, s3tokenizer_name
+from voice_clone.families.cosyvoice3.networks.speech_tokenizer import HEAD_DIM, SpeechTokenizer
 
 
 @cache
@@ -42,10 +44,16 @@ def official_tokens(network: SpeechTokenizer, shape: EncoderShape, waveform: Ten
         n_audio_state=shape.width, n_audio_head=shape.width // HEAD_DIM, n_audio_layer=shape.layers
     )
     official = package.S3TokenizerV3("v3", config).eval()
-    official.load_state_dict(network.state_dict())
+    official.load_state_dict({s3tokenizer_name(name): tensor for name, tensor in network.state_dict().items()})
     frames = official_tokenizer_frames(waveform)
     tokens, lengths = official.quantize(frames[None], torch.tensor([frames.shape[1]]))
     found: Tensor = tokens[0, : int(lengths)]
+    return found
+
+
+def official_weights(file: Path) -> dict[str, Tensor]:
+    """What the official package finds in an ONNX file of the tokenizer, by its own names."""
+    found: dict[str, Tensor] = _package("s3tokenizer").utils.onnx2torch_v3(str(file))
     return found
 
 
