@@ -17,10 +17,12 @@ from tests.support.official.official_encoders import (
     official_speaker_frames,
     official_tokenizer_frames,
     official_tokens,
+    official_weights,
 )
-from tools.families.cosyvoice3.encoders import ENCODERS, random_tokenizer
+from tools.families.cosyvoice3.encoders import ENCODERS, random_tokenizer, s3tokenizer_name
 from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
 from voice_clone.families.cosyvoice3.networks import features
+from voice_clone.families.cosyvoice3.tokenizer_graph import load_network
 from voice_clone.settings import Settings
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
@@ -52,6 +54,16 @@ def test_the_same_speech_tokens(shape: str, seed: int, lengths: tuple[int, ...],
         assert torch.equal(ours, expected), f"{samples} samples: {int((ours != expected).sum())} tokens differ"
         seen.append(ours)
     assert len(torch.cat(seen).unique()) > 20  # not one token again and again
+
+
+def test_the_official_reader_finds_the_same_weights(tmp_path: Path) -> None:
+    """The official reader of the released file, whose nodes it knows by name, reads ours as our reader does."""
+    folder = make_voice_encoder(tmp_path / "checkpoint")
+    file = folder / "speech_tokenizer_v3.onnx"
+    ours = {s3tokenizer_name(name): tensor for name, tensor in load_network(file).state_dict().items()}
+    expected = official_weights(file)
+    assert ours.keys() == expected.keys() and len(ours) == 2 * 16 + 6
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in ours.items())
 
 
 def test_padding_changes_no_token() -> None:

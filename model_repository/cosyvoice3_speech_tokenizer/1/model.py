@@ -9,6 +9,5 @@ class TritonPythonModel(EncoderModel):
     """Of CosyVoice3."""
 
     stage = "speech_tokenizer"
-    in_torch = False
     least_rate = LEAST_RATE
     load_stage = staticmethod(load_tokens)

@@ -1,6 +1,7 @@
 """A clip to the artifacts of its voice: the three `voice_clone.stages.protocols.EncoderStage`s.
 
-Both networks are ONNX files of the checkpoint, and run as they are. Frames are computed in torch on the CPU.
+Both networks are ONNX files of the checkpoint, and run as they are. On a GPU for which there is no ONNX Runtime the
+tokenizer runs in torch, with the weights of its file. Frames are computed in torch on the CPU.
 """
 
 from __future__ import annotations
@@ -36,12 +37,16 @@ from voice_clone.families.cosyvoice3.config import (
     check_mark,
 )
 from voice_clone.families.cosyvoice3.networks import features
+from voice_clone.families.cosyvoice3.tokenizer_graph import REMEDY, TorchGraph
 from voice_clone.onnx.session import ReleasedGraph, Runtime, graph_file, has_provider
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit
 
 MODES = {ZERO_SHOT: ("reference_text",), CROSS_LINGUAL: ()}
 """Behind the clip and its transcript, else by its timbre alone. The artifacts of both are the same."""
+
+TRIAL_SECONDS = 4
+ALIKE = 0.95  # of the tokens; a rounding that falls the other way changes one
 
 _INT16 = np.iinfo(np.int16)
 
@@ -57,7 +62,7 @@ class TokenStage:
     presets = ()
     sample_rate = features.RATE
 
-    def __init__(self, graph: ReleasedGraph, fingerprint: str) -> None:
+    def __init__(self, graph: ReleasedGraph | TorchGraph, fingerprint: str) -> None:
         self._graph = graph
         self.fingerprints = {"fingerprint": fingerprint}
         _try(self, graph.file)
@@ -140,13 +145,26 @@ class MelStage:
 
 
 def load_tokens(given: Settings, call: Call | None = None) -> TokenStage:
-    """As the settings ask for it: on ONNX Runtime's CUDA provider where the device is a GPU and it has that."""
+    """As the settings ask for it: on a GPU by ONNX Runtime's CUDA provider, or in torch if ONNX Runtime has none.
+
+    Raises:
+        CheckpointError: the file has no such network, or torch makes other tokens with it than ONNX Runtime.
+    """
     settings = EncoderSettings.of(given)
-    provider = settings.onnx_provider
+    provider, device = settings.onnx_provider, compute.device(settings)
+    in_torch = provider == "auto" and device == "cuda" and not has_provider("cuda")
     if provider == "auto":
-        provider = "cuda" if compute.device(settings) == "cuda" and has_provider("cuda") else "cpu"
+        provider = "cpu" if in_torch else device
     graph, fingerprint = _graph(settings, provider, TOKENIZER, TOKENIZER_INPUTS)
-    return TokenStage(graph, fingerprint)
+    stage = TokenStage(graph, fingerprint)
+    if not in_torch:
+        return stage
+    other = TokenStage(TorchGraph(graph_file(settings.checkpoint_dir, TOKENIZER), torch.device(device)), fingerprint)
+    noise = _noise(TRIAL_SECONDS * features.RATE)
+    equal = (stage.encode(noise, None)[TOKENS] == other.encode(noise, None)[TOKENS]).mean()
+    if equal < ALIKE:
+        raise CheckpointError(f"{graph.file}: torch makes {equal:.0%} of ONNX Runtime's speech tokens; {REMEDY}")
+    return other
 
 
 def load_speaker(given: Settings, call: Call | None = None) -> SpeakerStage:
@@ -181,13 +199,16 @@ def _digest(file: Path) -> str:
 
 def _try(stage: TokenStage | SpeakerStage, file: str) -> None:
     """Encode a second of noise, so that a wrong network is found when it is loaded."""
-    noise = 0.1 * np.random.default_rng(0).standard_normal(stage.sample_rate)
     try:
-        stage.encode(noise.astype(np.float32), None)
+        stage.encode(_noise(stage.sample_rate), None)
     except CheckpointError:
         raise
     except VoiceCloneError as error:
         raise CheckpointError(f"{file}: not such a network as it should be ({error})") from None
+
+
+def _noise(samples: int) -> NDArray[np.float32]:
+    return (0.1 * np.random.default_rng(0).standard_normal(samples)).astype(np.float32)
 
 
 def _check(waveform: NDArray[np.float32], rate: int) -> None:
