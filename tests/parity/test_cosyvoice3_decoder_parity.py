@@ -64,7 +64,7 @@ def our_mel(flow: FlowNetwork, reference: Tensor, tokens: Tensor, mel: Tensor, s
     for number in range(-(-len(every) // BLOCK)):
         rows = flow.embed_tokens(every, number)
         begin = BLOCK * MEL_FRAMES * number
-        block, page = Block(rows, known[begin : begin + len(rows)]), flow.new_page()
+        block, page = Block(rows, known[begin : begin + len(rows)]), flow.new_page(0)
         keep = page if len(rows) == BLOCK * MEL_FRAMES else None
         made += flow.solve([Span(flow.embed_speaker(speaker), pages, [block], [keep])], False)[0]
         pages.append(page)

@@ -19,6 +19,7 @@ from voice_clone.families.cosyvoice3.decoder_stage import FORM
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
+from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
 
 
@@ -66,10 +67,12 @@ class CountedFlow:
         return self._flow.solve(spans, together)
 
 
-def flow_streams(flow: Any, vocoder: Vocoder, pages: float = 1000, together: bool = False) -> FlowStreams:
+def flow_streams(
+    flow: Any, vocoder: Vocoder, pages: float = 1000, together: bool = False, graphs: GraphRunner | None = None
+) -> FlowStreams:
     """All streams of a decoder with memory for so many pages."""
     size = int(pages * flow.page_bytes)
-    return FlowStreams(flow, vocoder, FORM, page_bytes=size, primed_seconds=600, together=together)
+    return FlowStreams(flow, vocoder, FORM, page_bytes=size, primed_seconds=600, together=together, graphs=graphs)
 
 
 def in_chunks(

@@ -30,6 +30,7 @@ from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
+from voice_clone.layers.graphs import GraphRunner
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import ArtifactId
@@ -66,6 +67,7 @@ class FlowDecoderStage:
             page_bytes=settings.page_bytes or default,
             primed_seconds=settings.primed_seconds,
             together=on_gpu,
+            graphs=GraphRunner.on(self.flow.device) if compute.wants_graphs(settings) else None,
         )
 
     def known_references(self, voices: KnownVoices) -> Iterator[Reference]:

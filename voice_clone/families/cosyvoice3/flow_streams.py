@@ -29,9 +29,10 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.families.cosyvoice3.config import BLOCK, MEL, MEL_BANDS, MEL_FRAMES, MEL_STEPS, SPEAKER, SPEAKER_SIZE
 from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD, primed_blocks
 from voice_clone.families.cosyvoice3.networks.flow import Block, FlowNetwork, Page, Span
+from voice_clone.families.cosyvoice3.networks.graphed_flow import GraphedFlow
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder, VocoderState
-from voice_clone.gpu import is_out_of_memory
-from voice_clone.layers.graphs import to_device
+from voice_clone.gpu import is_out_of_memory, memory_bounded_by
+from voice_clone.layers.graphs import GraphRunner, to_device
 from voice_clone.lru_cache import CacheUsage, LRUCache
 
 MAX_STREAMS = 256  # that are open; without pages each takes a megabyte
@@ -44,44 +45,44 @@ class PagePool:
     """Pages up to a number of bytes. A page is returned when nothing refers to it any more. Thread-safe.
 
     Args:
-        make: makes an empty page.
+        make: makes an empty page, by its number among all.
         page_bytes: memory of each.
         max_bytes: of all together.
     """
 
-    def __init__(self, make: Callable[[], Page], page_bytes: int, max_bytes: int) -> None:
+    def __init__(self, make: Callable[[int], Page], page_bytes: int, max_bytes: int) -> None:
         self._make = make
         self._page_bytes = page_bytes
         self.max_bytes = max_bytes
         self._most = max_bytes // page_bytes
-        self._used = 0
+        self._free = list(range(self._most))
         self._lock = threading.RLock()  # a page may be returned wherever Python frees memory, here, too
 
     @property
     def nbytes(self) -> int:
         """Memory of all pages in use."""
-        return self._used * self._page_bytes
+        return (self._most - len(self._free)) * self._page_bytes
 
     def take(self) -> Page | None:
         """An empty page; None if all are in use, or the GPU's memory is."""
         with self._lock:
-            if self._used == self._most:
+            if not self._free:
                 return None
-            self._used += 1
+            number = self._free.pop()
         try:
-            page = self._make()
+            page = self._make(number)
         except Exception as error:
-            self._returned()
+            self._returned(number)
             if is_out_of_memory(error):
                 log.warning("a page finds no memory; set a smaller page_bytes, or free the GPU")
                 return None
             raise
-        weakref.finalize(page, self._returned)
+        weakref.finalize(page, self._returned, number)
         return page
 
-    def _returned(self) -> None:
+    def _returned(self, number: int) -> None:
         with self._lock:
-            self._used -= 1
+            self._free.append(number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,7 @@ class FlowStreams:
             speak again: streams that speak need the others.
         primed_seconds: a voice's pages are forgotten when unused for so long.
         together: streams share the flow's products; see `FlowNetwork.solve`.
+        graphs: runs the flow in CUDA graphs, with memory for all pages; only together.
         clock: seconds, monotonic.
     """
 
@@ -157,11 +159,14 @@ class FlowStreams:
         page_bytes: int,
         primed_seconds: float,
         together: bool,
+        graphs: GraphRunner | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flow, self._vocoder, self._form = flow, vocoder, form
         self._together = together
-        self.pages = PagePool(flow.new_page, flow.page_bytes, page_bytes)
+        with memory_bounded_by("page_bytes"):
+            self._graphed = GraphedFlow(flow, graphs, page_bytes // flow.page_bytes) if graphs else None
+        self.pages = PagePool((self._graphed or flow).new_page, flow.page_bytes, page_bytes)
         self._primed: LRUCache[_PrimedVoice] = LRUCache(page_bytes // 2, primed_seconds, clock)
         self._open: dict[int, _Stream] = {}
         self._numbers = count()
@@ -199,6 +204,8 @@ class FlowStreams:
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
         """As of `DecoderStreams`: a first chunk of each number of streams. Longer ones run the same code."""
+        if self._graphed is not None:
+            self._graphed.prepare(max(batches))
         deadline = time.monotonic() + seconds
         voice = self._voice(Reference(np.zeros((0, 1), np.uint16), _no_voice()))
         chunk = np.zeros((BLOCK + LOOK_AHEAD, 1), np.uint16)
@@ -320,7 +327,7 @@ class FlowStreams:
             if not fresh:
                 return tuple(pages)
             blocks = [self._block(voice, voice.tokens, len(pages) + place) for place, _ in enumerate(fresh)]
-            self._flow.solve([Span(voice.speaker, pages, blocks, fresh)], self._together)
+            self._solve([Span(voice.speaker, pages, blocks, fresh)])
             pages += fresh
         if pages:
             size = sum(page.nbytes for page in pages)
@@ -346,7 +353,7 @@ class FlowStreams:
         streams = [self._heard(self._open[number], each) for number, each in zip(numbers, frames, strict=True)]
         spans = [self._span(stream, last) for stream in streams]
         wanted = [span for span in spans if span is not None]
-        solved = iter(self._flow.solve(wanted, self._together) if wanted else [])
+        solved = iter(self._solve(wanted) if wanted else [])
         samples: list[Tensor] = []
         after: list[_Stream] = []
         for stream, span in zip(streams, spans, strict=True):
@@ -363,6 +370,9 @@ class FlowStreams:
         self._open.update(zip(numbers, after, strict=True))
         return [each.cpu().numpy() for each in samples]
 
+    def _solve(self, spans: Sequence[Span]) -> list[list[Tensor]]:
+        return self._graphed.solve(spans) if self._graphed else self._flow.solve(spans, self._together)
+
     def _heard(self, stream: _Stream, frames: NDArray[Any]) -> _Stream:
         """The stream with its next tokens."""
         return replace(stream, tokens=torch.cat([stream.tokens, self._tokens(frames)])) if len(frames) else stream
@@ -374,7 +384,7 @@ class FlowStreams:
         if new <= 0 or (not last and known < stream.solved and new < stream.patience):
             return None
         blocks = [self._block(stream.voice, stream.tokens, number) for number in range(known, ready)]
-        pages = [] if last else self._take(len(blocks))
+        pages = [] if last and self._graphed is None else self._take(len(blocks))  # a graph wants a page
         return Span(stream.voice.speaker, stream.pages, blocks, [*pages, *[None] * (len(blocks) - len(pages))])
 
     def _speak(self, stream: _Stream, span: Span, solved: Sequence[Tensor], samples: list[Tensor]) -> _Stream:

@@ -89,7 +89,7 @@ def test_the_noise_of_the_source_begins_anew_after_a_minute(vocoder: Vocoder) ->
 
 def test_the_noise_of_the_flow_begins_anew_after_five_minutes(flow: FlowNetwork) -> None:
     """Longer speeches go on, where the official code ends."""
-    pages = [flow.new_page()] * 301
+    pages = [flow.new_page(0)] * 301
     for page in pages[:1]:
         page.keys.zero_()
         page.inputs.zero_()

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from perf.on_gpu.pretend_gpu import MEMORY, pretend_gpu
 from tests.support.families.cosyvoice_decoder import make_cosyvoice_decoder, some_reference, some_tokens
+from tests.support.families.graph_safety import Recorder
+from voice_clone.families.cosyvoice3.decoder_config import STEPS
 from voice_clone.families.cosyvoice3.decoder_stage import load_decoder
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
+from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import DecoderSettings, Settings
 
 CLOSE = 0.01  # of the samples' RMS: streams share products, and the phase makes more of a pitch's error
@@ -22,8 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_cosyvoice_decoder(tmp_path_factory.mktemp("cosyvoice") / "checkpoint")
 
 
-def load(folder: Path, device: str, precision: str = "fp32") -> FlowStreams:
-    values = {"CHECKPOINT_DIR": str(folder), "DEVICE": device, "PRECISION": precision}
+def load(folder: Path, device: str, precision: str = "fp32", **more: str) -> FlowStreams:
+    values = {"CHECKPOINT_DIR": str(folder), "DEVICE": device, "PRECISION": precision, "CUDA_GRAPHS": "false", **more}
     given = Settings({}, {f"VOICE_CLONE_{name}": value for name, value in values.items()})
     stage = load_decoder(given)
     return stage.streams(DecoderSettings.of(given), stage.chunk_frames)
@@ -38,6 +41,7 @@ def spoken(streams: FlowStreams) -> list[NDArray[np.float32]]:
 
 
 PARTS = (slice(0, 18), slice(18, 40))
+REPLAYED = 2 + 1 + 1 + 1 + 1  # blocks: of the reference, then of the first stream, of both, and at each end
 
 
 def test_samples_are_those_of_a_cpu(folder: Path) -> None:
@@ -50,6 +54,23 @@ def test_samples_are_those_of_a_cpu(folder: Path) -> None:
     assert gpu.waits <= 2 * (len(PARTS) + 1), "the host waits once for each stream's samples"
     for ours, right in zip(got, expected, strict=True):
         assert ours.dtype == np.float32 and abs(ours - right).max() < CLOSE * right.std()
+
+
+def test_cuda_graphs_make_these_samples(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replayed, the bits of the same steps that run as they are; ten replays for each block of both streams."""
+    expected = spoken(load(folder, "cpu"))
+    recorder = Recorder()
+    heard = []
+    for runner in (GraphRunner(recorder), GraphRunner()):
+        monkeypatch.setattr(GraphRunner, "on", lambda device, runner=runner: runner)
+        with pretend_gpu() as gpu:
+            streams = load(folder, "cuda", CUDA_GRAPHS="true", PAGE_BYTES=str(16 * 2**21))
+            heard.append(spoken(streams))
+            assert gpu.waits <= 2 * (len(PARTS) + 1)
+    assert sum(recorder.replays) == STEPS * REPLAYED
+    for replayed, plain, right in zip(*heard, expected, strict=True):
+        np.testing.assert_array_equal(replayed, plain)
+        assert abs(replayed - right).max() < CLOSE * right.std()
 
 
 def test_bf16_makes_a_like_sound(folder: Path) -> None:

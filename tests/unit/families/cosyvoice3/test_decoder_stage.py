@@ -120,7 +120,7 @@ def test_a_cpu_with_bf16_computes_the_flow_in_it(
     assert flow_dtype(settings) == dtype and flow_dtype(DecoderSettings.of(given)) == torch.float32
     checkpoint = DecoderCheckpoint(settings.checkpoint_dir)
     flow, wide = (checkpoint.load_flow(each, torch.device("cpu")) for each in (dtype, torch.float32))
-    assert flow.page_bytes == wide.page_bytes * dtype.itemsize // 4 == flow.new_page().nbytes
+    assert flow.page_bytes == wide.page_bytes * dtype.itemsize // 4 == flow.new_page(0).nbytes
     vocoder = checkpoint.load_vocoder(torch.device("cpu"))
     voice, tokens = some_reference(60), some_tokens(40, 1)
     streams = flow_streams(flow, vocoder)

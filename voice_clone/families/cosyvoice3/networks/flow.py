@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -48,10 +49,12 @@ class Page:
     """What later blocks need of a whole block.
 
     Attributes:
+        number: in its pool; when this page is gone it is another one's.
         keys: [steps, layers, 2 (keys, values), 2, heads, 50, 64].
         inputs: [steps, 2 (convolutions), 2, D, 30], what the two convolutions saw last.
     """
 
+    number: int
     keys: Tensor
     inputs: Tensor
 
@@ -82,7 +85,7 @@ class Span:
         speaker: [bands] fp32.
         pages: of all blocks before them, from the first one on.
         blocks: at least one; all but the stream's last one are whole.
-        keep: for each of the blocks the page to be filled, or None.
+        keep: for each of the blocks the page to be filled, or None. That of a block that is not whole is of no use.
     """
 
     speaker: Tensor
@@ -150,13 +153,13 @@ class FlowNetwork(nn.Module):
         """Of the products, keys and values."""
         return self.final.weight.dtype
 
-    def new_page(self) -> Page:
-        """An empty page."""
+    def new_page(self, number: int) -> Page:
+        """An empty page, the `number`-th of its pool."""
         config, wide = self.config, {"device": self.device, "dtype": self.dtype}
         heads = (2, 2, config.heads, BLOCK_FRAMES, HEAD_DIM)
         keys = torch.empty(STEPS, config.layers, *heads, **wide)  # type: ignore[call-overload]
         inputs = torch.empty(STEPS, 2, 2, config.dim, KERNEL - 1, **wide)  # type: ignore[call-overload]
-        return Page(keys, inputs)
+        return Page(number, keys, inputs)
 
     @property
     def page_bytes(self) -> int:
@@ -220,11 +223,10 @@ class FlowNetwork(nn.Module):
             together: the rows of all blocks share matrix products, which is faster on a GPU. Otherwise each block has
                 its own, and its numbers do not depend on what else is solved.
         """
-        rows = [_Rows(self, span) for span in spans]
+        rows = [Rows(self, span) for span in spans]
         blocks = [(each, place) for each in rows for place in range(len(each.span.blocks))]
         groups = [_Group(self, members) for members in ([blocks] if together else [[block] for block in blocks])]
-        points = _points()
-        for step in range(STEPS):
+        for step, distance in enumerate(step_lengths()):
             for each in rows:
                 each.begin(step)
             for group in groups:
@@ -235,20 +237,64 @@ class FlowNetwork(nn.Module):
                 for group in groups:
                     group.layer(step, number)
             for group in groups:
-                group.move(step, points[step + 1] - points[step])
+                group.move(step, distance)
         return [each.x for each in rows]
 
     def layer(self, number: int) -> Layer:
         """One of the transformer's layers."""
         return cast(Layer, self.layers[number])
 
+    def embed(self, x: Tensor, fixed: Tensor, past: list[Tensor]) -> Tensor:
+        """What goes into the layers: [2, n, D].
 
-class _Rows:
+        Args:
+            x: what is moved, twice: [2, n, bands].
+            fixed: [2, n, 3 bands], what does not change from step to step.
+            past: of each convolution what it saw last, [2, D, 30]; replaced by what it sees last now.
+        """
+        embeds = self.proj(torch.cat([x, fixed], dim=-1))
+        seen = embeds.transpose(1, 2)
+        for place, conv in enumerate(self.convs):
+            seen = torch.cat([past[place], seen], dim=-1)
+            past[place] = seen[..., seen.shape[-1] - (KERNEL - 1) :]
+            seen = F.mish(conv(seen))
+        out: Tensor = seen.transpose(1, 2) + embeds
+        return out
+
+    def attention_inputs(self, number: int, table: Tensor, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Queries, keys and values [rows, 3, heads, 64] of a layer, of rows [rows, D].
+
+        Args:
+            table: of the step and the layer, [6, D].
+            cos, sin: what `turns` makes of the rows' frames, [rows, 1, 64].
+        """
+        qkv: Tensor = self.layer(number).qkv(_norm(hidden, table[1], table[0])).view(len(hidden), 3, -1, HEAD_DIM)
+        first = qkv[:, :2, 0]  # of queries and keys the first head alone turns
+        pairs = first.reshape(len(first), 2, -1, 2)
+        crossed = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
+        qkv[:, :2, 0] = (first * cos + crossed * sin).to(qkv.dtype)
+        return qkv
+
+    def behind_attention(self, number: int, table: Tensor, hidden: Tensor, heard: Tensor) -> Tensor:
+        """The rest of a layer: rows, and what attention found for them, [rows, D] each -> [rows, D]."""
+        layer = self.layer(number)
+        hidden = torch.addcmul(hidden, layer.out(heard), table[2])
+        inner = F.gelu(layer.up(_norm(hidden, table[4], table[3])), approximate="tanh")
+        return torch.addcmul(hidden, layer.down(inner), table[5])
+
+    def directions(self, table: Tensor, hidden: Tensor) -> Tensor:
+        """Where rows are to be moved, fp32 [rows, bands]; `table`: of the step, [2, D]."""
+        found: Tensor = self.final(_norm(hidden, table[0], table[1])).float()
+        return found
+
+
+class Rows:
     """The blocks of a span on their way.
 
     Attributes:
         x: of each block, what is moved: [n, bands] fp32.
         hidden: of each block, what goes into the layers: [2, n, D].
+        fixed: of each block, what does not change from step to step: [2, n, 3 bands].
         turns: of each block, what `_turns` makes of its frames.
     """
 
@@ -261,8 +307,10 @@ class _Rows:
         self.x = list(torch.split(network.noise[frames % NOISE_FRAMES], sizes))
         self.hidden: list[Tensor] = []
         self.turns = [_turns(part) for part in torch.split(frames, sizes)]
+        whole = [len(block.tokens) == BLOCK_FRAMES for block in span.blocks]
+        self._keep = [page if each else None for page, each in zip(span.keep, whole, strict=True)]
         self._keys: list[Tensor] = []  # of the layer, [2 (keys, values), 2, heads, n, 64] a block
-        self._fixed = [torch.cat(list(self._columns(block)), dim=-1).to(network.dtype) for block in span.blocks]
+        self.fixed = [torch.cat(list(self._columns(block)), dim=-1).to(network.dtype) for block in span.blocks]
 
     def _columns(self, block: Block) -> Iterator[Tensor]:
         """What does not change from step to step, [2, n, 3 bands]; without guidance all of it is zero."""
@@ -274,20 +322,13 @@ class _Rows:
         """The hidden rows of a step."""
         network = self._network
         if self.span.pages:
-            past = list(self.span.pages[-1].inputs[step])
+            past = list(self.span.pages[-1].inputs[step].unbind())
         else:
             zeros = (2, network.config.dim, KERNEL - 1)
             past = [network.proj.weight.new_zeros(zeros) for _ in network.convs]
         self.hidden = []
-        for x, fixed, keep in zip(self.x, self._fixed, self.span.keep, strict=True):
-            moved = x.to(network.dtype).expand(2, -1, -1)
-            embeds = network.proj(torch.cat([moved, fixed], dim=-1))  # [2, n, D]
-            seen = embeds.transpose(1, 2)
-            for place, conv in enumerate(network.convs):
-                seen = torch.cat([past[place], seen], dim=-1)
-                past[place] = seen[..., seen.shape[-1] - (KERNEL - 1) :]
-                seen = F.mish(conv(seen))
-            self.hidden.append(seen.transpose(1, 2) + embeds)
+        for x, fixed, keep in zip(self.x, self.fixed, self._keep, strict=True):
+            self.hidden.append(network.embed(x.to(network.dtype).expand(2, -1, -1), fixed, past))
             if keep is not None:
                 torch.stack(past, out=keep.inputs[step])
 
@@ -298,7 +339,7 @@ class _Rows:
     def add(self, step: int, layer: int, place: int, qkv: Tensor) -> Tensor:
         """Queries, keys and values [2 n, 3, heads, 64] of a block: keeps the last two, returns [2, heads, n, 64]."""
         query, *others = qkv.view(2, -1, *qkv.shape[1:]).permute(2, 0, 3, 1, 4).unbind()
-        keep = self.span.keep[place]
+        keep = self._keep[place]
         if keep is None:
             kept = torch.stack(others)
         else:
@@ -317,7 +358,7 @@ class _Rows:
 class _Group:
     """Blocks, by their spans' rows and their places there, which share products. Its tensors are of [rows, ...]."""
 
-    def __init__(self, network: FlowNetwork, members: Sequence[tuple[_Rows, int]]) -> None:
+    def __init__(self, network: FlowNetwork, members: Sequence[tuple[Rows, int]]) -> None:
         self._network = network
         self._members = members
         self._sizes = [2 * len(rows.x[place]) for rows, place in members]
@@ -333,29 +374,33 @@ class _Group:
     def layer(self, step: int, number: int) -> None:
         """Through a layer."""
         network, hidden = self._network, self._hidden
-        layer, table = network.layer(number), network.tables[step, number]
-        qkv = layer.qkv(_norm(hidden, table[1], table[0])).view(len(hidden), 3, -1, HEAD_DIM)
-        first = qkv[:, :2, 0]  # of queries and keys the first head alone turns
-        pairs = first.reshape(len(first), 2, -1, 2)
-        crossed = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
-        qkv[:, :2, 0] = (first * self._cos + crossed * self._sin).to(qkv.dtype)
+        table = network.tables[step, number]
+        qkv = network.attention_inputs(number, table, hidden, self._cos, self._sin)
         parts = zip(self._members, torch.split(qkv, self._sizes), strict=True)
         queries = [rows.add(step, number, place, part) for (rows, place), part in parts]
         heard = [rows.attend(query, place) for (rows, place), query in zip(self._members, queries, strict=True)]
-        hidden = torch.addcmul(hidden, layer.out(torch.cat(heard)), table[2])
-        inner = F.gelu(layer.up(_norm(hidden, table[4], table[3])), approximate="tanh")
-        self._hidden = torch.addcmul(hidden, layer.down(inner), table[5])
+        self._hidden = network.behind_attention(number, table, hidden, torch.cat(heard))
 
     def move(self, step: int, distance: np.float32) -> None:
         """A step of Euler's method."""
-        table = self._network.final_table[step]
-        directions = self._network.final(_norm(self._hidden, table[0], table[1])).float()
+        directions = self._network.directions(self._network.final_table[step], self._hidden)
         for (rows, place), part in zip(self._members, torch.split(directions, self._sizes), strict=True):
             guided, free = part.chunk(2)
-            rows.x[place] = rows.x[place] + float(distance) * ((1 + GUIDANCE) * guided - GUIDANCE * free)
+            rows.x[place] = rows.x[place] + float(distance) * mixed(guided, free)
+
+
+def mixed(guided: Tensor, free: Tensor) -> Tensor:
+    """The direction of classifier-free guidance, of those with and without tokens and voice."""
+    return (1 + GUIDANCE) * guided - GUIDANCE * free
 
 
 @cache
+def step_lengths() -> list[np.float32]:
+    """Of the steps of Euler's method."""
+    points = _points()
+    return [after - before for before, after in pairwise(points)]
+
+
 def _points() -> list[np.float32]:
     """Points of time from 0 to 1, as the official code adds them up in fp32."""
     wanted = 1 - torch.cos(torch.linspace(0, 1, STEPS + 1) * 0.5 * torch.pi)
