@@ -14,7 +14,6 @@ from tests.support.families.factories import CheckpointFactory
 from tools.families.fish_speech import checkpoint_maker as fish_maker
 from tools.families.fish_speech.pickle_converter import convert
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech import decoder_stage as fish_decoder
@@ -22,7 +21,7 @@ from voice_clone.families.fish_speech import talker_stage as fish_talker
 from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
 from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.native import packed_file
+from voice_clone.native import compilation, packed_file
 from voice_clone.settings import CPU_PRECISIONS, Settings
 
 LOADERS = {
@@ -34,7 +33,7 @@ LOADERS = {
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "packed"
-    monkeypatch.setattr(compute, "writable_folder", lambda name: folder)
+    monkeypatch.setattr(compilation, "writable_folder", lambda name: folder)
     monkeypatch.setattr(packed_file, "WORTH", 1)
     return folder
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.cosyvoice3 import make_cosyvoice3_talker, some_clip, some_voice
-from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
@@ -21,7 +20,7 @@ from voice_clone.families.cosyvoice3.prompt_stage import CosyVoice3Prompt, load_
 from voice_clone.families.cosyvoice3.talker_stage import PAUSES, CosyVoice3Talker, load_talker
 from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native import packed_file
+from voice_clone.native import compilation, packed_file
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays, StreamPlan
@@ -275,7 +274,7 @@ def test_packed_weights_speak_as_those_that_were_just_packed(
 ) -> None:
     """The next start maps them (`int8`, `int4`); the speech is not that of fp32, but a speech."""
     monkeypatch.setattr(packed_file, "WORTH", 0)
-    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
+    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path)
     made = []
     for _ in range(2):
         talker = load_talker(settings(folder, PRECISION=precision))

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from tests.support.families.random_weights import fill_random
 from tests.support.families.speech_like import rms
 from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, make_audio_vae_folder
-from voice_clone import compute
 from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
 from voice_clone.families.voxcpm2.decoder_stage import load_decoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.streaming import StreamState
 from voice_clone.layers.vocoder import Affine, Snake
-from voice_clone.native import packed_file
+from voice_clone.native import compilation, packed_file
 from voice_clone.native.codec.chain import ChainBuilder
 from voice_clone.native.codec.chain import Snake as SnakeActivation
 from voice_clone.native.thread_pool import ThreadPool
@@ -167,7 +166,7 @@ def test_snake_of_a_scaled_and_shifted_sum(added: bool) -> None:
 
 
 def test_weights_that_are_found_packed_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path / "packed")
+    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path / "packed")
     monkeypatch.setattr(packed_file, "WORTH", 1)
     folder = make_audio_vae_folder(tmp_path / "checkpoint").folder
     settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"}, "voxcpm2")

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tests.support.families.voxtral import make_voxtral
 from tools.families.voxtral.checkpoint_config import VOICES
 from tools.families.voxtral.checkpoint_maker import make_checkpoint
-from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -22,7 +21,7 @@ from voice_clone.families.voxtral.encoder_stage import load_encoder
 from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.prompt_stage import VoxtralPrompt, load_prompt
 from voice_clone.families.voxtral.talker_stage import VoxtralTalker, load_talker
-from voice_clone.native import packed_file
+from voice_clone.native import compilation, packed_file
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays
@@ -148,7 +147,7 @@ def test_packed_weights_speak_as_those_that_were_just_packed(
 ) -> None:
     """The next start maps them (`int8`, `int4`); the speech is not that of fp32, but a speech."""
     monkeypatch.setattr(packed_file, "WORTH", 0)
-    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
+    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path)
     made = []
     for _ in range(2):
         talker = load_talker(settings(folder, PRECISION=precision))
