@@ -16,7 +16,7 @@ from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncod
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 
-pytestmark = pytest.mark.share("official packages")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 SEEDS = (0, 1, 2)
 VALID_QUANTIZERS = 16

@@ -25,6 +25,8 @@ from voice_clone.marking.marker import PerthMarker
 from voice_clone.marking.network import BANDS, RATE, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
 
+pytestmark = pytest.mark.thorough
+
 THEIR_RATE = 32_000
 FOLDER = "perth.perth_net.perth_net_implicit"
 

@@ -23,7 +23,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import log_mel, mel
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
-pytestmark = pytest.mark.share("official packages")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 FRAMES = 41
 LAYOUTS = {

@@ -24,7 +24,7 @@ from voice_clone.families.qwen3_tts import decoder_stage
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
 
-pytestmark = pytest.mark.share("servers")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 FRAME = 1920
 

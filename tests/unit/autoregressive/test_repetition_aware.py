@@ -23,6 +23,8 @@ from voice_clone.autoregressive.sampling import FilterFirstSampler, Filters, Nuc
 from voice_clone.families.fish_speech.networks.talker import REPETITION
 from voice_clone.native.transformer.draw import draw_filter_first
 
+pytestmark = pytest.mark.thorough
+
 CODES = 400
 END = CODES - 1
 DRAWS = 100_000

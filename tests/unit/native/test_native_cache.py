@@ -15,6 +15,8 @@ import pytest
 from voice_clone.native import compilation
 from voice_clone.native.compilation import cache_folder, compiler
 
+pytestmark = pytest.mark.thorough
+
 PACKAGE = "compiled_together"
 COMPILED = """
 from pathlib import Path

@@ -16,6 +16,8 @@ from perf.bench import mark_figures, marks
 from perf.bench.sound_changes import CHANGES
 from tools.demo import CLIP
 
+pytestmark = pytest.mark.thorough
+
 SPEEDS = {"5 % faster": 1.05, "5 % slower": 0.95}
 LENGTHS = {"3 s of it": 3.0, "1 s of it": 1.0}
 RATES = {"G.711": 8_000, "at 8 kHz": 8_000, "at 16 kHz": 16_000}

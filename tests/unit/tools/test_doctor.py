@@ -27,6 +27,8 @@ from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import pack
 from voice_clone.settings import PRECISIONS, ComputeSettings
 
+pytestmark = pytest.mark.thorough
+
 TINY = StackConfig(64, 128, 2, 4, 2, 32, 1e-6, 1e4)
 
 

@@ -112,6 +112,7 @@ def test_a_gpu_s_rows_are_those_of_its_name() -> None:
     assert "NVIDIA L4: not measured; perf/gpu measures it" in "\n".join(sizing.lines(other, []))
 
 
+@pytest.mark.thorough
 def test_doctor_has_the_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
     assert doctor.main(["--no-speed"]) == 0

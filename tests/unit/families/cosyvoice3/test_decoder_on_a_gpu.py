@@ -17,6 +17,8 @@ from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import DecoderSettings, Settings
 
+pytestmark = pytest.mark.thorough
+
 CLOSE = 0.01  # of the samples' RMS: streams share products, and the phase makes more of a pitch's error
 
 

@@ -27,6 +27,8 @@ from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 REFERENCE = 60  # tokens; two blocks of them depend on the voice alone
 TOKENS = 83

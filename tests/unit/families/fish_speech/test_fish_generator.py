@@ -32,6 +32,8 @@ from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import PRECISIONS, Precision
 
+pytestmark = pytest.mark.thorough
+
 FRAMES, STREAMS = 16, 4
 
 

@@ -33,6 +33,8 @@ from voice_clone.families.omnivoice.finish import Finish, FinishPlan
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 
+pytestmark = pytest.mark.thorough
+
 RATE, FRAME = 24000, 960
 TOLERANCE = 1e-5  # of the peak
 PLANS = [FinishPlan(0.05, chunks, remove_silence=False) for chunks in ((150,), (9, 1, 70, 70), (10, 11, 129))]

@@ -19,6 +19,8 @@ from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite
 from voice_clone.settings import PRECISIONS, Precision
 
+pytestmark = pytest.mark.thorough
+
 KNOBS = [
     (False, 1.0, 0, 1.0),
     (True, 0.9, 50, 1.0),

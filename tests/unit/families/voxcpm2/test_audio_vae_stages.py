@@ -33,6 +33,8 @@ from voice_clone.layers.streaming import StreamState
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.protocols import Limit
 
+pytestmark = pytest.mark.thorough
+
 RATE, CLIP, FRAME = 16000, 2560, 7680
 
 

@@ -33,6 +33,8 @@ from voice_clone.families.voxcpm2.talker_stage import VoxCPM2Talker, frame_limit
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision, Settings
 
+pytestmark = pytest.mark.thorough
+
 FRAMES = 6
 EIGHT = [  # a prompt and how it is drawn, each another way
     (
