@@ -29,6 +29,7 @@ pytestmark = pytest.mark.thorough
 
 ENCODER = "qwen3_tts_voice_encoder"
 NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
+ROUNDS = 8  # on a busy machine clips of a round may come too far apart to share a batch
 STAND_IN = '''"""Stands for the ONNX Runtime backend: one run of the graph for all clips of a batch."""
 
 import time
@@ -125,13 +126,17 @@ def test_the_encoder_keeps_its_contract(server: TritonServer, checkpoint_folder:
 def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
     loaded = Loaded.of(checkpoint_folder("tiny", 0))
     clips = [torch.roll(speech(1.3, 24000), 1000 * index) for index in range(4)] + [speech(1.9, 24000)]
-    with ThreadPoolExecutor(len(clips)) as pool:
-        results = list(pool.map(lambda clip: encode(server, clip), clips))
-    for clip, result in zip(clips, results, strict=True):
-        np.testing.assert_array_equal(result.as_numpy("codec_codes"), loaded.codec_encoder.encode(clip))
-    with triton.InferenceServerClient(server.url) as client:
-        [statistics] = client.get_inference_statistics(NETWORKS[1]).model_stats
-    assert max(each.batch_size for each in statistics.batch_stats) > 1
+    expected = [loaded.codec_encoder.encode(clip) for clip in clips]
+    largest = 1
+    with ThreadPoolExecutor(len(clips)) as pool, triton.InferenceServerClient(server.url) as client:
+        for _ in range(ROUNDS):
+            for codes, result in zip(expected, pool.map(lambda clip: encode(server, clip), clips), strict=True):
+                np.testing.assert_array_equal(result.as_numpy("codec_codes"), codes)
+            [statistics] = client.get_inference_statistics(NETWORKS[1]).model_stats
+            largest = max(each.batch_size for each in statistics.batch_stats)
+            if largest > 1:
+                break
+    assert largest > 1
 
 
 def test_encoders_in_python_are_warmed_up_too(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
