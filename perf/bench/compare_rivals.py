@@ -322,7 +322,7 @@ def show(title: str, lines: list[str]) -> None:
 
 
 def prepare(speeches: Speeches, case: Case) -> None:
-    """Convert what a case needs, before anything is timed; a converter that fails is told when the case speaks."""
+    """Convert what a case needs, before anything is timed; a converter that fails is reported when the case speaks."""
     if case.contestant.missing is None:
         with contextlib.suppress(Failed):
             case.contestant.model(case.kind, speeches.folder)
