@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .tags import open_tagged
+from .statements import open_tagged
 from .wav import pcm16
 
 MISSING = "pip install av"

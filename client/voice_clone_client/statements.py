@@ -4,6 +4,9 @@
 
 A dictionary of Structured Fields (RFC 9651, section 3.2), in ASCII. `trainedAlgorithmicMedia` is IPTC's word for what a
 trained model made (https://cv.iptc.org/newscodes/digitalsourcetype/). Everyone can write or remove such a line.
+
+Files that FFmpeg muxes have it as `comment` in an ID3 tag (MP3), a Vorbis comment (FLAC, Ogg), or a field of the
+container (M4A, WebM). ADTS (AAC) and files without a header have no place for one. `wav` writes that of WAV files.
 """
 
 from __future__ import annotations
@@ -11,12 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ._version import __version__
 
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+
 SOURCE_TYPE = "trainedAlgorithmicMedia"
 GENERATOR = f"voice-clone {__version__}"
+_COMMENT_OPTIONS = {"mp3": {"id3v2_version": "4"}}  # of the containers that write a comment only if asked to
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,26 @@ def comment_of(family: str, info: Mapping[str, Any] | None, signs: bool) -> str 
     """
     mark = (info or {}).get("mark")
     return None if mark is None and not signs else str(Statement(family, mark))
+
+
+def open_tagged(
+    file: BinaryIO, container: str, comment: str | None, options: Mapping[str, str] | None = None
+) -> OutputContainer:
+    """A container to write into `file`. It needs PyAV.
+
+    Args:
+        file: open for writing, in binary.
+        container: FFmpeg's name.
+        comment: in ASCII; None for none.
+        options: of the container; those that a comment needs count more.
+    """
+    import av
+
+    needed = {} if comment is None else _COMMENT_OPTIONS.get(container, {})
+    opened = av.open(file, "w", format=container, container_options={**(options or {}), **needed})
+    if comment is not None:
+        opened.metadata["comment"] = comment
+    return opened
 
 
 def find(data: bytes) -> Statement | None:

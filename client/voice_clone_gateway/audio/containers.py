@@ -30,7 +30,7 @@ import av
 import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from numpy.typing import NDArray
-from voice_clone_client.tags import open_tagged
+from voice_clone_client.statements import open_tagged
 from voice_clone_client.wav import WavWriter, pcm16
 
 
