@@ -38,16 +38,6 @@ SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> SigningFiles:
-    return signing_files(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def signer(files: SigningFiles) -> FileSigner:
-    return FileSigner(files.certificates, files.key)
-
-
-@pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A file of each kind that can be signed, with a tag, by its suffix."""
     made = {}

@@ -28,16 +28,6 @@ UNMARKED = {"mark": None, "confidence": 0.01, "speed": 1.0, "start": 0.0, "secon
 SOUND = (0.3 * np.sin(np.arange(12_000) / 9)).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> SigningFiles:
-    return signing_files(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def signer(files: SigningFiles) -> FileSigner:
-    return FileSigner(files.certificates, files.key)
-
-
 @pytest.fixture
 def run(triton: Server) -> Run:
     return in_process(triton)
