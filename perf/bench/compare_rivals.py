@@ -37,10 +37,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -64,6 +64,8 @@ REPETITION_PENALTY = 1.05  # the default of all of them
 OWN = ("ours", "ours, text along")
 ENGINES = ("qwentts", "vox", "qwen-tts")
 SAME = 0.05  # of a frame's RMS: the difference of samples that are the same sound
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -226,14 +228,14 @@ def compare_sound(speeches: Speeches, rows: list[Row]) -> None:
     """Fill in `same`."""
     own = [row for row in rows if isinstance(row.case.contestant, Ours) and row.spoken]
     for row in rows:
-        if row.spoken and row not in own and (ours := nearest(row, own)):
+        if row.spoken and row not in own and own:
+            ours = nearest(row.spoken[-1].positions, {each.spoken[-1].positions: each for each in own})
             row.same = speeches.same(ours.case, row.case)
 
 
-def nearest(row: Row, own: list[Row]) -> Row | None:
-    """That of ours whose prompt is about as long."""
-    of = row.spoken[-1].positions
-    return min(own, key=lambda each: abs(each.spoken[-1].positions - of), default=None)
+def nearest(positions: int, own: Mapping[int, T]) -> T:
+    """That of ours whose prompt is about as long as one of `positions`; `own`: ours by the length of their prompts."""
+    return own[min(own, key=lambda each: abs(each - positions))]
 
 
 def behind(figures: list[dict[str, Any]]) -> list[str]:
@@ -242,11 +244,11 @@ def behind(figures: list[dict[str, Any]]) -> list[str]:
     for theirs in figures:
         if "reason" in theirs or theirs["engine"] in OWN:
             continue
-        alike = [each for each in figures if each["engine"] in OWN and each["precision"] == theirs["precision"]]
-        alike = [each for each in alike if "reason" not in each]
+        own = [each for each in figures if each["engine"] in OWN and each["precision"] == theirs["precision"]]
+        alike = {each["positions"]: each for each in own if "reason" not in each}
         if not alike:
             continue
-        ours = min(alike, key=lambda each: abs(each["positions"] - theirs["positions"]))
+        ours = nearest(theirs["positions"], alike)
         for name in COMPARED:
             a, b = ours[name]["p50"], theirs[name]["p50"]
             if b < a:

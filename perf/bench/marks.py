@@ -96,7 +96,7 @@ def heard(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     words = {key: np.sum([row["words"][key] for row in rows], axis=0) for key in (rows[0]["words"] if rows else ())}
     return {
         "snr_db": report.summary([row["snr_db"] for row in rows]),
-        "words": {key: {"wrong": int(wrong), "words": int(all)} for key, (wrong, all) in words.items()},
+        "words": {key: {"wrong": int(wrong), "words": int(count)} for key, (wrong, count) in words.items()},
     }
 
 
