@@ -16,9 +16,9 @@ def prepare_imports() -> None:
 
     torch registers some hundred operations for its meta device in Python, which is a third of `import torch`. Compilers
     need them (torch.compile, torch.export), and a server uses none. Networks without weights are made on the meta
-    device by operations in C++, which stay. An operation that is missing raises NotImplementedError, and
-    `torch.Generator` needs an import before it (as in voice_clone/marking/mark_filter.py). Where there is a GPU nothing
-    is left out: it was not tried there.
+    device by operations in C++, which stay. An operation that was left out raises an error when it is called.
+    `torch.Generator` needs an import before it, as in voice_clone/marking/mark_filter.py. Where there is a GPU nothing
+    is left out, because that was not tried.
 
     No garbage is collected until the model has loaded: imports leave none, and each collection looks at all modules.
     """

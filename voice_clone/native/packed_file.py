@@ -33,9 +33,8 @@ WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
 _DIGEST, _LENGTH = 32, 8
 
-Array = NDArray[Any]
-Make = Callable[[], Sequence[Array]]
-Part = Callable[[Make], list[Array]]
+Make = Callable[[], Sequence[NDArray[Any]]]
+Part = Callable[[Make], list[NDArray[Any]]]
 """The arrays of one part of a network: found, or made."""
 
 log = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class PackedFile:
     def __init__(self, folder: Path | None, key: Mapping[str, Any], most: int) -> None:
         self._folder, self._most = folder, most
         self._key = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
-        self._arrays: dict[str, list[Array]] = {}
+        self._arrays: dict[str, list[NDArray[Any]]] = {}
         if folder is not None:
             self._arrays = _read(folder / f"{self._key}{ENDING}", self._key)
         self.found = bool(self._arrays)
@@ -66,7 +65,7 @@ class PackedFile:
         if self._folder is None:
             return made
 
-        def take(make: Make) -> list[Array]:
+        def take(make: Make) -> list[NDArray[Any]]:
             if not self.found:
                 self._arrays[name] = made(make)
             return self._arrays[name]
@@ -99,12 +98,12 @@ class PackedFile:
 NOWHERE = PackedFile(None, {}, 0)
 
 
-def made(make: Make) -> list[Array]:
+def made(make: Make) -> list[NDArray[Any]]:
     """A part that is kept nowhere."""
     return [np.ascontiguousarray(array) for array in make()]
 
 
-def _read(path: Path, key: str) -> dict[str, list[Array]]:
+def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
     """The mapped arrays of a file by their part; none if it is not there, not ours or not sound."""
     try:
         with path.open("rb") as file:
@@ -141,15 +140,15 @@ def _sound(mapped: mmap.mmap, key: str) -> tuple[dict[str, list[Any]], int]:
     return header["arrays"], _page(end)
 
 
-def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: int) -> Array:
+def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: int) -> NDArray[Any]:
     count = int(np.prod(shape, dtype=np.int64))
     if count == 0:
         return np.empty(shape, kind)
-    array: Array = np.frombuffer(mapped, kind, count, first + place).reshape(shape)
+    array: NDArray[Any] = np.frombuffer(mapped, kind, count, first + place).reshape(shape)
     return array
 
 
-def _write(path: Path, key: str, arrays: Mapping[str, Sequence[Array]]) -> None:
+def _write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -> None:
     """Write a file as a whole, readable by its owner alone."""
     places: dict[str, list[Any]] = {}
     end = 0
