@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
@@ -35,6 +35,14 @@ class Failure(Exception):
         self.details = details
 
 
+class Spoken(NamedTuple):
+    """What the request of a speech carries beside its inputs; `owner` and `mark` are "" where it has none."""
+
+    owner: str
+    mark: str
+    metadata: dict[str, Any]
+
+
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
@@ -52,7 +60,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.metadata: list[dict[str, Any]] = []
         self.owners: list[str] = []  # of each call: the parameter `owner`, or ""
-        self.marks: list[str] = []  # of each call: the parameter `mark`, or ""
+        self.spoken: list[Spoken] = []  # of each speech, without the calls that append text to it
         self.ready = True
         self.left = threading.Semaphore(0)  # released by each stream that the client gave up
 
@@ -108,9 +116,14 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:
         inputs = decoded(request)
-        self.metadata.append(dict(context.invocation_metadata()))
-        for name, values in (("owner", self.owners), ("mark", self.marks)):
-            values.append(request.parameters[name].string_param if name in request.parameters else "")
+        metadata = dict(context.invocation_metadata())
+        owner, mark = (
+            request.parameters[name].string_param if name in request.parameters else "" for name in ("owner", "mark")
+        )
+        self.metadata.append(metadata)
+        self.owners.append(owner)
+        if request.model_name != "speaker_cache" and "append" not in inputs:
+            self.spoken.append(Spoken(owner, mark, metadata))
         self.calls.append((request.model_name, inputs))
         return inputs
 

@@ -55,7 +55,7 @@ def test_a_marked_speech_says_so_in_its_tag(suffix: str, triton: Server, run: Ru
         expected = Statement("qwen3_tts", said) if said is not None and suffix in TAGGED else None
         assert find(out.read_bytes()) == expected
         assert tag_of(out.read_bytes()) == (None if expected is None else str(expected))
-        assert triton.stats_calls == len(triton.marks) / 2, "the family is asked for once, with the speech"
+        assert triton.stats_calls == len(triton.spoken), "the family is asked for once, with the speech"
 
 
 @pytest.mark.parametrize("name", ["wav", "mp3", "flac", "opus"])
@@ -97,8 +97,7 @@ def test_the_option(wish: str, triton: Server, run: Run, tmp_path: Path) -> None
     mark(triton, "marked" if wish != "off" else None)
     assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav", "--mark", wish) == 0
     assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "plain.wav") == 0
-    spoken = [asked for (model, _), asked in zip(triton.calls, triton.marks, strict=True) if model != "speaker_cache"]
-    assert spoken == [wish, ""]
+    assert [speech.mark for speech in triton.spoken] == [wish, ""]
     assert find((tmp_path / "out.wav").read_bytes()) == (MARKED if wish != "off" else None)
 
 

@@ -91,12 +91,11 @@ def test_each_call_of_a_key_carries_its_owner_and_its_limit(triton: Server, http
 
 def test_a_speech_of_a_key_carries_its_owner(triton: Server, http: httpx2.Client) -> None:
     for key, owner in ((ALICE, "alice"), (BOB, "bob"), (DESK, "")):
-        del triton.owners[:], triton.calls[:]
+        triton.spoken.clear()
         assert say(http, key).status_code == 200
         batch = {"voice": "ada", "items": [{"input": "One."}, {"input": "Two."}], "response_format": "pcm"}
         assert http.post("/v1/audio/speech/batch", headers=bearer(key), json=batch).json()["succeeded"] == 2
-        spoken = [owner for owner, call in zip(triton.owners, triton.calls, strict=True) if call[0] != "speaker_cache"]
-        assert spoken == [owner] * 3
+        assert [speech.owner for speech in triton.spoken] == [owner] * 3
 
 
 def test_the_list_names_no_alias_that_a_key_cannot_use(triton: Server, serve: Serve, keys: str) -> None:

@@ -58,7 +58,7 @@ def is_counted(http: httpx2.Client, line: str) -> bool:
 
 @pytest.mark.parametrize(("name", "mark"), [("plain", ""), ("off", "off"), ("on", "on"), ("required", "required")])
 def test_every_way_to_speak_carries_the_rule(name: str, mark: str, triton: Server, http: httpx2.Client) -> None:
-    said = [mark, "alice" if name == "required" else ""]
+    said = ("alice" if name == "required" else "", mark)
     triton.play = partial(play, {"mark": "marked"} if mark in ("on", "required") else {})
     for body in ({}, {"stream": False}, {"stream_format": "sse"}, {"input": "One sentence. " * 50}):
         assert http.post("/v1/audio/speech", headers=bearer(name), json={**SPEECH, **body}).status_code == 200
@@ -66,8 +66,7 @@ def test_every_way_to_speak_carries_the_rule(name: str, mark: str, triton: Serve
     assert http.post("/v1/audio/speech/batch", headers=bearer(name), json=items).json()["succeeded"] == 2
     for config in ({}, {"stream_audio": False}, {"streaming_mode": "token_level"}):
         speak_by_websocket(http, name, **config)
-    asked = zip(triton.calls, triton.marks, triton.owners, strict=True)
-    spoken = [[mark, owner] for (model, inputs), mark, owner in asked if "voice" in inputs]
+    spoken = [(speech.owner, speech.mark) for speech in triton.spoken]
     assert len(spoken) > 9 and spoken == len(spoken) * [said]
 
 
@@ -76,11 +75,9 @@ def test_no_request_can_say_otherwise(triton: Server, http: httpx2.Client) -> No
     for more in ({"mark": "off"}, {"options": {"mark": "off"}}):
         http.post("/v1/audio/speech", headers={**bearer("required"), "mark": "off"}, json={**SPEECH, **more})
     http.post("/v1/audio/speech?mark=off", headers={**bearer("required"), "mark": "off"}, json=SPEECH)
-    asked = zip(triton.calls, triton.marks, triton.metadata, strict=True)
-    spoken = [(mark, metadata) for (_, inputs), mark, metadata in asked if "voice" in inputs]
-    assert len(spoken) == 2, "a field mark is unknown"
-    for mark, metadata in spoken:
-        assert mark == "required" and "mark" not in metadata
+    assert len(triton.spoken) == 2, "a field mark is unknown"
+    for speech in triton.spoken:
+        assert speech.mark == "required" and "mark" not in speech.metadata
 
 
 def test_the_audit_log_and_the_metrics(triton: Server, http: httpx2.Client, tmp_path: Path) -> None:
