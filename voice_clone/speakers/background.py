@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,8 @@ log = logging.getLogger(__name__)
 class Background:
     """Begins extractions; checks every `period` seconds, until `close`, which voices lack artifacts.
 
-    Only a failure that the clip itself explains is final, until the voice is asked for or uploaded again.
+    Only a failure that the clip itself explains is final, until the voice is asked for or uploaded again. A check goes
+    on after the voice at which the last one ended, so voices that fail again and again keep none from being finished.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Background:
         self._describer = describer
         self._model_types = model_types
         self._period = period
+        self._last = ""  # the key of the voice that was begun last
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="background", daemon=True)
         self._thread.start()
@@ -82,18 +85,21 @@ class Background:
 
     def begin(
         self, record: SpeakerRecord, model_types: Iterable[str], clip: Clip | None = None, until: float | None = None
-    ) -> None:
+    ) -> bool:
         """Make what a new speaker lacks for these families, in the background; with `until`, wait for it.
 
         Args:
             clip: the speaker's clip, if it is decoded already.
+
+        Returns: whether there is something to make.
         """
         if record.embedding_source == "direct":
-            return
+            return False
         lent = None if clip is None else self._voice_states.clips.lend(clip)
         flights = [self._begin(record, model_type, lent, background=until is None) for model_type in model_types]
+        begun = any(flight is not None for flight in flights)
         if until is None:
-            return
+            return begun
         for flight in flights:
             try:
                 while flight is not None:  # the first may only have asked for the modes, and answer with the next
@@ -101,6 +107,7 @@ class Background:
                     flight = result if isinstance(result, Flight) else None
             except (VoiceCloneError, Superseded) as error:
                 log.info("the voice %r is registered, but not ready: %s", record.name, error)
+        return begun
 
     def _begin(self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool) -> Flight[Any] | None:
         """A flight that makes the artifacts, or asks the encoder for its modes first; None if there is none to make."""
@@ -143,10 +150,12 @@ class Background:
     def _look(self) -> None:
         begun = 0
         model_types = tuple(self._model_types())
-        for record in self._registry.records():
+        records = self._registry.records()
+        behind = bisect_right(records, self._last, key=lambda record: record.key)
+        for record in (*records[behind:], *records[:behind]):
             lacking = [model_type for model_type in model_types if self._lacks(record, model_type)]
-            if lacking:
-                self.begin(record, lacking)
+            if lacking and self.begin(record, lacking):
+                self._last = record.key
                 begun += 1
             if begun == AT_ONCE or self._closing.is_set():
                 return

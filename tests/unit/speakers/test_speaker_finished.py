@@ -12,9 +12,10 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from tests.support.doubles.fakes import FakeEncoder, Voices
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
+from voice_clone.speakers.background import AT_ONCE
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.encoding import Extraction
 
@@ -176,3 +177,36 @@ def test_what_the_clip_explains_is_not_tried_again(make_voices: Make, error: Voi
     encoder.error = None
     until(lambda: voices.state("Bob")["state"] == "ready")
     assert voices.state("Ada")["state"] == state
+
+
+def test_voices_of_which_a_family_can_make_nothing_keep_no_other_from_being_finished(make_voices: Make) -> None:
+    """A family that needs a transcript can never be given the artifacts of voices without one."""
+    encoder = Fault()
+    encoder.error = Overloaded("busy")
+    voices = make_voices(encoder=encoder, defaults=("fish_speech",))
+    for number in range(2 * AT_ONCE):
+        voices.upload(f"Ada {number}", number)
+    voices.upload("Zoe", 9, reference_text="Hello.")
+    assert voices.state("Ada 0", "fish_speech")["state"] == "unsupported"
+    voices.restart(finish_seconds=0.02)
+    until(lambda: voices.state("Zoe", "fish_speech")["state"] == "ready")
+
+
+class Choosy(FakeEncoder):
+    """Is always too busy for clips of two seconds."""
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
+        if waveform.size > 1.5 * sample_rate:
+            raise Overloaded("busy")
+        return super().encode(model_type, waveform, sample_rate, mode)
+
+
+def test_voices_that_fail_again_and_again_keep_no_other_from_being_finished(make_voices: Make) -> None:
+    voices = make_voices(defaults=())
+    for number in range(2 * AT_ONCE):
+        voices.upload(f"Ada {number}", audio=clip(number, seconds=2.0))
+    voices.upload("Zoe", 9)
+    voices._defaults = ("qwen3_tts",)
+    voices.restart(encoder=Choosy(), finish_seconds=0.02)
+    until(lambda: voices.state("Zoe")["state"] == "ready")
+    assert voices.state("Ada 0")["state"] in ("pending", "processing")
