@@ -20,10 +20,12 @@ from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.settings import KnownVoiceSettings
 from voice_clone.speakers.opening import open_known_voices
+from voice_clone.speakers.postgres import history
 from voice_clone.speakers.postgres.history import _NEWER
+from voice_clone.speakers.postgres.rows import Row, read
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import KnownInDatabase, PostgresStore
-from voice_clone.speakers.record import ArtifactId
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 
 STORES = ("postgresql",)
 Make = Callable[..., Voices]
@@ -269,6 +271,31 @@ def test_a_counter_that_went_back_drops_all_that_was_known(make_voices: Make, ca
         assert voices.resolve("CacheUsage").artifacts
     assert "another history" in caplog.text and one.stats()["store"]["resets"] == 1
     assert other.upload("New", 3)["generation"] > lost
+
+
+def test_what_a_backup_lacks_is_gone_though_the_first_try_to_read_it_fails(
+    make_voices: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voices = make_voices(defaults=())
+    voices.upload("Kept", 1)
+    voices.upload("Lost", 2)
+    with psycopg.connect(voices.dsn or "") as connection:
+        connection.execute("DELETE FROM voice_clone.voice WHERE record->>'name' = 'Lost'")
+        connection.execute("UPDATE voice_clone.counter SET change = (SELECT max(change) FROM voice_clone.voice)")
+    failed = threading.Event()
+
+    def fail_once(row: Row) -> SpeakerRecord:
+        if not failed.is_set():
+            failed.set()
+            raise Overloaded("the connection is cut")
+        return read(row)
+
+    monkeypatch.setattr(history, "read", fail_once)
+    assert voices.get("Lost")["name"] == "Lost", "memory serves while the store does not answer"
+    assert failed.is_set()
+    until(lambda: voices.stats()["store"]["reachable"])
+    assert [each["name"] for each in voices.call("list").result["speakers"]] == ["Kept"]
+    assert voices.stats()["store"]["resets"] == 1
 
 
 def test_a_paused_extraction_of_another_server_is_waited_for_and_then_made_here(make_voices: Make) -> None:

@@ -150,12 +150,11 @@ class History:
 
     def _start_over(self, connection: Connection, found_origin: str) -> None:
         with self._lock:
-            log.error("the voice store has another history than before: all voices are read again")
-            self.resets += 1
             self._raise_counter(connection)
             before = set(self._keys.values())
-            self._keys = {}
             records = self._read_all(connection)
+            log.error("the voice store has another history than before: all voices were read again")
+            self.resets += 1
             self._origin = found_origin
             gone = [Change(key, None) for key in before - records.keys()]
             self._listener([*gone, *(Change(key, record) for key, record in records.items())])
@@ -172,8 +171,11 @@ class History:
             log.error("the counter of the voice store was behind its voices, and is %d now", least)
 
     def _read_all(self, connection: Connection) -> dict[str, SpeakerRecord]:
-        """All records by their keys, at one moment; from then on, changes count."""
-        records = {}
+        """All records by their keys, at one moment; from then on, changes count.
+
+        If it fails, memory knows the same speakers as before: the next try must find out which of them are gone.
+        """
+        records, keys = {}, {}
         self.unreadable = set()
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -187,8 +189,8 @@ class History:
                     record = self._record(row)
                     if record is not None:
                         records[record.key] = record
-                        self._keys[row.id] = record.key
-        self._known, self._epoch = known, epoch
+                        keys[row.id] = record.key
+        self._known, self._epoch, self._keys = known, epoch, keys
         return records
 
     def _record(self, row: Row) -> SpeakerRecord | None:
