@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -313,6 +314,25 @@ def test_a_paused_extraction_of_another_server_is_waited_for_and_then_made_here(
     go.set()
     caller.join(10)
     assert paused.resolve().artifacts == other.resolve().artifacts
+
+
+def test_a_lock_that_a_store_which_is_away_did_not_get_back_is_not_kept(proxied: tuple[Proxy, Voices, Voices]) -> None:
+    """Its connection may outlive the time for which the store is away."""
+    proxy, far, near = proxied
+    inside, go = threading.Event(), threading.Event()
+    far.encoder.during = lambda: (inside.set(), go.wait(10))
+    near.upload("Ada")
+    with ThreadPoolExecutor(1) as pool:
+        speech = pool.submit(far.resolve)
+        assert inside.wait(10)
+        proxy.swallow = True
+        until(lambda: not far.stats()["store"]["reachable"])
+        go.set()
+        assert speech.result(10).result["status"] == "miss"
+    proxy.swallow = False
+    until(lambda: far.stats()["store"]["reachable"])
+    assert near.resolve().result["status"] == "miss"
+    assert near.stats()["store"]["claims_refused"] == 0, "it waited for a server that is not at work"
 
 
 def test_a_database_that_is_paused_or_dies_loses_nothing(tmp_path: Any) -> None:

@@ -315,22 +315,27 @@ class Claims:
     def claim(self, *what: object) -> Iterator[bool]:
         """Whether no other server does this work, or the owner is unknown."""
         number = int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:8], "big", signed=True)
-        granted = self._ask("SELECT pg_try_advisory_lock(%s)", number)
+        granted = self._away() or self._ask("SELECT pg_try_advisory_lock(%s)", number)
         self.refused += not granted
         try:
             yield granted
         finally:
             if granted:
-                self._ask("SELECT pg_advisory_unlock(%s)", number)
+                self._give_back(number)
 
     def close(self) -> None:
         """Give all locks back."""
         with self._lock:
             self._session.end()
 
+    def _give_back(self, number: int) -> None:
+        if not self._away():
+            self._ask("SELECT pg_advisory_unlock(%s)", number)
+            return
+        with self._lock:
+            self._session.close()  # a database that comes back must not keep the lock for as long as the connection
+
     def _ask(self, question: str, number: int) -> bool:
-        if self._away():
-            return True
         try:
             with self._lock, self._session.use(self._seconds) as connection:
                 [(answer,)] = connection.execute(question, (number,), prepare=True).fetchall()
