@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support.doubles.fakes import FakeEncoder, Voices, clip, file_of
 from voice_clone.errors import Internal, SpeakerNotFound
+from voice_clone.speakers import voice_file
+from voice_clone.speakers.voice_file import Header
 
 
 def _truncate(path: Path) -> None:
@@ -163,3 +166,42 @@ def test_quarantine_keeps_nothing_of_a_deleted_voice(voices: Voices) -> None:
     voices.upload("Cid", 3)
     voices.upload("Cid", 4)
     assert quarantined(voices) == ["something else"]
+
+
+def unreadable(path: Path) -> Header:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_voice_whose_file_cannot_be_read_does_not_come_back_after_a_delete(
+    voices: Voices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voices.upload("Ada", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(voice_file, "read_header", unreadable)
+        voices.restart()
+    assert voices.call("list").result["count"] == 0 and len(voices.on_disk()) == 1
+    with pytest.raises(SpeakerNotFound):
+        voices.call("delete", {"owner": "mallory"}, name="Ada")
+    assert len(voices.on_disk()) == 1, "whose voice it is, is not known"
+    with pytest.raises(SpeakerNotFound):
+        voices.call("delete", name="Ada")
+    assert voices.on_disk() == []
+    voices.restart()
+    assert voices.call("list").result["count"] == 0
+
+
+def test_a_voice_that_takes_the_place_of_a_file_that_cannot_be_read_stays(
+    voices: Voices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("Ada", "Bob"):
+        voices.upload(name, 1)
+    bundle = voices.call("export").artifacts
+    with monkeypatch.context() as patch:
+        patch.setattr(voice_file, "read_header", unreadable)
+        voices.restart()
+    voices.upload("Ada", 2)
+    voices.upload("Ada", 3)
+    for _ in range(2):
+        voices.call("import", audio=bundle)
+    voices.restart()
+    assert [voices.resolve(name).result["status"] for name in ("Ada", "Bob")] == ["restored", "restored"]

@@ -76,6 +76,7 @@ class FileStore:
         self._quarantined = Quarantine(self._quarantine, self._files)
         self._batch = BatchWriter(directory, self._voices, self._files)
         self._batch_lock = threading.Lock()
+        self._unread: set[Path] = set()  # files of which `restore` made no speaker; some may lie where they were
         self._users = threading.Condition()
         self._active, self._closed = 0, False
         self._failures = 0
@@ -167,9 +168,15 @@ class FileStore:
                 self._confirm(self._voices)
 
     def purge(self, key: str) -> None:
-        """As `Store.purge`: what quarantine has."""
+        """As `Store.purge`: what quarantine has, and the file that `restore` could not read."""
+        path = self._file(key)
         with self._changing(), disk_errors("changed"):
-            self._quarantined.erase(self._path(key))
+            if path in self._unread:
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.remove(path)
+                self._confirm(self._voices)
+                self._unread.discard(path)
+            self._quarantined.erase(path)
 
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
         """As `Store.read_audio`."""
@@ -244,10 +251,15 @@ class FileStore:
         try:
             yield
         finally:
+            self._unread.difference_update(self._file(change.key) for change in changes)
             self._listener(changes)
 
+    def _file(self, key: str) -> Path:
+        return self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors"
+
     def _path(self, key: str) -> Path:
-        return self._batch.path_of(self._voices / f"{hashlib.sha256(key.encode()).hexdigest()}.safetensors")
+        """Where the bytes of a speaker's file are now."""
+        return self._batch.path_of(self._file(key))
 
     def _temporary(self, name: str) -> Path:
         return self._directory / f"{TEMPORARY}{name}"
@@ -272,6 +284,7 @@ class FileStore:
             log.warning("%s cannot be read and is skipped: %s", path.name, error.strerror)
         except Damaged as error:
             self._quarantined.try_to_take(path, str(error))
+        self._unread.add(path)
         return None
 
     def _confirm(self, directory: Path) -> None:
