@@ -17,6 +17,7 @@ from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
+from voice_clone.speakers.postgres.rows import id_of
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import SpeakerRecord
@@ -54,13 +55,17 @@ def main() -> int:
 
 
 def copy(directory: Path, conninfo: str) -> int:
-    """Copy voices; those of which the database has the same or a later generation are left out. Returns: 0, or 1."""
+    """Copy voices; those of which the database has, or had, the same or a later generation are left out.
+
+    Returns: 0, or 1 if one is damaged.
+    """
     source, target = FileStore(directory), PostgresStore(conninfo)
     try:
-        there = {record.key: record.generation for record in target.restore(lambda changes: None)}
+        there = {id_of(record.key): record.generation for record in target.restore(lambda changes: None)}
+        there |= target.deleted()
         copied = left_out = damaged = 0
         for record in source.restore(lambda changes: None):
-            if there.get(record.key, -1) >= record.generation:
+            if there.get(id_of(record.key), -1) >= record.generation:
                 left_out += 1
                 continue
             try:
@@ -72,7 +77,7 @@ def copy(directory: Path, conninfo: str) -> int:
     finally:
         source.close()
         target.close()
-    print(f"{copied} voices copied, {left_out} were there, {damaged} are damaged")
+    print(f"{copied} voices copied, {left_out} were there or were deleted, {damaged} are damaged")
     return 1 if damaged else 0
 
 

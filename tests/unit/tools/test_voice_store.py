@@ -34,17 +34,20 @@ def test_the_voices_of_a_directory_are_copied_with_their_generations(
         source.upload(name, seed, reference_text="Hello.")
     before = {name: (source.get(name), source.resolve(name).artifacts) for name in ("Ada", "Bob")}
     source.cache.close()
-    assert tool("copy", str(tmp_path)) == (0, "2 voices copied, 0 were there, 0 are damaged\n")
-    assert tool("copy", str(tmp_path)) == (0, "0 voices copied, 2 were there, 0 are damaged\n")
+    assert tool("copy", str(tmp_path)) == (0, "2 voices copied, 0 were there or were deleted, 0 are damaged\n")
+    assert tool("copy", str(tmp_path)) == (0, "0 voices copied, 2 were there or were deleted, 0 are damaged\n")
     assert tool("check") == (0, "2 voices, 0 damaged\n")
     copied = Voices(tmp_path / "unused", dsn=dsn)
     assert {name: (copied.get(name), copied.resolve(name).artifacts) for name in ("Ada", "Bob")} == before
     assert copied.encoder.extractions == 0
     assert copied.upload("New", 5)["generation"] > max(voice["generation"] for voice, _ in before.values())
+    copied.call("delete", name="Bob")
     copied.cache.close()
+    assert tool("copy", str(tmp_path)) == (0, "0 voices copied, 2 were there or were deleted, 0 are damaged\n")
+    assert tool("check") == (0, "2 voices, 0 damaged\n"), "a deleted voice came back"
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("UPDATE voice_clone.blob SET data = data || 'x' WHERE model_type = ''")
-    assert tool("check") == (1, "3 voices, 3 damaged\n")
+    assert tool("check") == (1, "2 voices, 2 damaged\n")
     with psycopg.connect(dsn.replace("postgres@", "reader@")) as connection:
         connection.execute("SELECT FROM voice_clone.voice")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -63,6 +63,7 @@ _BLOBS = f"""
     FROM voice_clone.voice v LEFT JOIN voice_clone.blob b ON b.token = v.token
     WHERE v.id = %s AND v.record IS NOT NULL
 """
+_DELETED = "SELECT id, generation FROM voice_clone.voice WHERE record IS NULL"
 
 Result = TypeVar("Result")
 
@@ -113,6 +114,12 @@ class PostgresStore:
     def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
         """As `Store.write`."""
         return self._put(drafts, approve, keep_generations=False)
+
+    def deleted(self) -> dict[bytes, int]:
+        """The last generation of every speaker that was deleted, by `rows.id_of` its key."""
+        with self._sessions.one(START_SECONDS) as connection:
+            found: list[Any] = connection.execute(_DELETED, binary=True).fetchall()
+        return dict(found)
 
     def adopt(self, drafts: Sequence[Draft]) -> list[SpeakerRecord]:
         """Write speakers of another store under their generations."""
