@@ -43,6 +43,7 @@ _READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operatio
 
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
+MAX_SEED = 2**64 - 1  # of a designed voice
 
 Given = Mapping[str, Any]
 """Inputs or options by name; there is no entry for one that the caller left out."""
@@ -165,7 +166,7 @@ def _design(options: Given) -> dict[str, Any]:
     lacking = [name for name in _DESIGN if name not in options]
     if 0 < len(lacking) < len(_DESIGN):
         raise InvalidArgument(f"a designed voice has {', '.join(_DESIGN)}; the option {lacking[0]} is missing")
-    if not lacking and options["design_seed"] >= 2**64:
+    if not lacking and options["design_seed"] > MAX_SEED:
         raise InvalidArgument("the option design_seed must be below 2**64")
     return {
         "design": check_text("design", options.get("design"), MAX_NOTE),

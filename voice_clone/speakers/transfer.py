@@ -22,9 +22,9 @@ from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
 from voice_clone.speakers.extraction import Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
-from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.name import check_word, parse_name
 from voice_clone.speakers.operations import Import
-from voice_clone.speakers.parsing import MAX_NOTE, MAX_TRANSCRIPT, check_text
+from voice_clone.speakers.parsing import MAX_NOTE, MAX_SEED, MAX_TRANSCRIPT, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
@@ -187,11 +187,13 @@ class Transfer:
         return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
 
     def _check_record(self, record: SpeakerRecord) -> None:
-        """Check texts, consent, and the figures of a clip that need not be in the bundle."""
+        """Check texts, consent, how a voice was designed, and the figures of a clip that need not be in the bundle."""
         check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
         check_text("consent", record.consent, MAX_NOTE)
         check_text("description", record.description, MAX_NOTE)
         check_text("design", record.design, MAX_NOTE)
+        if record.design_model is not None:
+            check_word("design_model", record.design_model)
         check_consent(record.consent, self._config)
         limits, now = self._config.clip, time.time()
         numbers = (
@@ -199,6 +201,7 @@ class Transfer:
             (record.sample_rate, MIN_RATE, MAX_RATE),
             (record.file_size, 1, limits.max_bytes),
             (record.embedding_dim, 1, MAX_EMBEDDING),
+            (record.design_seed, 0, MAX_SEED),
             (record.created_at, 0, now + MAX_CLOCK_AHEAD),
             *((info.generated_at, 0, now + MAX_CLOCK_AHEAD) for info in record.artifacts.values()),
         )
@@ -208,7 +211,7 @@ class Transfer:
         )
         if not all(texts) or not all(value is None or least <= value <= most for value, least, most in numbers):
             raise InvalidArgument(
-                f"the bundle's record names a clip of {record.name!r} that this server could not have taken"
+                f"the bundle's record names a clip or a design of {record.name!r} that this server could not have taken"
             )
 
     def _fits(

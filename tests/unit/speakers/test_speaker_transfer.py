@@ -266,6 +266,9 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a long transcript": ({"reference_text": "x" * 5000}, {}),
     "a lone surrogate": ({"consent": "\ud800"}, {}),
     "generation": ({"generation": 2**70}, {}),
+    "a long name of a model": ({"design_model": "x" * 10_000}, {}),
+    "a name of a model that is no word": ({"design_model": "a\0b"}, {}),
+    "a large seed": ({"design_seed": 2**64}, {}),
 }
 
 
