@@ -7,7 +7,7 @@ operation takes and answers.
 from __future__ import annotations
 
 import hmac
-import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -286,7 +286,7 @@ def _check_options(options: Given, *allowed: str) -> None:
         kind = _OPTIONS[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if kind is float:
-            if not number or not 0.0 < value < math.inf:
+            if not number or not 0.0 < value <= sys.float_info.max:
                 raise InvalidArgument(f"the option {name} must be a number of seconds > 0")
         elif kind is int:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
