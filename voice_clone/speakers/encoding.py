@@ -120,10 +120,13 @@ class Describer:
 
     def ask_modes(self, model_type: str) -> Modes:
         """As `modes`, but always asks, on this thread."""
+        first = model_type not in self._asked
         self._asked.add(model_type)
         try:
             description = self._encoder.encode(model_type, _EMPTY, _ANY_RATE, None)
         except (Unsupported, InvalidArgument, Internal) as error:  # the encoder is not loaded, or requires a mode
+            if first and isinstance(error, Unsupported):
+                self._asked.discard(model_type)  # callers may name any family, and nothing of it may stay in memory
             log.debug("the voice encoder of %s does not say its modes: %s", model_type, error)
             return NATURAL
         return self._keep_modes(model_type, description)

@@ -182,6 +182,16 @@ def test_encoders_are_asked_once(make_voices: Make) -> None:
     assert dict(voices.encoder.describes) == asked
 
 
+def test_nothing_is_kept_of_families_that_there_are_not(voices: Voices) -> None:
+    voices.upload("Ada")
+    describer = voices.cache._describer
+    kept = set(describer._asked)
+    for number in range(20):
+        with pytest.raises(Unsupported):
+            voices.resolve("Ada", f"none-{number}")
+    assert describer._asked == kept and set(describer._modes) == {"qwen3_tts"}
+
+
 def test_prepare_notices_another_checkpoint_with_other_modes(voices: Voices) -> None:
     voices.upload()
     assert voices.resolve().result["mode"] == "x_vector"
