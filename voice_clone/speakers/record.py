@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from voice_clone.audio import Clip
+from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin
 from voice_clone.speakers.clip_report import ClipReport
 from voice_clone.speakers.clip_warnings import ClipWarning, speaking_rate, warnings_of
@@ -131,8 +132,15 @@ class SpeakerRecord:
 
         Args:
             beside: those of another encoder, if there are any, stay beside them; the third encoder's go.
+
+        Raises:
+            InvalidArgument: the voice has as many artifacts as a record may list.
         """
         older = self.artifacts.get(artifact)
+        if older is None and len(self.artifacts) >= MAX_ARTIFACTS:
+            raise InvalidArgument(
+                f"the voice {self.name!r} has {MAX_ARTIFACTS} artifacts and can keep no more; upload its clip again"
+            )
         kept = dict(self.beside)
         if beside and older is not None and older.fingerprint != info.fingerprint:
             kept[artifact] = older

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from tests.support.doubles.fakes import FakeEncoder, Voices, clip
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip, expected
 from voice_clone.errors import (
     InvalidArgument,
     Overloaded,
@@ -26,6 +26,7 @@ from voice_clone.errors import (
 )
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.record import MAX_ARTIFACTS
 from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
 from voice_clone.speakers.voice_file import digest, pack_bundle, unpack_bundle
 
@@ -300,6 +301,20 @@ def test_an_import_believes_nothing(make_voices: Make, case: str, audio: bool) -
         assert target.call("list").result["count"] == 0 and target.on_disk() == []
     assert target.call("import", audio=rebuilt(good, {}, {}, audio=audio)).result["count"] == 1
     assert target.resolve("Ada").artifacts == source.resolve("Ada").artifacts
+
+
+def test_a_voice_that_comes_with_as_many_artifacts_as_a_record_may_list_speaks_and_stays(make_voices: Make) -> None:
+    source, target = make_voices("source", defaults=()), make_voices("target")
+    source.upload("Ada", 1)
+    good = source.call("export").artifacts or b""
+    others = [[f"other{number}", "icl", "f", 1.0] for number in range(MAX_ARTIFACTS)]
+    tensors = {f"other{number}/icl/x": np.zeros(1, np.float32) for number in range(MAX_ARTIFACTS)}
+    target.call("import", audio=rebuilt(good, {"artifacts": others}, tensors, audio=True))
+    spoken = target.resolve("Ada").artifacts
+    assert spoken == expected(target, clip(1))
+    assert "can keep no more" in target.state("Ada")["reason"]
+    target.restart()
+    assert target.resolve("Ada").artifacts == spoken
 
 
 def test_a_clip_of_too_many_frames_leaves_the_old_voice(make_voices: Make) -> None:
