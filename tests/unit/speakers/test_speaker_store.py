@@ -324,7 +324,8 @@ def test_others_see_the_artifacts_of_the_speakers_on_disk(voices: Voices) -> Non
         os.utime(path, (number, number))
     voices.upload("no transcript", audio=clip(3))
     (voices.directory / "voices" / f"{'0' * 64}.safetensors").write_bytes(b"nonsense")
-    (voices.directory / "voices" / "folder.safetensors").mkdir()
+    (voices.directory / "voices" / f"{'1' * 64}.safetensors").mkdir()
+    shutil.copy(path, path.with_name(f".temporary-{path.name}"))  # of an upload that has not ended, and may never
     found = list(KnownInDirectory(voices.directory).latest(wanted))
     assert [record.name for record, _ in found] == ["third", "second", "first"]
     assert [set(each) for _, each in found] == [{"codec_codes", "speaker_embedding"}] * 3

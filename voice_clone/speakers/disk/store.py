@@ -354,6 +354,6 @@ def _latest_first(folder: Path) -> list[Path]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:  # there may be none yet
         for entry in entries:
             with contextlib.suppress(OSError):  # it has just gone
-                if entry.name.endswith(".safetensors") and entry.is_file(follow_symlinks=False):
+                if _FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                     found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
     return [Path(path) for _, path in sorted(found, reverse=True)]
