@@ -276,11 +276,12 @@ class Extractor:
     def _extract_inline(
         self, clip: Clip, digest: str, artifact: ArtifactId, use_cache: bool, flight: Flight[Any]
     ) -> Resolved:
+        began = time.monotonic()
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         packed = pack_artifacts(tensors)
         if use_cache:
             key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
-            self._voice_states.artifacts.put("inline", key, packed)
+            self._voice_states.keep_inline(key, packed, began)
         return Resolved(
             status="miss",
             artifact=artifact,

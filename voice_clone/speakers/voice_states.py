@@ -7,7 +7,9 @@ whose modes gets what it needs from the record, or whose encoder says that it ta
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +20,7 @@ from voice_clone.errors import Unsupported
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.flight import Flights
-from voice_clone.speakers.lru import ArtifactCache
+from voice_clone.speakers.lru import ArtifactCache, CacheKey
 from voice_clone.speakers.modes import NATURAL, mode_of_record
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
@@ -71,6 +73,19 @@ class VoiceStates:
         self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
         self.failures: dict[str, dict[ArtifactId, Failure]] = {}
         self.clips = DecodedClips(config.max_waiting_bytes)
+        self._inline_lock = threading.Lock()
+        self._clip_dropped = -math.inf  # when the clip of a voice was last dropped, on the monotonic clock
+
+    def keep_inline(self, key: CacheKey, artifacts: bytes, began: float) -> None:
+        """Keep artifacts of a clip that is not registered.
+
+        Args:
+            began: when their extraction did, on the monotonic clock. If the clip of a voice was dropped since, they may
+                be of that clip, and are not kept.
+        """
+        with self._inline_lock:
+            if began > self._clip_dropped:
+                self.artifacts.put("inline", key, artifacts)
 
     def forget(self, record: SpeakerRecord) -> None:
         """Drop all that belongs to a speaker that was deleted or replaced, and its clip among the inline ones."""
@@ -84,7 +99,9 @@ class VoiceStates:
         self.artifacts.discard("registered", record.key)
         voices = [record.origin.voice]
         if record.audio_digest is not None:
-            self.artifacts.discard("inline", record.audio_digest)
+            with self._inline_lock:
+                self._clip_dropped = time.monotonic()
+                self.artifacts.discard("inline", record.audio_digest)
             voices.append(inline_origin(record.audio_digest))
         self._other_processes.forget(voices)
 

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,25 @@ def test_an_extraction_that_ends_after_a_delete_writes_nothing(make_voices: Make
     assert voices.on_disk() == [] and voices.stats()["entries"] == 0
     voices.restart()
     assert voices.call("list").result["count"] == 0
+
+
+def test_a_clip_sent_with_a_speech_is_not_kept_if_its_voice_was_deleted_meanwhile(make_voices: Make) -> None:
+    encoder = Paused()
+    voices = make_voices(encoder=encoder, defaults=())
+    voices.upload("Ada", 1, wait=False)
+
+    def speak() -> Any:
+        return voices.call("resolve", audio=clip(1), model_type="qwen3_tts").result["status"]
+
+    with ThreadPoolExecutor(1) as pool:
+        speech = pool.submit(speak)
+        encoder.wait_inside()
+        voices.call("delete", name="Ada")
+        encoder.go.release()
+        assert speech.result(10) == "miss"
+        assert voices.stats()["entries"] == 0
+        encoder.go.release()
+        assert (speak(), speak()) == ("miss", "hit"), "later ones are kept as ever"
 
 
 def test_an_extraction_that_ends_after_a_replace_writes_nothing(make_voices: Make) -> None:  # C3, C6
