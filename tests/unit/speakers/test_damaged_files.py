@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,3 +208,49 @@ def test_a_voice_that_takes_the_place_of_a_file_that_cannot_be_read_stays(
         voices.call("import", audio=bundle)
     voices.restart()
     assert [voices.resolve(name).result["status"] for name in ("Ada", "Bob")] == ["restored", "restored"]
+
+
+CUT_MEANWHILE = """
+import sys
+from pathlib import Path
+from voice_clone.speakers.voice_file import Damaged, read
+
+def cut(name):
+    path.write_bytes(path.read_bytes()[:-100])
+    return True
+
+path = Path(sys.argv[1])
+try:
+    read(path, cut)
+except Damaged as error:
+    print(error)
+"""
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_does_not_end_the_process(voices: Voices) -> None:
+    """As memory mapped from a file does where its bytes cannot be had. In a process of its own, which it would end."""
+    voices.upload(audio=clip(0, seconds=5.0))
+    made = subprocess.run([sys.executable, "-c", CUT_MEANWHILE, file_of(voices)], capture_output=True, text=True)
+    assert (made.returncode, made.stdout) == (0, "the file is cut short\n"), made.stderr
+
+
+def test_a_file_whose_bytes_the_disk_does_not_give_is_an_error_of_its_voice_alone(
+    voices: Voices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seed in (("Ada", 0), ("Bob", 1)):
+        voices.upload(name, seed)
+    voices.restart()
+    really = os.pread
+
+    def pread(handle: int, size: int, start: int) -> bytes:
+        if size > 1000 and os.fstat(handle).st_ino == ada.stat().st_ino:
+            raise OSError(errno.EIO, "Input/output error")
+        return really(handle, size, start)
+
+    ada = next(path for path in (voices.directory / "voices").iterdir() if clip(0) in path.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", pread)
+        with pytest.raises(Internal, match=r"could not be read \(Input/output error\)"):
+            voices.resolve("Ada")
+        assert voices.resolve("Bob").result["status"] == "restored"
+    assert voices.resolve("Ada").result["status"] == "restored", "the file is still there"

@@ -54,7 +54,6 @@ def test_a_hit_opens_no_file_and_copies_nothing(voices: Voices, monkeypatch: pyt
 
     for module, name in ((builtins, "open"), (io, "open"), (os, "open"), (os, "stat")):
         monkeypatch.setattr(module, name, refuse)
-    monkeypatch.setattr("voice_clone.speakers.voice_file.safe_open", refuse)
     for _ in range(100):
         reply = voices.resolve()
         assert reply.result["status"] == "hit" and reply.artifacts is first.artifacts
