@@ -22,6 +22,7 @@ from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, Speak
 from voice_clone.settings import KnownVoiceSettings
 from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres import history
+from voice_clone.speakers.postgres import store as postgres_store
 from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.rows import Row, read
 from voice_clone.speakers.postgres.sessions import checked_address
@@ -297,6 +298,27 @@ def test_what_a_backup_lacks_is_gone_though_the_first_try_to_read_it_fails(
     until(lambda: voices.stats()["store"]["reachable"])
     assert [each["name"] for each in voices.call("list").result["speakers"]] == ["Kept"]
     assert voices.stats()["store"]["resets"] == 1
+
+
+def test_many_voices_have_the_time_to_be_read_again(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of it than a look at the changes, or a server with many voices would be away until it is started again."""
+    voices = make_voices(defaults=())
+    for number in range(10):
+        voices.upload(f"v{number}", number)
+
+    def slow(row: Row) -> SpeakerRecord:
+        time.sleep(0.1)
+        return read(row)
+
+    store = voices.cache._store
+    assert isinstance(store, PostgresStore)
+    monkeypatch.setattr(store, "_timeout", 0.5)
+    monkeypatch.setattr(postgres_store, "RECORDS_A_SECOND", 2)
+    monkeypatch.setattr(history, "read", slow)
+    with psycopg.connect(voices.dsn or "") as connection:
+        connection.execute("UPDATE voice_clone.counter SET epoch = epoch + 1")
+    until(lambda: voices.stats()["store"]["resets"] == 1)
+    assert voices.call("list").result["count"] == 10
 
 
 def test_a_paused_extraction_of_another_server_is_waited_for_and_then_made_here(make_voices: Make) -> None:

@@ -93,10 +93,26 @@ class History:
             self._listener = listener
         return list(records.values())
 
-    def look(self, connection: Connection, found_origin: str) -> None:
-        """Bring memory up to what the database is now."""
-        if found_origin != self._origin or not self.absorb(connection):
-            self._start_over(connection, found_origin)
+    @property
+    def count(self) -> int:
+        """The number of speakers that memory knows."""
+        return len(self._keys)
+
+    def look(self, connection: Connection, found_origin: str) -> bool:
+        """Bring memory up to what the database is now; False, and no change, if it has another history."""
+        return found_origin == self._origin and self.absorb(connection)
+
+    def start_over(self, connection: Connection, found_origin: str) -> None:
+        """Read all again, and report what is other than before: the database has another history."""
+        with self._lock:
+            self._raise_counter(connection)
+            before = set(self._keys.values())
+            records = self._read_all(connection)
+            log.error("the voice store has another history than before: all voices were read again")
+            self.resets += 1
+            self._origin = found_origin
+            gone = [Change(key, None) for key in before - records.keys()]
+            self._listener([*gone, *(Change(key, record) for key, record in records.items())])
 
     def absorb(self, connection: Connection) -> bool:
         """Report what is newer to the listener; False, and no report, if the database has another history."""
@@ -147,17 +163,6 @@ class History:
         if record is not None:
             self._keys[row.id] = key
         return [Change(key, record, self._own.get(row.change, False))]
-
-    def _start_over(self, connection: Connection, found_origin: str) -> None:
-        with self._lock:
-            self._raise_counter(connection)
-            before = set(self._keys.values())
-            records = self._read_all(connection)
-            log.error("the voice store has another history than before: all voices were read again")
-            self.resets += 1
-            self._origin = found_origin
-            gone = [Change(key, None) for key in before - records.keys()]
-            self._listener([*gone, *(Change(key, record) for key, record in records.items())])
 
     def _raise_counter(self, connection: Connection) -> None:
         """Raise the counter above every number that is known to have been given."""

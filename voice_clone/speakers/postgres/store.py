@@ -52,6 +52,7 @@ SESSIONS = 4  # connections for reading and writing, besides one for looks and o
 START_SECONDS = 300.0  # to read all records
 TRANSFER_SECONDS = 10.0  # for which a read or a change waits for the database, besides the time for its bytes
 BYTES_A_SECOND = 4e6  # that a connection takes at least
+RECORDS_A_SECOND = 500  # that a busy server reads at least
 _BLOB = """
     SELECT v.id, v.generation, v.token, v.record->'row'->>'token', v.record->'row'->>'clip', b.data, b.digest
     FROM voice_clone.voice v LEFT JOIN voice_clone.blob b
@@ -237,7 +238,10 @@ class PostgresStore:
     def _look(self) -> None:
         try:
             with self._looking.use(self._timeout) as connection:
-                self._history.look(connection, self._origin)
+                same = self._history.look(connection, self._origin)
+            if not same:
+                with self._looking.use(self._timeout + self._history.count / RECORDS_A_SECOND) as connection:
+                    self._history.start_over(connection, self._origin)
         except Unreachable:
             self._sessions.drop()
             raise
