@@ -21,7 +21,7 @@ from voice_clone.errors import Unsupported, VoiceCloneError
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.encoding import Describer
 from voice_clone.speakers.extraction import Extractor
-from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
+from voice_clone.speakers.flight import Flight, Superseded
 from voice_clone.speakers.modes import Modes, mode_of_record
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.registry import Registry
@@ -78,8 +78,7 @@ class Background:
             with contextlib.suppress(Unsupported):  # no encoder is loaded, or the family needs what was not given
                 artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record)
                 work = partial(self._extract, artifact, draft.clip)
-                flight = self._voice_states.flights.start(NO_OWNER, object(), work)
-                made[artifact], info = self._voice_states.flights.wait(flight, until - time.monotonic())
+                made[artifact], info = self._voice_states.flights.ask(object(), work, until - time.monotonic())
                 record = record.with_artifacts(artifact, info)
         return replace(draft, record=record, artifacts=made)
 

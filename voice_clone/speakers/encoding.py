@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
-from voice_clone.speakers.flight import NO_OWNER, Flight, Flights
+from voice_clone.speakers.flight import NO_OWNER, Flights
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.modes import NATURAL, Modes, check_modes
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo
@@ -136,7 +136,7 @@ class Describer:
         for model_type in model_types:
             if model_type not in self._modes and model_type not in self._asked:
                 self._asked.add(model_type)
-                self._begin(("modes", model_type, False), partial(self._modes_once, model_type), background=True)
+                self._ask_in_background(model_type)
 
     def _modes_once(self, model_type: str) -> Modes:
         """Asks unless another thread has asked since the caller looked."""
@@ -217,11 +217,12 @@ class Describer:
             for name, tensor in artifacts.items()
         )
 
-    def _ask(self, key: Hashable, work: Callable[[], Any], until: float) -> Any:
-        return self._flights.wait(self._begin(key, work), until - time.monotonic())
+    def _ask_in_background(self, model_type: str) -> None:
+        key = ("modes", model_type, False)  # that of `modes`
+        self._flights.start(NO_OWNER, key, lambda _: self._modes_once(model_type), background=True)
 
-    def _begin(self, key: Hashable, work: Callable[[], Any], background: bool = False) -> Flight[Any]:
-        return self._flights.start(NO_OWNER, key, lambda _: work(), background)
+    def _ask(self, key: Hashable, work: Callable[[], Any], until: float) -> Any:
+        return self._flights.ask(key, lambda _: work(), until - time.monotonic())
 
     def _keep_modes(self, model_type: str, description: Extraction) -> Modes:
         modes = NATURAL if description.modes is None else check_modes(model_type, description.modes)

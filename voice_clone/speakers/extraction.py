@@ -22,7 +22,7 @@ from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer, pack_artifacts
-from voice_clone.speakers.flight import NO_OWNER, Flight, Superseded
+from voice_clone.speakers.flight import Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
 from voice_clone.speakers.name import SpeakerName
@@ -162,8 +162,8 @@ class Extractor:
                     origin=inline_origin(digest),
                 )
         work = partial(self._extract_inline, clip, digest, artifact, use_cache)
-        flight = self._voice_states.flights.start(NO_OWNER, (digest, artifact) if use_cache else object(), work)
-        resolved: Resolved = self._voice_states.flights.wait(flight, until - time.monotonic())
+        key_of_flight = (digest, artifact) if use_cache else object()
+        resolved: Resolved = self._voice_states.flights.ask(key_of_flight, work, until - time.monotonic())
         return resolved
 
     def of_embedding(

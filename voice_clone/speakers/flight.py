@@ -1,9 +1,10 @@
 """Single flight: work that several callers want at once is done once, and every caller gets its result.
 
 Work runs on a small pool of daemon threads, never on the caller's thread: a caller can stop waiting for work that
-hangs. Work with a waiting caller goes before background work. A flight is over when it has run longer than its timeout,
-or when it is abandoned because its speaker was deleted or replaced. Its thread may still run: the work must check
-`flight.over` before it changes anything.
+hangs. Work with a waiting caller goes before background work. Work that belongs to no speaker leaves the queue with the
+last caller that asked for it, so that clips of callers that have left cannot pile up. A flight is over when it has run
+longer than its timeout, or when it is abandoned because its speaker was deleted or replaced. Its thread may still run:
+the work must check `flight.over` before it changes anything.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Flight(Generic[T]):
         self.owner = owner
         self.key = key
         self.work = work
+        self.callers = 0  # of `Flights.ask`
+        self.lasting = False  # whether it was begun without a caller, too
         self.deadline: float | None = None  # on the monotonic clock; None while it has not begun
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -89,7 +92,27 @@ class Flights(Generic[T]):
             elif not background and flight in self._background:
                 self._background.remove(flight)
                 self._urgent.append(flight)
+            flight.lasting |= background
             return flight
+
+    def ask(self, key: Hashable, work: Callable[[Flight[T]], T], timeout: float) -> T:
+        """The result of work that belongs to no speaker. Callers that ask at the same time share it.
+
+        Raises: as `start` and `wait`.
+        """
+        with self._wake:
+            flight = self.start(NO_OWNER, key, work)
+            flight.callers += 1
+        try:
+            return self.wait(flight, timeout)
+        finally:
+            with self._wake:
+                flight.callers -= 1
+                unwanted = flight.callers == 0 and not flight.lasting
+                if unwanted and flight.deadline is None and not flight.done.is_set():
+                    self._forget_queued(flight)
+                    self._land(flight)
+                    _settle(flight, error=DeadlineExceeded("the voice was not ready in time; try again later"))
 
     def wait(self, flight: Flight[T], timeout: float) -> T:
         """The result of a flight.
@@ -169,13 +192,16 @@ class Flights(Generic[T]):
             if not isinstance(raised, (VoiceCloneError, Superseded)):
                 log.error("extracting a voice failed", exc_info=raised)
         with self._wake:
-            of_owner = self._flights.get(flight.owner, {})
-            if of_owner.get(flight.key) is flight:
-                del of_owner[flight.key]
-                if not of_owner:
-                    del self._flights[flight.owner]
+            self._land(flight)
             if not flight.done.is_set():
                 _settle(flight, result, error)
+
+    def _land(self, flight: Flight[T]) -> None:
+        of_owner = self._flights.get(flight.owner, {})
+        if of_owner.get(flight.key) is flight:
+            del of_owner[flight.key]
+            if not of_owner:
+                del self._flights[flight.owner]
 
 
 def _settle(flight: Flight[T], result: T | None = None, error: BaseException | None = None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.support.doubles.fakes import together
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded
-from voice_clone.speakers.flight import Flight, Flights, Superseded
+from voice_clone.speakers.flight import NO_OWNER, Flight, Flights, Superseded
 
 
 @pytest.fixture
@@ -148,3 +149,35 @@ def test_close_ends_all(flights: Flights[int]) -> None:
     with pytest.raises(Overloaded):
         flights.start("a", "key", gate)
     gate.opened.set()
+
+
+def test_what_callers_ask_for_leaves_the_queue_with_the_last_of_them(flights: Flights[int]) -> None:
+    busy, gate = Gate(), Gate()
+    for number in range(2):
+        flights.start("a", number, busy)
+    until(lambda: busy.runs == 2)
+    with ThreadPoolExecutor(1) as pool:
+        patient = pool.submit(flights.ask, "shared", gate, 30.0)
+        until(lambda: len(flights) == 3)
+        for key in ("shared", *range(100)):
+            with pytest.raises(DeadlineExceeded, match="not ready in time"):
+                flights.ask(key, gate, 0.001)
+        assert len(flights) == 3, "work waits that no caller wants"
+        flights.start(NO_OWNER, "ahead", gate, background=True)
+        with pytest.raises(DeadlineExceeded):
+            flights.ask("ahead", gate, 0.001)
+        assert len(flights) == 4, "what was begun without a caller goes on without one"
+        busy.opened.set()
+        gate.opened.set()
+        assert patient.result(30.0) in (1, 2)
+    until(lambda: len(flights) == 0)
+    assert gate.runs == 2
+
+
+def test_what_callers_ask_for_goes_on_once_it_has_begun(flights: Flights[int]) -> None:
+    gate = Gate()
+    with pytest.raises(DeadlineExceeded):
+        flights.ask("key", gate, 0.2)
+    assert len(flights) == 1 and gate.runs == 1
+    gate.opened.set()
+    until(lambda: len(flights) == 0)
