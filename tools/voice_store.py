@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psycopg
 
-from voice_clone.errors import VoiceCloneError
+from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings
-from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.disk.store import VOICES, FileStore
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
@@ -58,7 +58,13 @@ def copy(directory: Path, conninfo: str) -> int:
     """Copy voices; those of which the database has, or had, the same or a later generation are left out.
 
     Returns: 0, or 1 if one is damaged.
+
+    Raises:
+        InvalidArgument: it is no directory of voices.
+        VoiceCloneError: it is in use, or the database fails.
     """
+    if not (directory / VOICES).is_dir():
+        raise InvalidArgument(f"{directory} is no directory of voices: it has no folder {VOICES}")
     source, target = FileStore(directory), PostgresStore(conninfo)
     try:
         there = {id_of(record.key): record.generation for record in target.restore(lambda changes: None)}

@@ -34,6 +34,7 @@ def test_the_voices_of_a_directory_are_copied_with_their_generations(
         source.upload(name, seed, reference_text="Hello.")
     before = {name: (source.get(name), source.resolve(name).artifacts) for name in ("Ada", "Bob")}
     source.cache.close()
+    assert tool("copy", str(tmp_path / "mistyped")) == (1, "") and not (tmp_path / "mistyped").exists()
     assert tool("copy", str(tmp_path)) == (0, "2 voices copied, 0 were there or were deleted, 0 are damaged\n")
     assert tool("copy", str(tmp_path)) == (0, "0 voices copied, 2 were there or were deleted, 0 are damaged\n")
     assert tool("check") == (0, "2 voices, 0 damaged\n")
