@@ -43,7 +43,8 @@ class ForgetRequests:
     """The `OtherProcesses` of speaker_cache: the talkers and code2wavs that keep what they computed of voices.
 
     Each model gets its requests from a thread of its own, so that none waits for another one. A model that is not
-    loaded keeps nothing, and one that is loading checks the store itself (`ForgetHandler`).
+    loaded keeps nothing, and one that is loading checks the store itself (`ForgetHandler`). While the server loads its
+    models, other servers of a fleet may delete voices: these requests wait for `server_is_ready`.
 
     Args:
         repository: the folder of the models.
@@ -55,12 +56,20 @@ class ForgetRequests:
         self._ask = ask
         self._lock = threading.Lock()
         self._models: dict[str, queue.SimpleQueue[_Order | None]] = {}
+        self._ready = threading.Event()
         self._closing = threading.Event()
+
+    def server_is_ready(self) -> None:
+        """Say that the server has loaded all of its models: a request has come.
+
+        Before that Triton refuses each call as it does when it stops, after which this process would make no others.
+        """
+        self._ready.set()
 
     def forget(self, voices: Collection[str]) -> None:
         """See `OtherProcesses`."""
         for model, kept in self._ask_all(voices).items():
-            if kept is None:
+            if kept is None and self._ready.is_set():
                 log.warning("%s has not confirmed yet that it forgot a voice", model)
 
     def kept(self) -> Mapping[str, Mapping[str, Any] | None]:
@@ -75,17 +84,18 @@ class ForgetRequests:
     def close(self) -> None:
         """Stop the threads."""
         self._closing.set()
+        self._ready.set()
         with self._lock:
             for orders in self._models.values():
                 orders.put(None)
 
     def _ask_all(self, voices: Collection[str]) -> dict[str, Mapping[str, Any] | None]:
-        """The answers of all models, empty for one that is not loaded; None: there was none in time."""
+        """The answers of all models, empty for one that is not loaded; None: there was none in time, or none yet."""
         done: dict[str, Future[Mapping[str, Any] | None]] = {}
         for path in sorted(path for stage in STAGES for path in self._repository.glob(f"*_{stage}")):
             done[path.name] = Future()
             self._of(path.name).put(_Order(voices, done[path.name]))
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + (PATIENCE if self._ready.is_set() else 0.0)
         answers: dict[str, Mapping[str, Any] | None] = {}
         for model, future in done.items():
             try:
@@ -103,6 +113,7 @@ class ForgetRequests:
 
     def _run(self, model: str) -> None:
         orders = self._models[model]
+        self._ready.wait()
         while (order := orders.get()) is not None:
             while not self._closing.is_set():
                 try:

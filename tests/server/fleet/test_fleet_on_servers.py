@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from tests.support.doubles.fakes import clip
+from tests.support.doubles.fakes import Voices, clip
 from tests.support.official.deployment_files import metrics_in_manifests
 from tests.support.official.postgres import Databases
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
 from tests.support.servers.server_metrics import series
+from tests.support.servers.single_model import write_model
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
+from voice_clone.speakers.postgres.history import IDLE_PERIOD
 
 pytestmark = pytest.mark.thorough
 
@@ -101,3 +106,48 @@ def test_a_server_that_dies_takes_no_voice_with_it(fleet: list[TritonServer], ca
     assert caches[0]("upload", name="CacheUsage", audio=clip(10))[0]["generation"] > uploaded["generation"]
     caches[0]("delete", name="CacheUsage")
     fleet[2].start(120)  # for the other tests
+
+
+SLOW = '''"""A model whose load ends when a file is there."""
+
+import time
+from pathlib import Path
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        while not Path("{loaded}").exists():
+            time.sleep(0.05)
+'''
+CONFIG = 'name: "slow_talker" backend: "python" max_batch_size: 0 instance_group [ { count: 1 kind: KIND_CPU } ]'
+
+
+def test_a_server_during_whose_start_another_deletes_a_voice_serves(databases: Databases, tmp_path: Path) -> None:
+    """Triton refuses calls from model to model until all models are loaded, as it does when it stops."""
+    dsn, loaded, log = databases.take(), tmp_path / "loaded", tmp_path / "log"
+    other = Voices(tmp_path, dsn=dsn)
+    other.upload("Erna", 1)
+    models = make_repository(tmp_path / "models", ("qwen3_tts",))
+    write_model(models, SLOW.format(loaded=loaded), CONFIG)
+    environment = {"VOICE_CLONE_VOICE_STORE": dsn, "VOICE_CLONE_VOICE_STORE_TIMEOUT": "20"}
+    server = TritonServer(None, tmp_path / "unused", models=models, log=log, environment=environment)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            started = pool.submit(server.start, 120)
+            try:
+                until(lambda: started.done() or (log.exists() and "restored 1 voices" in log.read_text()))
+                other.call("delete", name="Erna")
+                time.sleep(3 * IDLE_PERIOD)  # the server hears of that
+                assert not started.done()
+            finally:
+                loaded.touch()
+            started.result(120)
+        cache = Cache(server)
+        made = cache("upload", name="Uwe", audio=clip(2), options={"wait": True})[0]
+        assert [each["state"] for each in made["artifacts"]] == ["ready"]
+        cache.close()
+    finally:
+        server.kill()
+        server.stop()
+        other.cache.close()
+        databases.give_back(dsn)

@@ -50,6 +50,7 @@ def test_all_that_are_loaded_are_notified_before_it_returns(repository: Path) ->
     models = Models()
     models.faults["b_talker"] = Unsupported("it is not loaded")
     requests = ForgetRequests(repository, models.ask)
+    requests.server_is_ready()
     requests.forget(["7", "inline-x"])
     assert sorted(models.notified) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
     assert requests.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
@@ -65,12 +66,27 @@ def test_who_fails_is_notified_again_and_holds_up_no_other(
     models = Models()
     models.faults["a_talker"] = Internal("it is busy")
     requests = ForgetRequests(repository, models.ask)
+    requests.server_is_ready()
     requests.forget(["7"])
     assert {model for model, _ in models.notified} == {"a_code2wav", "b_talker"}
     assert "a_talker has not confirmed yet" in caplog.text and "slow_talker has not confirmed yet" in caplog.text
     models.faults.clear()
     models.hanging.set()
     until(lambda: {("a_talker", ("7",)), ("slow_talker", ("7",))} <= {(m, tuple(v)) for m, v in models.notified})
+    requests.close()
+
+
+def test_no_model_is_asked_before_the_server_is_ready(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    models = Models()
+    requests = ForgetRequests(repository, models.ask)
+    began = time.monotonic()
+    for voice in "789":
+        requests.forget([voice])
+    assert time.monotonic() - began < forgetting.PATIENCE / 2, "it waited for answers that cannot come yet"
+    assert models.notified == [] and not caplog.records
+    requests.server_is_ready()
+    until(lambda: len(models.notified) == 9)
+    assert [voices for model, voices in models.notified if model == "b_talker"] == [["7"], ["8"], ["9"]]
     requests.close()
 
 

@@ -68,6 +68,7 @@ class SpeakerCacheModel(Model):
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""
         self._encoders.server_is_ready()
+        self._forget_requests.server_is_ready()
         operation, options = request.text("operation") or "", request.json_object("options")
         self._write_token.check(operation, options, request.parameter(TOKEN_PARAMETER))
         inputs = {
