@@ -55,7 +55,11 @@ class Registry:
         self._creating: dict[str, str | None] = {}  # by key: the owner
         self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
         self._records: dict[str, SpeakerRecord] = {}
-        self._records.update({record.key: record for record in store.restore(self._apply)})
+        self._restored = threading.Event()
+        try:
+            self._records.update({record.key: record for record in store.restore(self._apply)})
+        finally:
+            self._restored.set()
 
     def refresh(self) -> None:
         """Learn what other servers changed before this call. Raises: as `Store.refresh`."""
@@ -272,6 +276,7 @@ class Registry:
 
     def _apply(self, changes: Sequence[Change]) -> None:
         """Follow the store, which reports the changes of one speaker in their order."""
+        self._restored.wait()  # another server may be quicker than this one with what `restore` answered
         replaced = []
         for key, record, by_flight in changes:
             older = self._records.get(key)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,13 @@ from tests.support.doubles.fakes import RATE, FakeEncoder, Voices, clip, togethe
 from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.errors import Overloaded, SpeakerNotFound
+from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.encoding import pack_artifacts
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import SpeakerRecord, clip_digest
+from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.store import Change, Listener
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -143,6 +147,31 @@ def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> Non
     until(lambda: voices.stats()["in_flight"] == 0)
     until(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
     assert voices.cache._voice_states.failures == {}
+
+
+class Early(FileStore):
+    """Reports that Ada is gone before the registry has all records."""
+
+    def restore(self, listener: Listener) -> list[SpeakerRecord]:
+        records = super().restore(listener)
+        self.reporting = threading.Thread(target=listener, args=([Change("ada", None)],))
+        self.reporting.start()
+        self.reporting.join(0.1)
+        return records
+
+
+def test_a_voice_that_another_server_deletes_while_this_one_starts_is_gone(tmp_path: Path) -> None:
+    voices = Voices(tmp_path, defaults=())
+    for name in ("Ada", "Bob"):
+        voices.upload(name)
+    voices.cache.close()
+    gone: list[SpeakerRecord] = []
+    store = Early(tmp_path)
+    registry = Registry(store, 10, False, gone.append)
+    store.reporting.join(10)
+    assert [record.name for record in registry.records()] == ["Bob"]
+    assert [record.name for record in gone] == ["Ada"]
+    store.close()
 
 
 def test_uploads_at_once_never_exceed_the_limit(make_voices: Make) -> None:  # A5
