@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.support.doubles.fakes import FakeEncoder, Voices, clip, file_of
+from tests.support.doubles.fakes import FakeEncoder, Voices, clip, expected, file_of
 from voice_clone.errors import Internal, SpeakerNotFound
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.voice_file import Header
@@ -114,6 +114,16 @@ def test_damaged_audio_is_reported_and_ready_artifacts_still_serve(voices: Voice
     with pytest.raises(Internal, match="the stored clip of the voice 'Ada' is damaged; upload it again"):
         voices.resolve(mode="x_vector")
     assert voices.resolve().result["status"] == "hit"
+
+
+def test_a_file_that_is_damaged_while_artifacts_are_made_does_not_keep_the_voice_from_speaking(
+    make_voices: Callable[..., Voices],
+) -> None:
+    voices = make_voices(defaults=())
+    voices.upload()
+    voices.encoder.during = lambda: _truncate(file_of(voices))
+    assert voices.resolve().artifacts == expected(voices, clip(0))
+    assert "the stored voice 'Ada' is damaged; upload it again" in voices.state()["reason"]
 
 
 def test_a_voice_of_which_nothing_is_of_use_is_set_aside(voices: Voices) -> None:

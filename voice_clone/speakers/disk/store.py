@@ -22,7 +22,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.errors import Overloaded, VoiceCloneError
+from voice_clone.errors import Internal, Overloaded, VoiceCloneError
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.disk.directory import LOCK, Generations, Quarantine, own, owned
 from voice_clone.speakers.disk.files import (
@@ -143,7 +143,11 @@ class FileStore:
         if renew:
             newer = newer.of_generation(self._next_generation())
         prefix = voice_file.tensor_name(artifact, "")
-        header, kept = self._read(older, lambda name: not name.startswith(prefix))
+        try:
+            header, kept = self._read(older, lambda name: not name.startswith(prefix))
+        except Damaged as error:
+            log.error("the file of %r is damaged: %s", older.name, error)
+            raise Internal(f"the stored voice {older.name!r} is damaged; upload it again") from None
         known = {name: header.digests[name] for name in kept}
         self._write(newer, {**kept, **voice_file.file_tensors(None, {artifact: tensors})}, known, renew)
         return newer
