@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.doubles.clock import Clock
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from voice_clone.batching.stream import View
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.triton.stages import text_streams
@@ -363,3 +363,23 @@ def test_close(texts: TextStreams, engine: Engine) -> None:
     assert isinstance(early.error, Overloaded)
     with pytest.raises(Overloaded):
         append(texts, 0, "one", name="c" * 16)
+
+
+def test_close_while_an_answer_is_given(texts: TextStreams, clock: Clock) -> None:
+    """The thread gives it without the lock, and would then wait for ever: nothing is left that wakes it."""
+    begun = threading.Event()
+
+    class Slow(Answered):
+        def fail(self, error: BaseException) -> None:
+            begun.set()
+            until(lambda: texts._closing)
+            super().fail(error)
+
+    answer = Slow()
+    texts.append(NAME, Piece(0, "one", False), answer)
+    clock.now += text_streams.EARLY_SECONDS + 1
+    assert begun.wait(WAIT)
+    closing = threading.Thread(target=texts.close, daemon=True)
+    closing.start()
+    closing.join(WAIT / 6)
+    assert not closing.is_alive() and isinstance(answer.error, StreamNotFound)

@@ -363,7 +363,8 @@ class TextStreams:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait(SWEEP_SECONDS if self._streams or self._early or self._refused else None)
+                if not self._closing:  # `close` may have come while answers were given, and then notifies no more
+                    self._changed.wait(SWEEP_SECONDS if self._streams or self._early or self._refused else None)
                 if self._closing:
                     return
                 try:
