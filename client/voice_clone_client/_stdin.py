@@ -21,8 +21,10 @@ def written(stream: TextIO) -> Iterator[str]:
     if not isinstance(raw, io.BufferedIOBase):  # another program's replacement, whose text is all there
         yield stream.read()
         return
+    # Below the buffer: a thread that waits in it holds its lock, and Python aborts if it is to exit meanwhile.
+    source = getattr(raw, "raw", raw)
     decoder = codecs.getincrementaldecoder(stream.encoding)(stream.errors or "strict")
-    while piece := raw.read1(PIECE):
+    while piece := source.read(PIECE):
         yield decoder.decode(piece)
     yield decoder.decode(b"", True)
 

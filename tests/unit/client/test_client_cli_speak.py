@@ -22,6 +22,7 @@ from voice_clone_client._standard_output import READER_LEFT
 
 from tests.support.doubles.command_line import Run, in_process
 from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, samples_of, speech
+from tests.support.waiting import until
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
@@ -171,6 +172,32 @@ def test_speak_from_stdin_with_a_model_that_needs_the_whole_text(triton: Server)
     assert triton.speeches[-1][1]["text"] == b"From stdin."
 
 
+@pytest.mark.parametrize(("end", "code"), [("interrupted", 130), ("refused", 1), ("spoken", 0)])
+def test_a_speech_that_ends_while_its_text_is_still_written(
+    triton: Server, tmp_path: Path, end: str, code: int
+) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        if end == "refused":
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no such voice")
+        return endless(context) if end == "interrupted" else iter(speech(3))
+
+    triton.play = play
+    out = tmp_path / "out.wav"
+    speak = command(triton, "speak", "-", "--voice", "Ada", "-o", out)
+    process = subprocess.Popen(speak, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None and process.stderr is not None and process.stdout is not None
+    process.stdin.write(b"The first words, ")
+    process.stdin.flush()
+    if end == "interrupted":
+        until(lambda: out.exists() and out.stat().st_size > 20000)
+        process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == code  # stdin is open
+    said = process.stderr.read()
+    assert said == (b"voice-clone: speaker_not_found: no such voice\n" if end == "refused" else b"")
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        pipe.close()
+
+
 def test_speak_with_a_chosen_model(triton: Server, run: Run, tmp_path: Path) -> None:
     triton.model_types = ["qwen3_tts", "made_up"]
     triton.play = lambda context: iter(speech(2, rate=44100))
@@ -213,10 +240,7 @@ def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_pat
     triton.play = endless
     out = tmp_path / "out.wav"
     process = start(triton, out)
-    until = time.monotonic() + 20
-    while not (out.exists() and out.stat().st_size > 20000):
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.01)
+    until(lambda: out.exists() and out.stat().st_size > 20000)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=20)
     assert (process.returncode, stdout, stderr) == (130, b"", b"")
@@ -292,10 +316,7 @@ def test_playing_begins_before_the_speech_is_whole(
 
     def play(context: grpc.ServicerContext) -> Iterator[Any]:
         yield chunk(0)
-        until = time.monotonic() + 20
-        while not (heard.exists() and heard.stat().st_size == 3840):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: heard.exists() and heard.stat().st_size == 3840)
         yield chunk(1, final=True)
 
     triton.play = play
