@@ -179,6 +179,8 @@ class Call(Iterator[Any]):
             try:
                 message = next(self._call)
             except grpc.RpcError as failure:
+                if self._cancelled:  # by this process, which says nothing of the server
+                    raise
                 error = self.error_of(failure)
                 self._servers.record(self._address, error)
                 if not (retry.may_repeat(error) and self._begin_anew()):

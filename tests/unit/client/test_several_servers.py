@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -96,6 +97,12 @@ def refusing(code: grpc.StatusCode, details: str) -> Callable[[Any], Iterator[An
 
 def answering(text: str) -> Callable[[Any], Iterator[Any]]:
     return lambda context: iter([service_pb2.ModelStreamInferResponse(error_message=text)])
+
+
+def silent(context: grpc.ServicerContext) -> Iterator[Any]:
+    while context.is_active():
+        time.sleep(0.01)
+    yield from ()
 
 
 def test_a_voice_has_one_home_and_its_calls_have_one_header(pair: list[Server], connect: Connect) -> None:
@@ -299,13 +306,28 @@ def test_a_client_that_acts_for_an_owner_shares_the_connections(pair: list[Serve
 def test_a_speech_can_be_closed_while_another_server_takes_over(pair: list[Server], connect: Connect) -> None:
     client = connect(*pair)
     home, other = home_first(pair, client)
-
-    def silent(context: grpc.ServicerContext) -> Iterator[Any]:
-        while context.is_active():
-            time.sleep(0.01)
-        yield from ()
-
     home.play, other.play = refusing(grpc.StatusCode.UNAVAILABLE, STOPPING), silent
     with pytest.raises(vc.DeadlineExceeded):
         client.read(deadline=0.5)
     assert other.left.acquire(timeout=10), "the second server still speaks"
+
+
+def test_a_speech_that_is_closed_while_a_chunk_is_due_leaves_its_server_the_home(
+    pair: list[Server], connect: Connect
+) -> None:
+    client = connect(*pair)
+    home, other = home_first(pair, client)
+    home.play = silent
+
+    def close_soon(speaking: Any) -> Any:
+        if isinstance(speaking, vc.Speech):
+            threading.Timer(0.2, speaking.close).start()
+        else:
+            asyncio.get_running_loop().call_later(0.2, speaking.close)
+        return speaking.read()
+
+    with pytest.raises(vc.Cancelled):
+        client.run(lambda client: close_soon(client.speak("Hi.", voice="Ada")))
+    home.play = lambda context: iter(speech(3))
+    client.read()
+    assert spoken([home, other]) == [3, 0]
