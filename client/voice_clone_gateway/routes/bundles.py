@@ -28,11 +28,12 @@ async def import_voices(
     with recorded(request, "import", None) as entry, preparing(request):
         reserved = await voice_names.configured(owner)
         voices = await request.state.client.import_(bundle, reextract)
-        names = entry["voices"] = [voice.name for voice in voices]
-        for name in names:  # which only the server reads out of the bundle
-            if name_key(name) in reserved:
-                await request.state.client.delete(name)
-                raise name_reserved(name)
+        names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
+        refused = [name for name in names if name_key(name) in reserved]
+        for name in refused:
+            await request.state.client.delete(name)
+        if refused:
+            raise name_reserved(refused[0])
     return Imported(voices=names)
 
 
