@@ -58,7 +58,7 @@ class Addresses:
         for host, port in self._names:
             try:
                 entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:  # the second: it can be no name, such as one with two dots
                 raise ConnectionFailed(f"the address of {host!r} cannot be found ({error})") from None
             hosts = sorted({str(address[0]) for *_, address in entries})
             found += [Address(f"[{each}]:{port}" if ":" in each else f"{each}:{port}", host) for each in hosts]

@@ -293,6 +293,11 @@ def test_a_name_gives_servers_that_come_and_go(monkeypatch: pytest.MonkeyPatch, 
             nowhere.read()
 
 
+def test_what_can_be_no_name_has_no_address(connect: Connect) -> None:
+    with pytest.raises(vc.ConnectionFailed, match=r"a\.\.example"):
+        connect("dns:///a..example:8001").read()
+
+
 def test_a_client_that_acts_for_an_owner_shares_the_connections(pair: list[Server], connect: Connect) -> None:
     client = connect(*pair)
     client.run(lambda client: client.acting_for("eve", 3).list())
