@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,7 +107,7 @@ def load(path: str | os.PathLike[str]) -> NDArray[np.float32]:
         return _vector(values).astype(np.float32)
     except KeyError:
         raise InvalidArgument(f"{name} has no tensor {_TENSOR!r}") from None
-    except (ValueError, TypeError, EOFError, SafetensorError):
+    except (ValueError, TypeError, EOFError, BadZipFile, SafetensorError):
         kind = ".safetensors" if name.endswith(".safetensors") else ".npy"
         raise InvalidArgument(f"{name} is no {kind} file of numbers") from None
 

@@ -92,6 +92,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "many.npz").rename(tmp_path / "many.npy")
     with pytest.raises(InvalidArgument, match=r"is no \.npy file"):
         load(tmp_path / "many.npy")
+    (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04, but no more of a zip")
+    with pytest.raises(InvalidArgument, match=r"is no \.npy file"):
+        load(tmp_path / "zip.npy")
     save_file({"other": np.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(InvalidArgument, match="no tensor 'speaker_embedding'"):
         load(tmp_path / "other.safetensors")
