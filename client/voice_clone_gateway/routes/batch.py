@@ -118,14 +118,14 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
                     comment=app.state.signing.statement(ordered.family, spoken.info),
                 )
                 await encoder.encode_aside(chunk.samples)
+            assert encoder is not None  # a speech without a chunk is a broken stream
+            data, client = await encoder.finish_aside(), app.state.clients.of(key)
+            media_type = encoder.format.base_type
+            data = await app.state.signing.signed(data, media_type, ordered.family, spoken.info, client)
         finally:
             spoken.close()
             app.state.metrics.count_mark(key, spoken.info)
             entry |= audited_result(spoken.info, 0.0 if encoder is None else encoder.seconds)
-    assert encoder is not None  # a speech without a chunk is a broken stream
-    data = await encoder.finish_aside()
-    client = app.state.clients.of(key)
-    data = await app.state.signing.signed(data, encoder.format.base_type, ordered.family, spoken.info, client)
     return BatchResult(
         index=index,
         status="success",

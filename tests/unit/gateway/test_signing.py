@@ -95,11 +95,16 @@ def test_a_certificate_that_has_expired_meanwhile(
     def expired(*_: Any) -> bytes:
         raise Internal("files cannot be signed any more: the certificate was not valid at time of signing")
 
-    http = serve(triton.url, **settings(tmp_path))
+    http = serve(triton.url, audit_log=str(tmp_path / "audit"), **settings(tmp_path))
     monkeypatch.setattr(FileSigner, "sign", expired)
     refused = http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav", "stream": False})
     assert refused.status_code == 500 and "certificate" not in refused.text
     assert "files cannot be signed any more" in caplog.text
+    batch = {"items": [{**SPEECH, "response_format": "wav"}]}
+    [item] = http.post("/v1/audio/speech/batch", json=batch).json()["results"]
+    assert item["error"]["code"] == "internal"
+    recorded = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [entry["outcome"] for entry in recorded] == ["internal", "internal"]
     assert http.post("/v1/audio/speech", json={**SPEECH, "response_format": "wav"}).status_code == 200
 
 
