@@ -103,8 +103,11 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 
 async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
     """Speak one text to its end. Raises: as `open_speech`, and what the speech raises."""
-    asked = audited(key, payload)
-    with app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry:
+    asked, metrics = audited(key, payload), app.state.metrics
+    with (
+        app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
+        metrics.live.track_inprogress(),
+    ):
         spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True)
         encoder: Encoder | None = None
         try:
@@ -124,8 +127,10 @@ async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payloa
             data = await app.state.signing.signed(data, media_type, ordered.family, spoken.info, client)
         finally:
             spoken.close()
-            app.state.metrics.count_mark(key, spoken.info)
-            entry |= audited_result(spoken.info, 0.0 if encoder is None else encoder.seconds)
+            seconds = 0.0 if encoder is None else encoder.seconds
+            metrics.audio_seconds.inc(seconds)
+            metrics.count_mark(key, spoken.info)
+            entry |= audited_result(spoken.info, seconds)
     return BatchResult(
         index=index,
         status="success",

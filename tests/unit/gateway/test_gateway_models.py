@@ -297,7 +297,7 @@ def test_each_model_speaks_at_its_own_rate(two: Server, serve: Serve) -> None:
     metrics = http.get("/metrics").text
     seconds = next(line for line in metrics.splitlines() if line.startswith("voice_clone_gateway_audio_seconds_total"))
     one = {rate: 3 * 1920 / rate for rate in RATES.values()}
-    assert float(seconds.split()[1]) == pytest.approx(8 * sum(one.values()), abs=1e-3)
+    assert float(seconds.split()[1]) == pytest.approx(12 * sum(one.values()), abs=1e-3)
 
 
 def test_a_batch_of_two_models(two: Server, serve: Serve) -> None:

@@ -200,12 +200,15 @@ def test_too_many_uploads_and_preparations_of_one_key(triton: Server, serve: Ser
 
 def test_a_batch_fills_the_places_of_its_key_and_no_more(triton: Server, http: httpx2.Client) -> None:
     live, most, lock = 0, 0, threading.Lock()
+    idle = "voice_clone_gateway_live_speeches 0.0"
+    uncounted: list[bool] = []
 
     def counted(context: Any) -> Iterator[Any]:
         nonlocal live, most
         with lock:
             live += 1
             most = max(most, live)
+        uncounted.append(idle in http.get("/metrics").text)
         yield from speech(3)
         with lock:
             live -= 1
@@ -214,6 +217,7 @@ def test_a_batch_fills_the_places_of_its_key_and_no_more(triton: Server, http: h
     batch = {"voice": "ada", "items": [{"input": f"Item {index}."} for index in range(6)], "response_format": "pcm"}
     assert http.post("/v1/audio/speech/batch", headers=bearer(ALICE), json=batch).json()["succeeded"] == 6
     assert most <= 2
+    assert uncounted == [False] * 6 and idle in http.get("/metrics").text
 
 
 def test_too_many_characters(triton: Server, http: httpx2.Client) -> None:
