@@ -121,7 +121,7 @@ class Settings:
         1000, "ended speeches of a key, the latest, of which GET /v1/audio/speech/{id} knows how they ended"
     )
     status_seconds: float = _setting(600.0, "seconds after its end for which it knows that of a speech")
-    speech_seconds: float = _setting(600.0, "maximum seconds of a speech")
+    speech_seconds: float = _setting(600.0, "maximum seconds of a speech; of a long text, of each of its sentences")
     otlp_endpoint: str = _setting(
         "",
         "URL that takes traces by OpenTelemetry over HTTP, such as http://localhost:4318/v1/traces; empty: no traces",
