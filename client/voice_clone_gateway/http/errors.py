@@ -113,6 +113,11 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
 }
 
 
+def _entry(error: BaseException) -> tuple[int, str, str] | None:
+    """Status, type and code of an error of the client; None: it is a fault, whose detail is for the log."""
+    return next((_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE), None)
+
+
 def limit_reached(message: str, code: str, wait: int) -> HTTPFailure:
     """The answer to a key that has reached a limit of its own; it may try again after `wait` seconds."""
     return HTTPFailure(429, message, code, _LIMIT, headers={"Retry-After": str(wait)})
@@ -126,8 +131,8 @@ def error_code(error: BaseException) -> str:
         return "invalid_argument"
     if isinstance(error, WebSocketDisconnect):
         return "client_gone"
-    if isinstance(error, VoiceCloneError) and type(error) in _TABLE:
-        return _TABLE[type(error)][2]
+    if (entry := _entry(error)) is not None:
+        return entry[2]
     return "internal" if isinstance(error, Exception) else "cancelled"
 
 
@@ -139,13 +144,13 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
         return _http_failure(error)
     if isinstance(error, RequestValidationError | ValidationError):
         return validation_failure(error.errors(), tuple(SpeechRequest.model_fields))
-    if not isinstance(error, VoiceCloneError) or type(error) not in _TABLE:
+    if (entry := _entry(error)) is None:
         log.error(
             "request %s failed: %s", request_id, error, exc_info=None if isinstance(error, VoiceCloneError) else error
         )
         message = f"the server failed to answer; its log has the detail under {request_id}"
         return HTTPFailure(500, message, "internal", _SERVER)
-    status, kind, code = _TABLE[type(error)]
+    status, kind, code = entry
     message = str(error)
     if isinstance(error, ConnectionFailed):  # its text contains the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)

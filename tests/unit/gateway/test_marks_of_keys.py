@@ -80,6 +80,15 @@ def test_no_request_can_say_otherwise(triton: Server, http: httpx2.Client) -> No
         assert speech.mark == "required" and "mark" not in speech.metadata
 
 
+def test_a_server_that_does_not_know_the_rule(triton: Server, http: httpx2.Client, tmp_path: Path) -> None:
+    triton.play = partial(play, {})
+    refused = http.post("/v1/audio/speech", headers=bearer("required"), json=SPEECH)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (501, "unsupported")
+    assert "this server does not know mark required" in refused.json()["error"]["message"]
+    [line] = (tmp_path / "audit").read_text().splitlines()
+    assert json.loads(line)["outcome"] == "unsupported"
+
+
 def test_the_audit_log_and_the_metrics(triton: Server, http: httpx2.Client, tmp_path: Path) -> None:
     for name, result in (("plain", None), ("plain", "marked"), ("on", "failed"), ("required", "marked")):
         info = {} if result is None else {"mark": result}
