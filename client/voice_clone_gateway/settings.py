@@ -35,14 +35,17 @@ def parse_alias(text: str) -> tuple[str, str | None]:
     return alias, family or None
 
 
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+        raise ValueError(f"{text!r} is no port; one is 1 to 65535")
+    return int(text)
+
+
 def _checked(parser: Callable[[str], object]) -> Callable[[str], str]:
     """Checks an element of a list with `parser`, which raises ValueError."""
 
     def check(text: str) -> str:
-        try:
-            parser(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+        parser(text)
         return text
 
     return check
@@ -131,7 +134,9 @@ class Settings:
     stall_seconds: float = _setting(120.0, "seconds after which a client that reads nothing loses its connection")
     retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway")
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))
-    reference_ports: tuple[int, ...] = _setting((80, 443), "ports from which reference audio may be fetched", item=int)
+    reference_ports: tuple[int, ...] = _setting(
+        (80, 443), "ports from which reference audio may be fetched", item=_port
+    )
     reference_networks: tuple[Network, ...] = _setting(
         (), "private networks from which it may be fetched too, e.g. 10.1.0.0/16", item=ipaddress.ip_network
     )
@@ -188,8 +193,15 @@ def _converter(kind: str, item: Callable[[str], Any]) -> Any:
     if kind == "bool":
         return _boolean
     if kind.startswith("tuple"):
-        return lambda text: tuple(item(part.strip()) for part in text.split(",") if part.strip())
+        return lambda text: _list(text, item)
     return {"str": str, "int": int, "float": float}[kind]
+
+
+def _list(text: str, item: Callable[[str], Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(item(part.strip()) for part in text.split(",") if part.strip())
+    except ValueError as error:  # argparse would not say what is wrong
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _boolean(text: str) -> bool:

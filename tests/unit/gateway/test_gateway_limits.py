@@ -152,22 +152,24 @@ def test_the_option_goes_before_the_variable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment"),
+    ("arguments", "environment", "reason"),
     [
-        (["--port", "many"], {}),
-        ([], {"VOICE_CLONE_GATEWAY_PORT": "many"}),
-        ([], {"VOICE_CLONE_GATEWAY_REFERENCE_URLS": "ftp"}),
-        (["--page", "perhaps"], {}),
-        (["--reference-networks", "10.0.0.1/8"], {}),
-        (["--model-aliases", "tts-1,a=b=c"], {}),
+        (["--port", "many"], {}, "invalid int value: 'many'"),
+        ([], {"VOICE_CLONE_GATEWAY_PORT": "many"}, "invalid int value: 'many'"),
+        ([], {"VOICE_CLONE_GATEWAY_REFERENCE_URLS": "ftp"}, "must be one of off, https, http"),
+        (["--page", "perhaps"], {}, "'perhaps' is neither true nor false"),
+        (["--reference-networks", "10.0.0.1/8"], {}, "10.0.0.1/8 has host bits set"),
+        (["--reference-ports", "443,https"], {}, "'https' is no port"),
+        (["--model-aliases", "tts-1,a=b=c"], {}, "'a=b=c' is neither ALIAS nor ALIAS=FAMILY"),
     ],
 )
 def test_a_wrong_setting_ends_the_command(
-    arguments: list[str], environment: dict[str, str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], environment: dict[str, str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as failure:
         parse(arguments, environment)
-    assert failure.value.code == 2 and "usage" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert failure.value.code == 2 and "usage" in said and reason in said
 
 
 @pytest.mark.parametrize("name", ["input", "voice", "language", "reference_text", "model"])
