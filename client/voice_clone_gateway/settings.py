@@ -18,9 +18,15 @@ PREFIX = "VOICE_CLONE_GATEWAY_"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _setting(default: Any, text: str, choices: Sequence[str] | None = None, item: Callable[[str], Any] = str) -> Any:
-    """A field; `item` converts each element of a list."""
-    return field(default=default, metadata={"help": text, "choices": choices, "item": item})
+def _setting(
+    default: Any,
+    text: str,
+    choices: Sequence[str] | None = None,
+    item: Callable[[str], Any] = str,
+    zero: bool = False,
+) -> Any:
+    """A field; `item` converts each element of a list, `zero` says that a number may be 0."""
+    return field(default=default, metadata={"help": text, "choices": choices, "item": item, "zero": zero})
 
 
 def parse_alias(text: str) -> tuple[str, str | None]:
@@ -86,7 +92,7 @@ class Settings:
     )
     strict: bool = _setting(False, "refuse what is ignored, such as instructions; else a header warns")
     host: str = _setting("127.0.0.1", "address to listen on")
-    port: int = _setting(8080, "port to listen on")
+    port: int = _setting(8080, "port to listen on", zero=True)
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
     audit_log: str = _setting(
         "", "file of one JSON line for each upload, delete, export, import and speech; log: into the gateway's own log"
@@ -112,18 +118,24 @@ class Settings:
     sentence_characters: int = _setting(300, "maximum length of a piece of text that is spoken at once")
     batch_items: int = _setting(32, "maximum number of items of a batch")
     batch_parallel: int = _setting(4, "items of a batch that are spoken concurrently")
-    prefetch_sentences: int = _setting(2, "sentences of a long text that are made ahead of the one that is sent")
+    prefetch_sentences: int = _setting(
+        2, "sentences of a long text that are made ahead of the one that is sent", zero=True
+    )
     parallel_sentences: int = _setting(1, "sentences of a long text that are made concurrently")
     session_utterances: int = _setting(8, "maximum number of utterances that wait in a WebSocket session")
     session_idle_seconds: float = _setting(60.0, "seconds after which an idle WebSocket session is closed")
     allow_partial: bool = _setting(False, "allow_partial of requests that do not say it")
     missed_end_retries: int = _setting(
-        2, "further attempts, without a seed of the caller, at a file or a batch item whose end the model missed"
+        2,
+        "further attempts, without a seed of the caller, at a file or a batch item whose end the model missed",
+        zero=True,
     )
     status_speeches: int = _setting(
-        1000, "ended speeches of a key, the latest, of which GET /v1/audio/speech/{id} knows how they ended"
+        1000,
+        "ended speeches of a key, the latest, of which GET /v1/audio/speech/{id} knows how they ended",
+        zero=True,
     )
-    status_seconds: float = _setting(600.0, "seconds after its end for which it knows that of a speech")
+    status_seconds: float = _setting(600.0, "seconds after its end for which it knows that of a speech", zero=True)
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech; of a long text, of each of its sentences")
     otlp_endpoint: str = _setting(
         "",
@@ -132,7 +144,7 @@ class Settings:
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
     body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")
     stall_seconds: float = _setting(120.0, "seconds after which a client that reads nothing loses its connection")
-    retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway")
+    retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway", zero=True)
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))
     reference_ports: tuple[int, ...] = _setting(
         (80, 443), "ports from which reference audio may be fetched", item=_port
@@ -143,7 +155,7 @@ class Settings:
     reference_bytes: int = _setting(10 << 20, "maximum size of reference audio that is fetched")
     reference_seconds: float = _setting(10.0, "maximum seconds of the fetch, including redirects")
     reference_proxy: str = _setting("", "http://host:port of an HTTP proxy for these fetches; it looks names up")
-    reference_redirects: int = _setting(3, "maximum number of redirects")
+    reference_redirects: int = _setting(3, "maximum number of redirects", zero=True)
     log_level: str = _setting("info", "least severe level that is logged", ("debug", "info", "warning", "error"))
 
 
@@ -186,6 +198,10 @@ def parse(
         choices = each.metadata["choices"]
         if choices and getattr(parsed, each.name) not in choices:
             parser.error(f"{PREFIX}{each.name.upper()} must be one of {', '.join(choices)}")
+        value, zero = getattr(parsed, each.name), each.metadata["zero"]
+        if each.type in ("int", "float") and not (value > 0 or (zero and value == 0)):
+            least = "0 or more" if zero else "more than 0"
+            parser.error(f"argument --{prefix}{each.name.replace('_', '-')}: it must be {least}, not {value}")
     return Settings(**vars(parsed))
 
 

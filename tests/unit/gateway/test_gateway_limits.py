@@ -149,6 +149,7 @@ def test_the_option_goes_before_the_variable() -> None:
     assert settings.port == 82 and settings.model_aliases == ("tts-1", "tts-1-hd=made_up")
     assert settings.reference_ports == (443, 8443) and settings.page is False
     assert parse([], {}) == Settings() and Settings().model == "", "the server's default"
+    assert parse(["--missed-end-retries", "0"], {}).missed_end_retries == 0
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,9 @@ def test_the_option_goes_before_the_variable() -> None:
         (["--port", "many"], {}, "invalid int value: 'many'"),
         ([], {"VOICE_CLONE_GATEWAY_PORT": "many"}, "invalid int value: 'many'"),
         ([], {"VOICE_CLONE_GATEWAY_REFERENCE_URLS": "ftp"}, "must be one of off, https, http"),
+        (["--batch-parallel", "0"], {}, "--batch-parallel: it must be more than 0, not 0"),
+        ([], {"VOICE_CLONE_GATEWAY_STALL_SECONDS": "nan"}, "--stall-seconds: it must be more than 0, not nan"),
+        (["--missed-end-retries", "-1"], {}, "--missed-end-retries: it must be 0 or more, not -1"),
         (["--page", "perhaps"], {}, "'perhaps' is neither true nor false"),
         (["--reference-networks", "10.0.0.1/8"], {}, "10.0.0.1/8 has host bits set"),
         (["--reference-ports", "443,https"], {}, "'https' is no port"),
