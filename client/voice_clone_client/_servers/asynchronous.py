@@ -110,10 +110,11 @@ class AsyncServers(Pool):
 
     async def _known(self) -> list[Address]:
         """As `Servers._known`."""
-        if self._addresses.fixed is None and time.monotonic() >= self._stale_at:
+        known = self._chooser.addresses
+        if self._addresses.fixed is None and (not known or time.monotonic() >= self._stale_at):
             if self._look_up is None or self._look_up.done():
                 self._look_up = quiet_task(self._find())
-            if not self._chooser.addresses:
+            if not known:
                 task = self._look_up  # shared: the cancellation of one call must not cancel it
                 await asyncio.wait((task,))
                 task.result()

@@ -122,9 +122,9 @@ class Servers(Pool):
         future.add_done_callback(answered)
 
     def _known(self) -> list[Address]:
-        """The servers. A name is looked up here the first time, later in the background."""
+        """The servers. A name is looked up here until it has an address, later in the background."""
         known = self._chooser.addresses
-        if self._addresses.fixed is None and time.monotonic() >= self._stale_at:
+        if self._addresses.fixed is None and (not known or time.monotonic() >= self._stale_at):
             if not known:
                 with self._looking_up:
                     if not self._chooser.addresses:

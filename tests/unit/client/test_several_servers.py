@@ -293,6 +293,27 @@ def test_a_name_gives_servers_that_come_and_go(monkeypatch: pytest.MonkeyPatch, 
             nowhere.read()
 
 
+def test_a_name_without_an_address_is_looked_up_with_each_call(
+    monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
+    hosts: list[str] = []
+
+    def answer(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        if not hosts:
+            raise OSError("unknown name")
+        return [(None, None, None, "", (ip, port)) for ip in hosts]
+
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", answer)
+    with listening() as server:
+        client = connect(f"dns:///voices.example:{server.url.rpartition(':')[2]}")
+        for _ in range(2):
+            with pytest.raises(vc.ConnectionFailed, match=r"voices\.example"):
+                client.read()
+            assert client.run(lambda client: client.ready()) is False
+        hosts.append("127.0.0.1")
+        client.read()
+
+
 def test_what_can_be_no_name_has_no_address(connect: Connect) -> None:
     with pytest.raises(vc.ConnectionFailed, match=r"a\.\.example"):
         connect("dns:///a..example:8001").read()
