@@ -112,7 +112,9 @@ class Settings:
     max_bundle_bytes: int = _setting(512 << 20, "maximum size of a bundle of voices to import")
     max_requests: int = _setting(256, "maximum number of concurrent speeches; more are refused")
     key_preparations: int = _setting(
-        2, "maximum number of concurrent uploads, imports and preparations of voices of one key; more are refused"
+        2,
+        "maximum number of concurrent uploads, imports and preparations of voices, and detections, of one key; more "
+        "are refused",
     )
     max_input_characters: int = _setting(100_000, "maximum length of the text of one request")
     sentence_characters: int = _setting(300, "maximum length of a piece of text that is spoken at once")

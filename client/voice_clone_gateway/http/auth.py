@@ -134,7 +134,7 @@ def guarded(scope: Scope) -> type[APIRoute]:
 
 
 def preparing(request: Request) -> AbstractContextManager[int]:
-    """A place among the uploads and preparations of the caller's key, during a `with` block.
+    """A place among the uploads, preparations and detections of the caller's key, during a `with` block.
 
     Raises:
         HTTPFailure: 429, all of its places are occupied.

@@ -38,7 +38,7 @@ class Gate:
 
 
 class KeyGate:
-    """Counts what runs for one key: its speeches, or its uploads and preparations of voices.
+    """Counts what runs for one key: its speeches, or its uploads and preparations of voices and detections.
 
     Args:
         most: how many may run; None for any number.
@@ -71,7 +71,7 @@ class KeyGate:
 
 
 class PreparationGates:
-    """The gates of the uploads, imports and preparations of voices: one for each key.
+    """The gates of the uploads, imports and preparations of voices and of detections: one for each key.
 
     Args:
         most: how many of a key may run at once. They take the processor from all speeches.
@@ -83,7 +83,7 @@ class PreparationGates:
 
     def of(self, key: Hashable) -> KeyGate:
         """The gate of a key."""
-        gate = KeyGate(self._most, "uploads and preparations", "too_many_preparations")
+        gate = KeyGate(self._most, "uploads, preparations and detections", "too_many_preparations")
         return self._of_key.setdefault(key, gate)
 
 

@@ -186,7 +186,7 @@ def test_too_many_uploads_and_preparations_of_one_key(triton: Server, serve: Ser
         refused = act(ALICE)
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
         error = refused.json()["error"]
-        assert error["code"] == "too_many_preparations" and "3 uploads and preparations" in error["message"]
+        assert error["code"] == "too_many_preparations" and "3 uploads, preparations and detections" in error["message"]
     assert say(http, ALICE).status_code == 200, "speeches have places of their own"
     other = threading.Thread(target=lambda: answers.append(upload(BOB)))
     other.start()
