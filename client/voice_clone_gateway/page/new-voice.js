@@ -16,6 +16,7 @@ const READ_BY_SERVER = /\.(wav|flac|ogg|oga|mp3)$/i; // other formats are decode
 const hint = find("clip-hint").textContent;
 const wave = new Waveform(find("clip-wave"), 1);
 let clip = null; // { audio: Blob, fileName, seconds }
+let starting = false; // whether the browser asks for the microphone, or opens it
 let recording = null; // { recorder, pieces, seconds }
 
 export function setUpNewVoice() {
@@ -40,6 +41,8 @@ export function setUpNewVoice() {
 }
 
 async function beginRecording() {
+  if (starting) return; // a second click: the first recorder would never stop
+  starting = true;
   showError("sample", null);
   setClip(null);
   const pieces = [];
@@ -58,6 +61,8 @@ async function beginRecording() {
   } catch (error) {
     showError("sample", error);
     return;
+  } finally {
+    starting = false;
   }
   wave.clear();
   find("preview").hidden = false;

@@ -325,3 +325,27 @@ def test_on_a_phone_the_options_are_folded(browser: Browser, triton: Server, ser
         for width in (390, 320):
             page.set_viewport_size({"width": width, "height": 700})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+SLOW_MICROPHONE = """
+const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+window.opened = [];
+navigator.mediaDevices.getUserMedia = async (wanted) => {
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  const stream = await real(wanted);
+  window.opened.push(stream);
+  return stream;
+};
+"""
+
+
+def test_a_second_click_while_the_microphone_opens(page: Page, triton: Server, serve: Serve) -> None:
+    """It opens no further one, which nothing would close."""
+    page.add_init_script(SLOW_MICROPHONE)
+    open_page(page, triton, serve)
+    page.locator("#record").dblclick()
+    expect(page.get_by_role("button", name="Stop recording")).to_be_visible()
+    page.wait_for_timeout(1000)
+    page.get_by_role("button", name="Stop recording").click()
+    live = "opened.map((stream) => stream.getTracks().some((track) => track.readyState === 'live'))"
+    assert page.evaluate(live) == [False]
