@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +30,7 @@ UNSENT_BYTES = 64 << 10
 """Of one connection, in the kernel."""
 _CHECKS = 8
 """In the time after which a connection is cut."""
+_AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: the end of a connection is a reset
 
 
 class WatchedTransport:
@@ -39,11 +42,13 @@ class WatchedTransport:
     Args:
         transport: of the connection.
         seconds: without a byte, after which it is aborted.
+        breaks_off: whether its end, if it came now, would look like the end of the answer, though that is not whole.
     """
 
-    def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
+    def __init__(self, transport: asyncio.Transport, seconds: float, breaks_off: Callable[[], bool]) -> None:
         self._transport = transport
         self._seconds = seconds
+        self._breaks_off = breaks_off
         self._loop = asyncio.get_running_loop()
         self._written = 0  # bytes
         self._taken = 0  # of them, by the client's side at the latest check
@@ -64,6 +69,15 @@ class WatchedTransport:
         if self._check_later is None:
             self._taken_at = self._loop.time()
             self._check_later = self._loop.call_later(self._seconds / _CHECKS, self._check)
+
+    def close(self) -> None:
+        """Close the connection; reset it where the client would take its end for that of the answer."""
+        if not self._breaks_off():
+            self._transport.close()
+            return
+        with suppress(OSError):  # it is closed
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        self._transport.abort()
 
     def _check(self) -> None:
         self._check_later = None

@@ -69,7 +69,8 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.max_size = READ_BYTES  # type: ignore[attr-defined] # an attribute of asyncio's own transports
-        super().connection_made(WatchedTransport(transport, self._stall_seconds))  # type: ignore[arg-type]
+        watched = WatchedTransport(transport, self._stall_seconds, self._breaks_off)
+        super().connection_made(watched)  # type: ignore[arg-type]
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -86,6 +87,10 @@ class TimedProtocol(H11Protocol):
             super().send_400_response(msg)
         else:
             self.transport.close()
+
+    def _breaks_off(self) -> bool:
+        """Whether an answer is under way whose end HTTP/1.0 shows by the end of the connection alone."""
+        return self.conn.our_state is h11.SEND_BODY and self.conn.their_http_version == b"1.0"
 
     def _watch(self) -> None:
         phase = self.conn.their_state if self.transport.get_protocol() is self else None

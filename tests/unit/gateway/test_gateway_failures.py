@@ -99,6 +99,27 @@ def test_a_raw_stream_that_fails_is_broken_off(triton: Server, serve: Serve, pla
     assert len(got) == 2 * 1920 * 2
 
 
+def by_http_1_0(http: httpx2.Client) -> bytes:
+    """The body for a caller of HTTP/1.0: what comes before the connection ends."""
+    request = json.dumps(SPEECH).encode()
+    head = f"POST /v1/audio/speech HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(request)}\r\n\r\n"
+    got = b""
+    with httpx2_socket(http) as connection:
+        connection.sendall(head.encode() + request)
+        while piece := connection.recv(1 << 16):
+            got += piece
+    return got.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("play", [broken, truncated])
+def test_a_raw_stream_that_fails_does_not_look_whole_to_http_1_0(triton: Server, serve: Serve, play: Any) -> None:
+    http = serve(triton.url)
+    assert len(by_http_1_0(http)) == 3 * 1920 * 2
+    triton.play = play
+    with pytest.raises(ConnectionResetError):
+        by_http_1_0(http)
+
+
 @pytest.mark.parametrize("play", [broken, truncated])
 def test_a_stream_of_events_reports_the_failure(triton: Server, serve: Serve, play: Any) -> None:
     triton.play = play
