@@ -52,7 +52,8 @@ class AsyncClient:
     ) -> None:
         self._servers = AsyncServers(url, credentials, channel.metadata(headers, token), proxy)
         self._shared = False  # the connections are another client's
-        self._speeches: WeakSet[AsyncSpeech] = WeakSet()
+        # its own, then those of the clients whose connections it shares, which have its own among theirs
+        self._speeches: tuple[WeakSet[AsyncSpeech], ...] = (WeakSet(),)
         self._model = model
         self._default: str | None = None  # the server's default family, once it is known
         self._default_task: asyncio.Task[str] | None = None  # asks the server for it
@@ -90,9 +91,7 @@ class AsyncClient:
         )
         family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
         call = self._servers.stream(request, family, deadline, headers=sent)
-        speech = AsyncSpeech(call, require_whole, self._mark)
-        self._speeches.add(speech)
-        return speech
+        return self._remembered(AsyncSpeech(call, require_whole, self._mark))
 
     def speak_stream(
         self,
@@ -129,8 +128,7 @@ class AsyncClient:
         speech = AsyncStreamingTextSpeech(
             call, text, appends.Pieces(new_id), self._timeout, family, require_whole, self._mark
         )
-        self._speeches.add(speech)
-        return speech
+        return self._remembered(speech)
 
     async def upload(
         self,
@@ -311,7 +309,7 @@ class AsyncClient:
     def acting_for(self, owner: str | None, max_owned: int | None = None, mark: Mark | None = None) -> AsyncClient:
         """A client that acts for another owner; see `Client.acting_for`."""
         other = copy(self)
-        other._shared, other._speeches, other._default_task = True, WeakSet(), None
+        other._shared, other._speeches, other._default_task = True, (WeakSet(), *self._speeches), None
         other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
         return other
 
@@ -322,7 +320,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections and cancel the speeches that run."""
-        for speech in tuple(self._speeches):
+        for speech in tuple(self._speeches[0]):
             speech.close()  # gRPC would cancel the call, which looks like a cancellation of the waiting task
         if not self._shared:
             await self._servers.close()
@@ -334,6 +332,12 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def _remembered(self, speech: AsyncSpeech) -> AsyncSpeech:
+        """The same speech, which ends with the connections."""
+        for speeches in self._speeches:
+            speeches.add(speech)
+        return speech
 
     async def _family(self, model: str | None = None, limit: float | None = None) -> str:
         """The family of a call; see `Client._family`."""

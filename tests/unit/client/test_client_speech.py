@@ -356,13 +356,14 @@ def test_async_close_reaches_the_server(triton: Server) -> None:
     in_loop(run)
 
 
-@pytest.mark.parametrize("closer", ["speech", "client"])
+@pytest.mark.parametrize("closer", ["speech", "client", "client of the connections"])
 def test_async_close_while_another_task_waits(triton: Server, closer: str) -> None:
     triton.play = silent_after_first
 
     async def run() -> None:
         client = vc.AsyncClient(triton.url)
-        speaking = client.speak("Hi.", voice="ada")
+        speaker = client.acting_for("eve") if closer == "client of the connections" else client
+        speaking = speaker.speak("Hi.", voice="ada")
         await anext(speaking)
         waiting = asyncio.create_task(speaking.read())
         await asyncio.sleep(0.1)
