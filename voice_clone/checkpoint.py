@@ -74,6 +74,13 @@ class CheckpointFiles:
         """
         return Source({name: shape}, as_it_is)
 
+    def sources(self, module: nn.Module, prefix: str = "") -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the tensors that a module is made of; `prefix` as in `load`."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, tensor in module.state_dict().items():
+            found |= self.source(prefix + name, tuple(tensor.shape)).shapes
+        return found
+
     def shapes(self, file: str) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all tensors in a whole file.
 

@@ -10,7 +10,7 @@ import math
 import re
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
@@ -33,14 +33,14 @@ _GAINS = (
 def model_shapes(checkpoint: Checkpoint) -> Shapes:
     """Names and shapes of the two transformers' tensors; the folder has its config.json."""
     with torch.device("meta"):
-        parts = ((SLOW, SlowTransformer(checkpoint.config)), (FAST, FastTransformer(checkpoint.config)))
-    return {name: shape for prefix, module in parts for name, shape in _official(checkpoint, prefix, module).items()}
+        slow, fast = SlowTransformer(checkpoint.config), FastTransformer(checkpoint.config)
+    return checkpoint.sources(slow, SLOW) | checkpoint.sources(fast, FAST)
 
 
 def codec_shapes(checkpoint: Checkpoint, codec: CodecConfig) -> Shapes:
     """Names and shapes of the codec's tensors, weight norm spelled `weight_g`, `weight_v`."""
     with torch.device("meta"):
-        return _official(checkpoint, "", CodecEncoder(codec)) | _official(checkpoint, "", CodecDecoder(codec))
+        return checkpoint.sources(CodecEncoder(codec)) | checkpoint.sources(CodecDecoder(codec))
 
 
 def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
@@ -77,10 +77,3 @@ def _gain(name: str) -> float:
         rate = (8, 8, 4, 2)[int(upsampling.group(1)) - 1]
         return math.sqrt(rate / 2)  # the length of an input channel's weights; two inputs meet in an output
     return next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
-
-
-def _official(checkpoint: Checkpoint, prefix: str, module: nn.Module) -> Shapes:
-    found: Shapes = {}
-    for name, tensor in module.state_dict().items():
-        found |= checkpoint.source(prefix + name, tuple(tensor.shape)).shapes
-    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tools.families.weight_files import Shapes, noise_of, write_json, write_weights
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
@@ -101,11 +101,8 @@ def codec_shapes(folder: Path) -> Shapes:
     """Names and shapes of all tensors; the folder has the codec's configuration."""
     checkpoint = CodecCheckpoint(folder)
     with torch.device("meta"):
-        networks: list[nn.Module] = [VoiceEncoder(checkpoint.config), CodecDecoder(checkpoint.config)]
-    shapes: Shapes = {}
-    for network in networks:
-        for name, tensor in network.state_dict().items():
-            shapes |= checkpoint.source(name, tuple(tensor.shape)).shapes
+        encoder, decoder = VoiceEncoder(checkpoint.config), CodecDecoder(checkpoint.config)
+    shapes = checkpoint.sources(encoder) | checkpoint.sources(decoder)
     return dict(sorted((shapes | _training_alone(checkpoint.config)).items()))
 
 

@@ -47,8 +47,7 @@ def model_shapes(checkpoint: Checkpoint, encoder: bool) -> Shapes:
             parts.append((CODEC, CodecEncoder(checkpoint.config.codec)))
     found: Shapes = {}
     for prefix, module in parts:
-        for name, tensor in module.state_dict().items():
-            found |= checkpoint.source(prefix + name, tuple(tensor.shape)).shapes
+        found |= checkpoint.sources(module, prefix)
     found[f"{FLOW}time_embedding.inv_freq"] = (checkpoint.config.flow.dim // 2,)
     return found
 

@@ -7,7 +7,6 @@ layers. The codec's convolutions are weight-normed: a direction and a length.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -90,12 +89,7 @@ class Checkpoint(CheckpointFiles):
 
     def codec_fingerprint(self, module: nn.Module) -> str:
         """Of one of the codec's networks."""
-        names: Collection[str] = {
-            each
-            for name, tensor in module.state_dict().items()
-            for each in self.source(name, tuple(tensor.shape)).shapes
-        }
-        return self.fingerprint({"codec": "fish_speech"}, CODEC, "", names)
+        return self.fingerprint({"codec": "fish_speech"}, CODEC, "", self.sources(module))
 
     def _qkv_source(self, name: str, official: str, part: str, shape: tuple[int, ...]) -> Source:
         head, rows = HEAD_DIM, (shape[0], shape[0], shape[0])  # in the codec

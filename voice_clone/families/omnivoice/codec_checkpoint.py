@@ -36,12 +36,8 @@ class CodecCheckpoint(CheckpointFiles):
 
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder `module`."""
-        names = {
-            each
-            for name, tensor in module.state_dict().items()
-            for each in self.source(name, tuple(tensor.shape)).shapes
-        }
-        return self.fingerprint({"codec": "omnivoice", **asdict(self.config)}, self.file, "", names)
+        config = {"codec": "omnivoice", **asdict(self.config)}
+        return self.fingerprint(config, self.file, "", self.sources(module))
 
 
 def _fold(length: Tensor, direction: Tensor) -> Tensor:

@@ -66,8 +66,8 @@ class AudioVAECheckpoint(CheckpointFiles):
     def expected(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all official tensors, also of the one layer that is not computed."""
         with torch.device("meta"):
-            networks = ((ENCODER, AudioEncoder(self.config)), ("", AudioDecoder(self.config)))
-        found = {name: shape for prefix, network in networks for name, shape in self._official(prefix, network).items()}
+            encoder, decoder = AudioEncoder(self.config), AudioDecoder(self.config)
+        found = self.sources(encoder, ENCODER) | self.sources(decoder)
         variance = {  # that of the latents, which training samples from
             name.replace("fc_mu", "fc_logvar"): shape for name, shape in found.items() if "fc_mu" in name
         }
@@ -85,13 +85,7 @@ class AudioVAECheckpoint(CheckpointFiles):
 
     def encoder_fingerprint(self, encoder: nn.Module) -> str:
         """Of the encoder's weights, and of what is made of a clip before it."""
-        return self.fingerprint({"encoder": "voxcpm2"}, AUDIO_VAE, "", list(self._official(ENCODER, encoder)))
-
-    def _official(self, prefix: str, network: nn.Module) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
-        for name, tensor in network.state_dict().items():
-            found |= self.source(prefix + name, tuple(tensor.shape)).shapes
-        return found
+        return self.fingerprint({"encoder": "voxcpm2"}, AUDIO_VAE, "", self.sources(encoder, ENCODER))
 
 
 def _row(table: Tensor, number: int) -> Tensor:

@@ -77,14 +77,10 @@ class Checkpoint(CheckpointFiles):
 
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder."""
-        names = {
-            each
-            for name, tensor in module.state_dict().items()
-            for each in self.source(CODEC + name, tuple(tensor.shape)).shapes
-        }
         codec = self.config.codec
         config = {"codec": "voxtral", "eps": [codec.norm_eps, codec.qk_norm_eps], "blocks": codec.encoder_blocks}
-        return self.fingerprint({**config, "window": codec.attn_sliding_window_size}, MODEL, "", names)
+        config["window"] = codec.attn_sliding_window_size
+        return self.fingerprint(config, MODEL, "", self.sources(module, CODEC))
 
     def voices(self) -> dict[str, Tensor]:
         """The embeddings of the checkpoint's own voices by name, [positions, dim] each, memory-mapped.
