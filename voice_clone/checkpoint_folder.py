@@ -20,6 +20,40 @@ SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 _NUMBER, _BYTES, _GRAPH = 0, 2, 7  # kinds of values in a protobuf message, and the field of an ONNX file's graph
 
 
+def check_folder(folder: Path) -> None:
+    """Check that there is a checkpoint folder.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if not folder.is_dir():
+        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+
+
+def check_file(folder: Path, name: str) -> None:
+    """Check that the folder has a file.
+
+    Raises:
+        CheckpointError: it is missing.
+    """
+    if not (folder / name).is_file():
+        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+
+
+def check_converted(folder: Path, weights: str, pickles: str) -> None:
+    """Check that pickles, which no server opens, were converted.
+
+    Args:
+        weights: the file that is made of them, without its ending.
+        pickles: the file or folder.
+
+    Raises:
+        CheckpointError: they are there, and the file is not.
+    """
+    if not (folder / f"{weights}.safetensors").is_file() and (folder / pickles).exists():
+        raise CheckpointError(f"{pickles} is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+
+
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """The JSON object in `folder/name`.
 
@@ -57,6 +91,22 @@ def parse(cls: type[T], values: Any, where: str) -> T:
             continue
         arguments[entry.name] = _convert(hints[entry.name], values[entry.name], f"{where}: {entry.name}")
     return cls(**arguments)
+
+
+def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str) -> None:
+    """Refuse what no released checkpoint has and the networks would not compute.
+
+    Args:
+        values: a JSON object; a key that it lacks, or that is null, is right.
+        fixed: the only value of each key.
+        where: the file and the key, with what stands between them and the keys of `values`, for the error.
+
+    Raises:
+        CheckpointError: a value is another one.
+    """
+    for name, right in fixed.items():
+        if values.get(name) not in (None, right):
+            raise CheckpointError(f"{where}{name} is {values[name]!r}; only {right!r} is supported")
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
@@ -209,16 +259,17 @@ def _varint(file: BinaryIO) -> int:
     raise ValueError("a number of more than ten bytes")
 
 
-def read_tokenizer(file: Path) -> tokenizers.Tokenizer:
+def read_tokenizer(folder: Path, name: str) -> tokenizers.Tokenizer:
     """The tokenizer in a `tokenizer.json`, which holds a whole one; it neither cuts nor pads.
 
     Raises:
-        CheckpointError: the file cannot be read.
+        CheckpointError: the file is missing or cannot be read.
     """
+    check_file(folder, name)
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / name))
     except Exception:  # the library raises plain Exception
-        raise CheckpointError(f"{file.name}: not a tokenizer that can be read") from None
+        raise CheckpointError(f"{name}: not a tokenizer that can be read") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     keep_no_words(tokenizer)

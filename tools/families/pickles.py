@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tools.families.weight_files import Shapes
+from voice_clone.checkpoint_folder import check_file
 from voice_clone.errors import CheckpointError
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -35,8 +36,7 @@ def load_pickle(folder: Path, file: str, what: str = "of weights") -> Any:
     Raises:
         CheckpointError: the file is missing, is not whole, or holds anything else.
     """
-    if not (folder / file).is_file():
-        raise CheckpointError(f"{file}: the file is missing from the checkpoint folder")
+    check_file(folder, file)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the one line says enough

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.checkpoint_folder import check_file, check_fixed, check_folder, parse, read_json
 from voice_clone.errors import CheckpointError
 
 FAMILY = "cosyvoice3"
@@ -80,20 +80,8 @@ def check_mark(folder: Path) -> None:
     Raises:
         CheckpointError: it does not exist, or has no mark.
     """
-    if not folder.is_dir():
-        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
-    if not (folder / MARK).is_file():
-        raise CheckpointError(f"{MARK}: the file is missing from the checkpoint folder")
-
-
-def check_converted(folder: Path, file: str) -> None:
-    """Check that a weight file was converted.
-
-    Raises:
-        CheckpointError: it was not.
-    """
-    if not (folder / f"{file}.safetensors").is_file() and (folder / f"{file}.pt").is_file():
-        raise CheckpointError(f"{file}.pt is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+    check_folder(folder)
+    check_file(folder, MARK)
 
 
 def load_config(folder: Path) -> TalkerConfig:
@@ -104,9 +92,7 @@ def load_config(folder: Path) -> TalkerConfig:
     """
     check_mark(folder)
     values = read_json(folder, CONFIG_FILE)
-    for name, right in _FIXED.items():
-        if values.get(name, right) != right:
-            raise CheckpointError(f"{CONFIG_FILE}: {name} is {values[name]!r}; only {right!r} is supported")
+    check_fixed(values, _FIXED, f"{CONFIG_FILE}: ")
     config = parse(TalkerConfig, values, CONFIG_FILE)
     for name in TalkerConfig.__dataclass_fields__:
         if getattr(config, name) <= 0:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is
-from voice_clone.families.cosyvoice3.config import FLOW, HIFT, check_converted, check_mark
+from voice_clone.checkpoint_folder import check_converted
+from voice_clone.families.cosyvoice3.config import FLOW, HIFT, check_mark
 from voice_clone.families.cosyvoice3.decoder_config import FlowConfig, VocoderConfig, flow_config, vocoder_config
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
@@ -75,7 +76,7 @@ class DecoderCheckpoint:
         self.folder = folder
         check_mark(folder)
         for file in (FLOW, HIFT):
-            check_converted(folder, file)
+            check_converted(folder, file, f"{file}.pt")
         self._flow, self._vocoder = _Flow(folder), _Vocoder(folder)
         self.flow_config: FlowConfig = flow_config(self._flow.shapes(FLOW))
         self.vocoder_config: VocoderConfig = vocoder_config(self._vocoder.shapes(HIFT))

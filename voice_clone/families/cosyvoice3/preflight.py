@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voice_clone.checkpoint_folder import check_graph, check_weights
-from voice_clone.errors import CheckpointError
+from voice_clone.checkpoint_folder import check_converted, check_file, check_graph, check_weights
 from voice_clone.families.cosyvoice3.config import (
     BLANK,
     FLOW,
@@ -13,7 +12,6 @@ from voice_clone.families.cosyvoice3.config import (
     LLM,
     SPEAKER_ENCODER,
     TOKENIZER,
-    check_converted,
     load_config,
 )
 
@@ -26,10 +24,9 @@ def check(checkpoint: Path) -> None:
     """
     load_config(checkpoint)
     for name in (f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"):
-        if not (checkpoint / name).is_file():
-            raise CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+        check_file(checkpoint, name)
     for name in (LLM, FLOW, HIFT):
-        check_converted(checkpoint, name)
+        check_converted(checkpoint, name, f"{name}.pt")
         check_weights(checkpoint, name)
     for name in (TOKENIZER, SPEAKER_ENCODER):
         check_graph(checkpoint, f"{name}.onnx")

@@ -13,6 +13,7 @@ from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
 from voice_clone.autoregressive.talker import Pauses, TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.checkpoint_folder import check_converted
 from voice_clone.families.cosyvoice3.config import (
     ALIGN,
     BLOCK,
@@ -24,7 +25,6 @@ from voice_clone.families.cosyvoice3.config import (
     SPEAKER,
     TOKENS,
     ZERO_SHOT,
-    check_converted,
     load_config,
     stream_chunks,
     tokens_before_alignment,
@@ -147,7 +147,7 @@ def load_network(given: Settings) -> Talker:
     settings = TalkerSettings.of(given)
     folder = settings.checkpoint_dir
     config = load_config(folder)
-    check_converted(folder, LLM)
+    check_converted(folder, LLM, f"{LLM}.pt")
     return load_talker_network(
         settings,
         empty(partial(Talker, config)),

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
+from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import (
     HEAD_DIM,
@@ -66,8 +67,7 @@ class Checkpoint(CheckpointFiles):
         Raises:
             CheckpointError: the codec is missing, not converted yet, or of another family.
         """
-        if not (self.folder / f"{CODEC}.safetensors").is_file() and (self.folder / f"{CODEC}.pth").is_file():
-            raise CheckpointError(f"{CODEC}.pth is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+        check_converted(self.folder, CODEC, f"{CODEC}.pth")
         found = codec_config(self.shapes(CODEC))
         if found.code_limits != self.config.code_limits:
             raise CheckpointError(f"codec and config.json disagree: {found.code_limits}, {self.config.code_limits}")

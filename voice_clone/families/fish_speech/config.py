@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.checkpoint_folder import check_fixed, check_folder, parse, read_json
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
@@ -37,6 +37,7 @@ _INHERITED = (
     *("dim", "n_head", "n_local_heads", "head_dim", "intermediate_size"),
     *("attention_qk_norm", "attention_qkv_bias", "attention_o_bias"),
 )
+_NO_BIASES = {"attention_qkv_bias": False, "attention_o_bias": False}
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,7 @@ def load_config(folder: Path) -> FishSpeechConfig:
     Raises:
         CheckpointError: a file is missing or malformed, or this is no S2 Pro checkpoint.
     """
-    if not folder.is_dir():
-        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    check_folder(folder)
     values = read_json(folder, CONFIG_FILE)
     if values.get("model_type") != MODEL_TYPE:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
@@ -144,8 +144,8 @@ def load_config(folder: Path) -> FishSpeechConfig:
         values.get("text_config"), values.get("audio_decoder_config")
     )
     config = parse(FishSpeechConfig, values, CONFIG_FILE)
-    _refuse_variants(values["text_config"], "text_config")
-    _refuse_variants(values["audio_decoder_config"], "audio_decoder_config")
+    check_fixed(values["text_config"], {**_NO_BIASES, "tie_word_embeddings": True}, f"{CONFIG_FILE}: text_config.")
+    check_fixed(values["audio_decoder_config"], _NO_BIASES, f"{CONFIG_FILE}: audio_decoder_config.")
     slow, fast = config.text_config, config.audio_decoder_config
     if fast.dim != slow.dim:
         raise CheckpointError(f"{CONFIG_FILE}: the transformers' sizes {slow.dim} and {fast.dim} differ; not supported")
@@ -167,18 +167,6 @@ def _complete_fast_config(slow: Any, fast: Any) -> Any:
         return fast  # `parse` refuses it
     given = {name: value for name, value in fast.items() if value is not None}
     return {name: slow.get(name) for name in _INHERITED} | given
-
-
-def _refuse_variants(transformer: Mapping[str, Any], where: str) -> None:
-    """Refuse what no released checkpoint has and the networks would not compute."""
-    only: dict[str, bool] = {"attention_qkv_bias": False, "attention_o_bias": False}
-    if where == "text_config":
-        only["tie_word_embeddings"] = True
-    for name, right in only.items():
-        if transformer.get(name) not in (None, right):
-            raise CheckpointError(
-                f"{CONFIG_FILE}: {where}.{name} is {transformer[name]!r}; only {right!r} is supported"
-            )
 
 
 def codec_config(shapes: Mapping[str, tuple[int, ...]]) -> CodecConfig:

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import tokenizers
 
 from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError
@@ -45,7 +44,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: FishSpeechConfig) -> None:
-        self._tokenizer = _load(folder)
+        self._tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
         added = self._tokenizer.get_added_tokens_decoder()
         self._control = {
             index: token.content for index, token in added.items() if not _ALLOWED.fullmatch(token.content)
@@ -94,9 +93,3 @@ class Tokenizer:
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
-
-
-def _load(folder: Path) -> tokenizers.Tokenizer:
-    if not (folder / TOKENIZER_FILE).is_file():
-        raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
-    return read_tokenizer(folder / TOKENIZER_FILE)

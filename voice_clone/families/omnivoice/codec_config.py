@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.checkpoint_folder import check_fixed, parse, read_json
 from voice_clone.errors import CheckpointError
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, FRAME_RATE
 
@@ -104,9 +104,9 @@ def load_codec_config(folder: Path) -> CodecConfig:
         CheckpointError: a file is missing or malformed, or the networks would not compute such a codec.
     """
     values = read_json(folder, CONFIG_FILE)
-    _check_fixed(values, _FIXED, "")
+    check_fixed(values, _FIXED, f"{CONFIG_FILE}: ")
     config = parse(CodecConfig, values, CONFIG_FILE)
-    _check_fixed(values["semantic_model_config"], _FIXED_HUBERT, "semantic_model_config.")
+    check_fixed(values["semantic_model_config"], _FIXED_HUBERT, f"{CONFIG_FILE}: semantic_model_config.")
     for part in (config, config.acoustic_model_config, config.semantic_model_config):
         _check_positive(part)
     _check_rates(config)
@@ -117,12 +117,6 @@ def load_codec_config(folder: Path) -> CodecConfig:
     if codebooks != CODEBOOKS:
         raise CheckpointError(f"{CONFIG_FILE}: target_bandwidths make {codebooks} codebooks; OmniVoice has {CODEBOOKS}")
     return config
-
-
-def _check_fixed(values: dict[str, Any], fixed: dict[str, Any], where: str) -> None:
-    for name, right in fixed.items():
-        if values.get(name, right) != right:
-            raise CheckpointError(f"{CONFIG_FILE}: {where}{name} is {values[name]!r}; only {right!r} is supported")
 
 
 def _check_positive(part: CodecConfig | AcousticConfig | SemanticConfig) -> None:

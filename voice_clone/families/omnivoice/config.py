@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.checkpoint_folder import check_fixed, check_folder, parse, read_json
 from voice_clone.errors import CheckpointError
 
 FAMILY = "omnivoice"
@@ -69,14 +69,13 @@ def load_config(folder: Path) -> TalkerConfig:
     Raises:
         CheckpointError: the file is missing or malformed, or this is no checkpoint of OmniVoice.
     """
-    if not folder.is_dir():
-        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    check_folder(folder)
     values = read_json(folder, CONFIG_FILE)
-    _check_fixed(values, _FIXED, "")
+    check_fixed(values, _FIXED, f"{CONFIG_FILE}: ")
     layers = values.get("llm_config")
     if not isinstance(layers, dict):
         raise CheckpointError(f"{CONFIG_FILE}: llm_config is no JSON object")
-    _check_fixed(layers, _LAYERS_FIXED, "llm_config.")
+    check_fixed(layers, _LAYERS_FIXED, f"{CONFIG_FILE}: llm_config.")
     config = parse(TalkerConfig, _with_theta(layers), f"{CONFIG_FILE}: llm_config")
     for name in TalkerConfig.__dataclass_fields__:
         if getattr(config, name) <= 0:
@@ -87,12 +86,6 @@ def load_config(folder: Path) -> TalkerConfig:
             f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads of {config.head_dim} dimensions do not fit"
         )
     return config
-
-
-def _check_fixed(values: dict[str, Any], fixed: dict[str, Any], where: str) -> None:
-    for name, right in fixed.items():
-        if values.get(name, right) != right:
-            raise CheckpointError(f"{CONFIG_FILE}: {where}{name} is {values[name]!r}; only {right!r} is supported")
 
 
 def _with_theta(layers: dict[str, Any]) -> dict[str, Any]:

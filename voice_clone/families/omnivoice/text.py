@@ -49,9 +49,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: TalkerConfig) -> None:
-        if not (folder / TOKENIZER_FILE).is_file():
-            raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
-        self._tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
+        self._tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
         for token in CONTROL:
             if len(self._encode(token)) != 1:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} is no token of it")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from voice_clone.checkpoint_folder import parse, read_json
+from voice_clone.checkpoint_folder import check_folder, parse, read_json
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
@@ -217,8 +217,7 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
     Raises:
         CheckpointError: a file is missing or malformed, or this is not a checkpoint of the 12 Hz models.
     """
-    if not folder.is_dir():
-        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    check_folder(folder)
     config = read_json(folder, CONFIG_FILE)
     codec = read_json(folder, f"{CODEC_FOLDER}/{CONFIG_FILE}")
     sampling = read_json(folder, GENERATION_FILE)

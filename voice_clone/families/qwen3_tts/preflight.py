@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voice_clone.checkpoint_folder import check_weights, same_bytes
+from voice_clone.checkpoint_folder import check_file, check_weights, same_bytes
 from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
 from voice_clone.families.qwen3_tts.text import MERGES_FILE, SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
@@ -19,8 +19,7 @@ def check(checkpoint: Path) -> None:
     load_config(checkpoint)
     if not (checkpoint / TOKENIZER_FILE).is_file():
         for name in (VOCABULARY_FILE, MERGES_FILE, SETTINGS_FILE):
-            if not (checkpoint / name).is_file():
-                raise CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+            check_file(checkpoint, name)
     for file in ("model", f"{CODEC_FOLDER}/model"):
         check_weights(checkpoint, file)
 

@@ -111,8 +111,10 @@ class Tokenizer:
 
 
 def _load(folder: Path) -> tokenizers.Tokenizer:
-    file = folder / TOKENIZER_FILE
-    tokenizer = read_tokenizer(file) if file.is_file() else qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
+    if (folder / TOKENIZER_FILE).is_file():
+        tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
+    else:
+        tokenizer = qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
     _add_tokens(tokenizer, folder)
     return tokenizer
 

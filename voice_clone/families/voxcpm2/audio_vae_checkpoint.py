@@ -14,13 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold
+from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
-from voice_clone.families.voxcpm2.audio_vae_config import (
-    AUDIO_VAE,
-    AudioVAEConfig,
-    check_converted,
-    load_audio_vae_config,
-)
+from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, AudioVAEConfig, load_audio_vae_config
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
 
@@ -79,7 +75,7 @@ class AudioVAECheckpoint(CheckpointFiles):
         Raises:
             CheckpointError: it is missing, not converted yet, or has other ones.
         """
-        check_converted(self.folder)
+        check_converted(self.folder, AUDIO_VAE, f"{AUDIO_VAE}.pth")
         if strange := sorted(self.shapes(AUDIO_VAE).keys() - self.expected - {BOUNDARIES}):
             raise CheckpointError(f"{AUDIO_VAE}.safetensors: tensor {strange[0]} belongs to no such network")
 

@@ -87,13 +87,3 @@ def load_audio_vae_config(folder: Path) -> AudioVAEConfig:
         CheckpointError: config.json cannot be read, or is that of another kind of network.
     """
     return parse(AudioVAEConfig, read_json(folder, "config.json").get("audio_vae_config") or {}, _KEY)
-
-
-def check_converted(folder: Path) -> None:
-    """Check that audiovae.pth, which no server opens, is converted.
-
-    Raises:
-        CheckpointError: it is there, and its safetensors file is not.
-    """
-    if not (folder / f"{AUDIO_VAE}.safetensors").is_file() and (folder / f"{AUDIO_VAE}.pth").is_file():
-        raise CheckpointError(f"{AUDIO_VAE}.pth is not converted yet; run once: tools/convert_pickles CHECKPOINT")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json, weight_names
+from voice_clone.checkpoint_folder import check_folder, parse, read_json, weight_names
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS
 
@@ -86,8 +86,7 @@ def load_config(folder: Path) -> VoxCPM2Config:
         CheckpointError: a file is missing or malformed, this is no checkpoint of VoxCPM2, or its networks are of a kind
             that is not computed here.
     """
-    if not folder.is_dir():
-        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    check_folder(folder)
     values = read_json(folder, CONFIG_FILE)
     if values.get("architecture") != ARCHITECTURE:
         raise CheckpointError(f"{CONFIG_FILE}: architecture is {values.get('architecture')!r}, not {ARCHITECTURE!r}")

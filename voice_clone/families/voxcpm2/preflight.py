@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voice_clone.checkpoint_folder import check_weights
-from voice_clone.errors import CheckpointError
-from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, check_converted, load_audio_vae_config
+from voice_clone.checkpoint_folder import check_converted, check_file, check_weights
+from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, load_audio_vae_config
 from voice_clone.families.voxcpm2.config import MODEL, load_config
 from voice_clone.families.voxcpm2.text import TOKENIZER_FILE
 
@@ -19,8 +18,7 @@ def check(checkpoint: Path) -> None:
     """
     load_config(checkpoint)
     load_audio_vae_config(checkpoint)
-    if not (checkpoint / TOKENIZER_FILE).is_file():
-        raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
-    check_converted(checkpoint)
+    check_file(checkpoint, TOKENIZER_FILE)
+    check_converted(checkpoint, AUDIO_VAE, f"{AUDIO_VAE}.pth")
     for name in (MODEL, AUDIO_VAE):
         check_weights(checkpoint, name)

@@ -41,9 +41,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: VoxCPM2Config) -> None:
-        if not (folder / TOKENIZER_FILE).is_file():
-            raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
-        self._tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
+        self._tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
         vocabulary = self._tokenizer.get_vocab()
         size = config.lm_config.vocab_size
         if (tokens := max(vocabulary.values(), default=-1) + 1) > size:

@@ -14,13 +14,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
+from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import (
     END,
     MODEL,
+    VOICE_FOLDER,
     VOICES,
     VoxtralConfig,
-    check_voices,
     has_encoder,
     load_config,
 )
@@ -91,7 +92,7 @@ class Checkpoint(CheckpointFiles):
         names = self.config.presets
         if not names:
             return {}
-        check_voices(self.folder)
+        check_converted(self.folder, VOICES, VOICE_FOLDER)
         found = self.shapes(VOICES)
         for name in names:
             shape = found.get(name)

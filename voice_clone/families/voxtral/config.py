@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import parse, read_json, weight_names
+from voice_clone.checkpoint_folder import check_fixed, check_folder, parse, read_json, weight_names
 from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "params.json"
@@ -208,38 +208,20 @@ def load_config(folder: Path) -> VoxtralConfig:
     Raises:
         CheckpointError: a file is missing or malformed, or this is no checkpoint of Voxtral TTS.
     """
-    if not folder.is_dir():
-        raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
+    check_folder(folder)
     values = read_json(folder, CONFIG_FILE)
     if values.get("model_type") != MODEL_TYPE:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
     config = parse(VoxtralConfig, values, CONFIG_FILE)
     parts = values["multimodal"]
-    _refuse("audio_tokenizer_args", parts["audio_tokenizer_args"], _CODEC_FIXED)
-    _refuse(
-        "acoustic_transformer_args",
+    check_fixed(parts["audio_tokenizer_args"], _CODEC_FIXED, f"{CONFIG_FILE}: audio_tokenizer_args.")
+    check_fixed(
         parts["audio_model_args"]["acoustic_transformer_args"],
         {"use_biases": False, "input_dim": config.dim, "dim": config.dim},
+        f"{CONFIG_FILE}: acoustic_transformer_args.",
     )
     _check(config)
     return config
-
-
-def check_voices(folder: Path) -> None:
-    """Check that the voices' pickles were converted.
-
-    Raises:
-        CheckpointError: they were not.
-    """
-    if not (folder / f"{VOICES}.safetensors").is_file() and (folder / VOICE_FOLDER).is_dir():
-        raise CheckpointError(f"{VOICE_FOLDER} is not converted yet; run once: tools/convert_pickles CHECKPOINT")
-
-
-def _refuse(where: str, given: Mapping[str, Any], only: Mapping[str, Any]) -> None:
-    """Refuse what no released checkpoint has and the networks would not compute."""
-    for name, right in only.items():
-        if given.get(name) not in (None, right):
-            raise CheckpointError(f"{CONFIG_FILE}: {where}.{name} is {given[name]!r}; only {right!r} is supported")
 
 
 def _check(config: VoxtralConfig) -> None:

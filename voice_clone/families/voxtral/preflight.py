@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from voice_clone.checkpoint_folder import check_weights
-from voice_clone.errors import CheckpointError
-from voice_clone.families.voxtral.config import MODEL, VOICES, check_voices, load_config
+from voice_clone.checkpoint_folder import check_converted, check_file, check_weights
+from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VOICES, load_config
 from voice_clone.families.voxtral.text import TOKENIZER_FILE
 
 
@@ -17,9 +16,8 @@ def check(checkpoint: Path) -> None:
         CheckpointError: something is wrong; the text says what.
     """
     config = load_config(checkpoint)
-    if not (checkpoint / TOKENIZER_FILE).is_file():
-        raise CheckpointError(f"{TOKENIZER_FILE}: the file is missing from the checkpoint folder")
+    check_file(checkpoint, TOKENIZER_FILE)
     check_weights(checkpoint, MODEL)
     if config.presets:
-        check_voices(checkpoint)
+        check_converted(checkpoint, VOICES, VOICE_FOLDER)
         check_weights(checkpoint, VOICES)

@@ -1,0 +1,50 @@
+"""What all families check alike of a checkpoint folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voice_clone.checkpoint_folder import check_converted, check_file, check_fixed, check_folder, read_tokenizer
+from voice_clone.errors import CheckpointError
+
+FIXED = {"bias": False, "scaling": None, "strides": [1, 1]}
+
+
+@pytest.mark.parametrize("values", [{}, {"bias": None}, {"bias": False, "strides": [1, 1], "other": 3}])
+def test_a_key_that_is_missing_or_null_is_right(values: dict[str, Any]) -> None:
+    check_fixed(values, FIXED, "config.json: layers.")
+
+
+@pytest.mark.parametrize("values", [{"bias": True}, {"scaling": {}}, {"strides": [1, 2]}])
+def test_another_value_is_refused_by_the_name_of_its_key(values: dict[str, Any]) -> None:
+    [(name, value)] = values.items()
+    with pytest.raises(CheckpointError) as refused:
+        check_fixed(values, FIXED, "config.json: layers.")
+    assert str(refused.value) == f"config.json: layers.{name} is {value!r}; only {FIXED[name]!r} is supported"
+
+
+def test_pickles_without_what_is_made_of_them_are_refused(tmp_path: Path) -> None:
+    check_converted(tmp_path, "codec", "codec.pth")  # neither: its weights are then missing
+    (tmp_path / "codec.pth").touch()
+    (tmp_path / "voice_embedding").mkdir()
+    for weights, pickles in (("codec", "codec.pth"), ("voices", "voice_embedding")):
+        with pytest.raises(CheckpointError, match=f"{pickles} is not converted yet; run once: tools/convert_pickles"):
+            check_converted(tmp_path, weights, pickles)
+        (tmp_path / f"{weights}.safetensors").touch()
+        check_converted(tmp_path, weights, pickles)
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    check_folder(tmp_path)
+    with pytest.raises(CheckpointError, match="set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR"):
+        check_folder(tmp_path / "other")
+    for check in (check_file, read_tokenizer):
+        with pytest.raises(CheckpointError, match=r"tokenizer\.json: the file is missing from the checkpoint folder"):
+            check(tmp_path, "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    check_file(tmp_path, "tokenizer.json")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: not a tokenizer that can be read"):
+        read_tokenizer(tmp_path, "tokenizer.json")
