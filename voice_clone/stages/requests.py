@@ -63,6 +63,34 @@ def check_tensors(prompt: Arrays, names: Collection[str]) -> None:
             raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
 
 
+def granted_frames(budget: int, max_frames: int | None, room: int) -> tuple[int, bool]:
+    """`max_frames` and `budgeted` of a `TalkerRequest`.
+
+    Args:
+        budget: what the family grants the text.
+        max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
+        room: frames that fit the stream's slot behind the prompt. The budget is cut to them.
+
+    Raises:
+        InvalidArgument: `max_frames` is < 1.
+    """
+    check_max_frames(max_frames)
+    if max_frames is None:
+        return max(1, min(budget, room)), True
+    frames = min(budget, max_frames)
+    return frames, frames != max_frames
+
+
+def check_max_frames(max_frames: int | None) -> None:
+    """Check the caller's frame limit, if it gave one.
+
+    Raises:
+        InvalidArgument: it is < 1.
+    """
+    if max_frames is not None and max_frames < 1:
+        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
+
+
 @dataclass(frozen=True)
 class FrameBudget:
     """How many frames a family grants a text. A talker that misses its end then stops in reasonable time.
@@ -78,20 +106,5 @@ class FrameBudget:
     most: int
 
     def limit(self, tokens: int, max_frames: int | None, room: int) -> tuple[int, bool]:
-        """`max_frames` and `budgeted` of a `TalkerRequest`.
-
-        Args:
-            tokens: of the text.
-            max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
-            room: frames that fit the stream's slot behind the prompt. The budget is cut to them.
-
-        Raises:
-            InvalidArgument: `max_frames` is < 1.
-        """
-        if max_frames is not None and max_frames < 1:
-            raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
-        budget = max(self.least, self.per_token * tokens)
-        if max_frames is None:
-            return max(1, min(budget, self.most, room)), True
-        frames = min(budget, max_frames)
-        return frames, frames != max_frames
+        """As `granted_frames`, of a text of so many tokens."""
+        return granted_frames(max(self.least, self.per_token * tokens), max_frames, min(self.most, room))

@@ -33,7 +33,7 @@ from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import check_tensors, refuse_knobs, refuse_streaming_text
+from voice_clone.stages.requests import check_tensors, granted_frames, refuse_knobs, refuse_streaming_text
 
 TENSORS = ("text_ids", REFERENCE_LATENTS, PROMPT_LATENTS)
 FRAMES_A_TOKEN, MORE_FRAMES = 6, 10  # what the official code grants a text
@@ -96,25 +96,17 @@ class VoxCPM2Talker:
 
 
 def frame_limit(target: Any, max_frames: int | None, room: int) -> tuple[int, bool]:
-    """`max_frames` and `budgeted` of a `TalkerRequest`.
+    """As `granted_frames`, by the official rule.
 
     Args:
         target: int32 [1], tokens of the text that is to be spoken.
-        max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
-        room: frames that fit the stream's slot behind the prompt. The official limit is cut to them.
 
     Raises:
         InvalidArgument: `target` is no such number, or `max_frames` is < 1.
     """
     if target.dtype != np.int32 or target.shape != (1,) or int(target[0]) < 1:
         raise InvalidArgument(f"{TARGET_TOKENS} must be INT32 [1], at least 1")
-    if max_frames is not None and max_frames < 1:
-        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
-    budget = FRAMES_A_TOKEN * int(target[0]) + MORE_FRAMES
-    if max_frames is None:
-        return max(1, min(budget, room)), True
-    frames = min(budget, max_frames)
-    return frames, frames != max_frames
+    return granted_frames(FRAMES_A_TOKEN * int(target[0]) + MORE_FRAMES, max_frames, room)
 
 
 def load_network(given: Settings) -> tuple[Talker, VoxCPM2Config]:
