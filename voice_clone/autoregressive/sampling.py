@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +90,50 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "top_p": ("above 0 and at most 1", lambda value: 0 < value <= 1),
     "top_k": ("0 (off) or a positive number", lambda value: value >= 0),
 }
+
+
+S = TypeVar("S", bound="OneSampling")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSampling:
+    """A `CodeSampling` of one sampler for all codebooks, without a repetition penalty. A family sets the defaults.
+
+    Attributes:
+        seed: 64 bits; with the prompt it determines all draws.
+        do_sample: false takes the most likely code; the others then play no part.
+        temperature: above 0.
+        top_k: codes of this rank or more are dropped; 0 drops none.
+        top_p: what the family's sampler keeps of the probability, in (0, 1].
+
+    Raises:
+        InvalidArgument: on construction, if a value is out of range.
+    """
+
+    seed: int
+    do_sample: bool = True
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty = 1.0
+
+    def __post_init__(self) -> None:
+        check_sampling_options(vars(self))
+
+    @classmethod
+    def of(cls: type[S], knobs: Mapping[str, Any]) -> S:
+        """The caller's knobs, of which it may have others; the defaults where it gave none."""
+        return cls(**{"seed": 0, **{name: knobs[name] for name in cls.__dataclass_fields__ if name in knobs}})
+
+    @property
+    def first(self) -> SamplingOptions:
+        """Of codebook 0."""
+        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
+
+    @property
+    def others(self) -> SamplingOptions:
+        """Of the other codebooks."""
+        return self.first
 
 
 @dataclass(frozen=True)

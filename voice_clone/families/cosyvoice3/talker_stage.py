@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from voice_clone.autoregressive.generator import Generator, load_generator
-from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import Pauses, TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.checkpoint_folder import check_converted
@@ -78,8 +78,7 @@ class CosyVoice3Talker:
         check_tensors(tensors, (*TENSORS, *CLIP))
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         clip = Clip(**{name: tensors[name] for name in CLIP})
-        fields = SamplingParameters.__dataclass_fields__
-        sampling = replace(SamplingParameters(seed=0), **{name: knobs[name] for name in fields if name in knobs})
+        sampling = SamplingParameters.of(knobs)
         tokens = len(prompt.text_ids)
         room = self.source.max_length - self.source.talker.prompt_length(prompt)
         limits = BUDGET.limit(tokens, knobs.get("max_frames"), room)
@@ -107,39 +106,13 @@ class CosyVoice3Talker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingParameters:
-    """A `NucleusSampler` with repetition-aware sampling; the defaults are the official ones.
-
-    Attributes:
-        seed: 64 bits; with the prompt it determines all draws.
-        do_sample: false takes the most likely code, without repetition-aware sampling; the others then play no part.
-        temperature: above 0.
-        top_k: codes of this rank or more are dropped; 0 drops none.
-        top_p: of the nucleus, in (0, 1].
-
-    Raises:
-        InvalidArgument: on construction, if a value is out of range.
+class SamplingParameters(OneSampling):
+    """Of a `NucleusSampler` with repetition-aware sampling, which plays no part without `do_sample`; the defaults are
+    the official ones.
     """
 
-    seed: int
-    do_sample: bool = True
-    temperature: float = 1.0
     top_k: int = 25
     top_p: float = 0.8
-    repetition_penalty = 1.0
-
-    def __post_init__(self) -> None:
-        check_sampling_options(vars(self))
-
-    @property
-    def first(self) -> SamplingOptions:
-        """Of the one codebook."""
-        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
-
-    @property
-    def others(self) -> SamplingOptions:
-        """Of no codebook."""
-        return self.first
 
 
 def load_network(given: Settings) -> Talker:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from voice_clone.autoregressive.generator import Generator, load_generator
-from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, FishSpeechConfig
@@ -60,8 +60,7 @@ class FishSpeechTalker:
         refuse_streaming_text(knobs)
         check_tensors(tensors, TENSORS)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
-        fields = SamplingParameters.__dataclass_fields__
-        sampling = replace(SamplingParameters(seed=0), **{name: knobs[name] for name in fields if name in knobs})
+        sampling = SamplingParameters.of(knobs)
         tokens = len(prompt.text_ids) - self._tokenizer.around_text
         room = self.source.max_length - self.source.talker.prompt_length(prompt)
         request = TalkerRequest(prompt, sampling, *BUDGET.limit(tokens, knobs.get("max_frames"), room))
@@ -85,39 +84,13 @@ class FishSpeechTalker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingParameters:
-    """The same sampler, an `FilterFirstSampler`, for all codebooks; the defaults are the official ones.
-
-    Attributes:
-        seed: 64 bits; with the prompt it determines all draws.
-        do_sample: false takes the most likely code, without repetition-aware sampling; the others then play no part.
-        temperature: above 0.
-        top_k: codes of this rank or more are dropped; 0 drops none.
-        top_p: codes beyond this cumulative probability are dropped, in (0, 1].
-
-    Raises:
-        InvalidArgument: on construction, if a value is out of range.
+class SamplingParameters(OneSampling):
+    """Of a `FilterFirstSampler` with repetition-aware sampling, which plays no part without `do_sample`; the defaults
+    are the official ones.
     """
 
-    seed: int
-    do_sample: bool = True
-    temperature: float = 1.0
     top_k: int = 30
     top_p: float = 0.9
-    repetition_penalty = 1.0
-
-    def __post_init__(self) -> None:
-        check_sampling_options(vars(self))
-
-    @property
-    def first(self) -> SamplingOptions:
-        """Of codebook 0."""
-        return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
-
-    @property
-    def others(self) -> SamplingOptions:
-        """Of the other codebooks."""
-        return self.first
 
 
 def load_network(given: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
