@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.philox import Draws
+from voice_clone.autoregressive.philox import Draws, NormalDraws
 from voice_clone.batching.source import PayloadForm
 
 LIVE, FRAME, POSITION, MAY_STOP = range(4)
@@ -231,3 +231,30 @@ class FrameHead(Protocol[M]):
 
     def make(self, memory: M, hidden: Tensor, batch: Batch, variant: Any) -> MadeFrames:
         """The next frame of each row; hidden states [B, C]. Changes nothing that it depends on, so it may run again."""
+
+
+class NoMemory:
+    """The memory of a head that keeps nothing of a stream."""
+
+    by_slot: tuple[Tensor, ...] = ()
+    nbytes = 0
+
+
+class NoiseHead:
+    """The base of a `FrameHead` that makes a frame of noise, and of no earlier frame but through the hidden states."""
+
+    draws: int
+
+    def new_draws(self, seed: int) -> NormalDraws:
+        """As of `FrameHead`."""
+        return NormalDraws(seed, self.draws)
+
+    def new_memory(self, slots: int, max_length: int, device: torch.device) -> NoMemory:
+        """As of `FrameHead`."""
+        return NoMemory()
+
+    def clear(self, memory: NoMemory, slot: int) -> None:
+        """As of `FrameHead`."""
+
+    def read(self, memory: NoMemory, batch: Batch, payload: Tensor) -> None:
+        """As of `FrameHead`."""

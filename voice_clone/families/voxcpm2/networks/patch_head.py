@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames
-from voice_clone.autoregressive.philox import NormalDraws
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
 from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -211,14 +210,7 @@ class Steps:
         return self.most >= other.most
 
 
-class NoMemory:
-    """A frame depends on no earlier one but through the language models' results."""
-
-    by_slot: tuple[Tensor, ...] = ()
-    nbytes = 0
-
-
-class PatchHead:
+class PatchHead(NoiseHead):
     """A `voice_clone.autoregressive.frame_head.FrameHead` of latents.
 
     Args:
@@ -241,23 +233,9 @@ class PatchHead:
         """As of `FrameHead`."""
         return np.array([sampling.inference_timesteps, sampling.cfg_value, sampling.temperature], np.float64)
 
-    def new_draws(self, seed: int) -> NormalDraws:
-        """As of `FrameHead`."""
-        return NormalDraws(seed, self.draws)
-
     def variant_of(self, columns: npt.NDArray[np.float64]) -> Steps:
         """As of `FrameHead`."""
         return Steps(int(columns[:, 0].max()))
-
-    def new_memory(self, slots: int, max_length: int, device: torch.device) -> NoMemory:
-        """As of `FrameHead`."""
-        return NoMemory()
-
-    def clear(self, memory: NoMemory, slot: int) -> None:
-        """As of `FrameHead`."""
-
-    def read(self, memory: NoMemory, batch: Batch, payload: Tensor) -> None:
-        """As of `FrameHead`."""
 
     def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: Steps) -> MadeFrames:
         """As of `FrameHead`."""

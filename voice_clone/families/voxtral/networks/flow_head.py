@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames
-from voice_clone.autoregressive.philox import NormalDraws
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
 from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
@@ -149,14 +148,7 @@ class AnyRows:
         return True
 
 
-class NoMemory:
-    """A frame depends on no earlier one but through the backbone."""
-
-    by_slot: tuple[Tensor, ...] = ()
-    nbytes = 0
-
-
-class FlowHead:
+class FlowHead(NoiseHead):
     """A `voice_clone.autoregressive.frame_head.FrameHead` of codes. Codebook 0 is the semantic one.
 
     Args:
@@ -179,23 +171,9 @@ class FlowHead:
         """As of `FrameHead`."""
         return np.array([sampling.guidance])
 
-    def new_draws(self, seed: int) -> NormalDraws:
-        """As of `FrameHead`."""
-        return NormalDraws(seed, self.draws)
-
     def variant_of(self, columns: npt.NDArray[np.float64]) -> AnyRows:
         """As of `FrameHead`."""
         return self.variants[0]
-
-    def new_memory(self, slots: int, max_length: int, device: torch.device) -> NoMemory:
-        """As of `FrameHead`."""
-        return NoMemory()
-
-    def clear(self, memory: NoMemory, slot: int) -> None:
-        """As of `FrameHead`."""
-
-    def read(self, memory: NoMemory, batch: Batch, payload: Tensor) -> None:
-        """As of `FrameHead`."""
 
     def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: AnyRows) -> MadeFrames:
         """As of `FrameHead`."""
