@@ -1,12 +1,15 @@
-"""The text vocabulary of random checkpoints: a small byte-level BPE, trained on a few sentences."""
+"""The text vocabulary of random checkpoints: a small byte-level BPE, trained on a few sentences, as Qwen has it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from voice_clone.stages.text import QWEN2_SPLIT
 
 _SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"  # coarser than the tokenizer's own: merges must lie within a word
 _MERGES = 700
@@ -25,8 +28,16 @@ A voz de um amigo se reconhece antes da primeira palavra. Lemos a mesma históri
 친구의 목소리는 첫 단어 전에 알 수 있습니다. 아침과 저녁에 같은 이야기를 읽습니다.
 """
 
-
 ROLES = "assistant\n" * 50
+
+QWEN_ADDED = (
+    *(f"<|{name}|>" for name in ("endoftext", "im_start", "im_end", "object_ref_start", "object_ref_end")),
+    *(f"<|{name}|>" for name in ("box_start", "box_end", "quad_start", "quad_end", "vision_start", "vision_end")),
+    *(f"<|{name}|>" for name in ("vision_pad", "image_pad", "video_pad")),
+    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
+    *("<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
+)
+"""The tokens behind the vocabulary of Qwen3, in the order of their ids, 151643 to 151668 as released."""
 
 
 def train_merges() -> list[tuple[str, str]]:
@@ -42,17 +53,55 @@ def train(texts: Iterable[str], split: str, merges: int, **options: Any) -> Toke
         options: further ones of `tokenizers.trainers.BpeTrainer`.
     """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer.pre_tokenizer = _cut(split)
+    alphabet = list(byte_letters().values())
+    size = len(alphabet) + merges
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False, **options)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def vocabulary_of(merges: Sequence[tuple[str, str]], size: int | None) -> list[str]:
+    """The vocabulary of bytes and merges.
+
+    Args:
+        size: tokens; those that the merges leave over are tokens that no text makes. None: no filling.
+    """
+    tokens = [*byte_letters().values(), *("".join(pair) for pair in merges)]
+    if size is not None:
+        tokens += [f"[unused {index}]" for index in range(len(tokens), size)]
+    return tokens
+
+
+def qwen_tokenizer(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> Tokenizer:
+    """Qwen's kind of tokenizer, without added tokens."""
+    tokenizer = Tokenizer(models.BPE(vocab=_ids(tokens), merges=list(merges)))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = _cut(QWEN2_SPLIT)
+    return tokenizer
+
+
+def write_vocabulary(folder: Path, tokens: Sequence[str], merges: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Write Qwen2's vocab.json and merges.txt into the existing `folder`; the ids of the tokens."""
+    ids = _ids(tokens)
+    (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
+    (folder / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
+    return ids
+
+
+def _ids(tokens: Sequence[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def _cut(split: str) -> pre_tokenizers.PreTokenizer:
+    """Into bytes, in pieces that the pattern cuts."""
+    return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(split), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    alphabet = byte_alphabet()
-    size = len(alphabet) + merges
-    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False, **options)
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
 
 
 def merges_of(tokenizer: Tokenizer) -> list[tuple[str, str]]:
@@ -60,10 +109,11 @@ def merges_of(tokenizer: Tokenizer) -> list[tuple[str, str]]:
     return [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
-def byte_alphabet() -> list[str]:
+def byte_letters() -> dict[int, str]:
     """The letters that stand for the 256 bytes, in the order of their ids (GPT-2, Radford et al. 2019).
 
     Printable bytes of Latin-1 stand for themselves and come first; the others are numbered from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    return [chr(byte) for byte in printable] + [chr(0x100 + index) for index in range(256 - len(printable))]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + index) for index, byte in enumerate(others)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from tools.families.byte_level_bpe import train_merges, vocabulary_of, write_vocabulary
 from tools.families.weight_files import Shapes, noise_of, write_json
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
 from voice_clone.families.cosyvoice3.networks.talker import Talker
 from voice_clone.families.cosyvoice3.talker_stage import PARTS
-from voice_clone.families.cosyvoice3.text import MERGES_FILE, VOCABULARY_FILE, added_tokens
+from voice_clone.families.cosyvoice3.text import added_tokens
 
 RELEASED_WORDS = 151643  # tokens of Qwen2's vocabulary, without the added ones
 LM_HEAD = "llm.model.lm_head.weight"  # Qwen2's own, which nothing uses: the table of text tokens once more
@@ -100,13 +99,8 @@ def _write_tokenizer(folder: Path, words: int | None) -> None:
             filling.
     """
     merges = train_merges()
-    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
-    if words is not None:
-        tokens += [f"[unused {index}]" for index in range(len(tokens), words)]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    (folder / VOCABULARY_FILE).write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
-    (folder / MERGES_FILE).write_text("\n".join(lines), encoding="utf-8")
+    tokens = vocabulary_of(merges, words)
+    write_vocabulary(folder / BLANK, tokens, merges)
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     own = enumerate(added_tokens()[:3], start=len(tokens))
     settings = {

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders
 
-from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from tools.families.byte_level_bpe import QWEN_ADDED, qwen_tokenizer, train_merges, vocabulary_of
 from voice_clone.families.fish_speech.config import MODEL_TYPE, CodecConfig
-from voice_clone.stages.text import QWEN2_SPLIT
 
 CODEBOOKS, SEMANTIC_CODES, RESIDUAL_CODES = 10, 4096, 1024
 RELEASED_TEXT_TOKENS = 151643  # before the special ones
@@ -115,11 +114,7 @@ def model_config(shape: Shape, ids: dict[str, int], vocabulary: int) -> dict[str
 
 # The tokens after the text vocabulary, in the order of their ids (151643 to 155773 as released).
 SPECIAL_TOKENS = (
-    *(f"<|{name}|>" for name in ("endoftext", "im_start", "im_end", "object_ref_start", "object_ref_end")),
-    *(f"<|{name}|>" for name in ("box_start", "box_end", "quad_start", "quad_end", "vision_start", "vision_end")),
-    *(f"<|{name}|>" for name in ("vision_pad", "image_pad", "video_pad")),
-    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
-    *("<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
+    *QWEN_ADDED,
     *(f"<|{name}|>" for name in ("pad", "phoneme_start", "phoneme_end", "text", "voice", "interleave")),
     *(f"<|{name}|>" for name in ("audio_start", "audio_end", "audio_pad")),
     *(f"<|semantic:{code}|>" for code in range(SEMANTIC_CODES)),
@@ -138,17 +133,8 @@ def write_tokenizer(folder: Path, text_tokens: int | None) -> dict[str, int]:
         The ids of the special tokens.
     """
     merges = train_merges()
-    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
-    if text_tokens is not None:
-        tokens += [f"[unused {index}]" for index in range(len(tokens), text_tokens)]
-    tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    tokens = vocabulary_of(merges, text_tokens)
+    tokenizer = qwen_tokenizer(tokens, merges)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     tokenizer.save(str(folder / "tokenizer.json"))

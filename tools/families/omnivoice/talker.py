@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
-from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from tools.families.byte_level_bpe import QWEN_ADDED, qwen_tokenizer, train_merges, vocabulary_of
 from tools.families.weight_files import Shapes, noise_of, write_json, write_weights
 from voice_clone.families.omnivoice.config import (
     CODEBOOKS,
@@ -26,7 +26,6 @@ from voice_clone.families.omnivoice.config import (
 )
 from voice_clone.families.omnivoice.networks.talker import Talker
 from voice_clone.families.omnivoice.text import CONTROL
-from voice_clone.stages.text import QWEN2_SPLIT
 
 RELEASED_WORDS = 151643  # tokens of Qwen3's vocabulary, without the added ones
 LOGITS = 3.0  # spread of the logits of codes
@@ -56,13 +55,6 @@ TALKERS = {
     "released-2": replace(_RELEASED, num_hidden_layers=2),
     "released": _RELEASED,
 }
-_KINDS = ("object_ref_start object_ref_end box_start box_end quad_start quad_end vision_start vision_end vision_pad "
-          "image_pad video_pad")  # fmt: skip
-QWEN3_ADDED = (
-    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|{kind}|>" for kind in _KINDS.split())),
-    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
-    *("<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
-)
 
 
 def make_talker(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards: int = 1) -> None:
@@ -118,18 +110,8 @@ def make_tokenizer(words: int | None) -> Tokenizer:
             filling.
     """
     merges = train_merges()
-    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
-    if words is not None:
-        tokens += [f"[unused {index}]" for index in range(len(tokens), words)]
-    tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.add_special_tokens([AddedToken(each, normalized=False) for each in (*QWEN3_ADDED, *CONTROL)])
+    tokenizer = qwen_tokenizer(vocabulary_of(merges, words), merges)
+    tokenizer.add_special_tokens([AddedToken(each, normalized=False) for each in (*QWEN_ADDED, *CONTROL)])
     return tokenizer
 
 

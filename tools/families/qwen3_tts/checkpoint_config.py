@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from tools.families.byte_level_bpe import QWEN_ADDED, train_merges, vocabulary_of, write_vocabulary
 from voice_clone.families.qwen3_tts.config import Kind
 
 Json = dict[str, Any]
@@ -327,11 +327,7 @@ ASSISTANT_ID = 77091  # of the released vocabulary
 # The tokens after the text vocabulary, in the order of their ids (151643 to 151675 as released); the words without
 # bars of the second tuple are no control tokens.
 SPECIAL_TOKENS = (
-    *(f"<|{name}|>" for name in ("endoftext", "im_start", "im_end", "object_ref_start", "object_ref_end")),
-    *(f"<|{name}|>" for name in ("box_start", "box_end", "quad_start", "quad_end", "vision_start", "vision_end")),
-    *(f"<|{name}|>" for name in ("vision_pad", "image_pad", "video_pad")),
-    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
-    *("<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
+    *QWEN_ADDED,
     *("<|audio_start|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>", "<tts_text_bos_single>"),
     "<|audio_pad|>",
 )
@@ -353,9 +349,8 @@ def write_tokenizer(
         The ids of the special tokens and of `assistant`.
     """
     merges = train_merges() if merges is None else merges
-    tokens = [*byte_alphabet(), *("".join(pair) for pair in merges)]
+    tokens = vocabulary_of(merges, base_vocabulary)
     if base_vocabulary is not None:
-        tokens += [f"[unused {index}]" for index in range(len(tokens), base_vocabulary)]
         old = tokens.index("assistant")
         tokens[old], tokens[ASSISTANT_ID] = tokens[ASSISTANT_ID], tokens[old]
     special = {token: len(tokens) + index for index, token in enumerate(SPECIAL_TOKENS)}
@@ -377,9 +372,6 @@ def write_tokenizer(
         "tokenizer_class": "Qwen2Tokenizer",
         "unk_token": None,
     }
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
-    (folder / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
+    ids = write_vocabulary(folder, tokens, merges)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
-    return {**special, "assistant": vocabulary["assistant"]}
+    return {**special, "assistant": ids["assistant"]}

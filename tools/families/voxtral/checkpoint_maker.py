@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
-from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, noise_of, random_tensor
+from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
 from tools.families.voxtral.pickle_converter import convert
-from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
+from tools.families.weight_files import DTYPES, noise_of, with_zero_row, write_json, write_weights
 from tools.new_folder import new_folder
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config

@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from tools.families.byte_level_bpe import byte_alphabet, train_merges
+from tools.families.byte_level_bpe import byte_letters, train_merges
 from tools.families.voxtral.checkpoint_config import SPECIAL_TOKENS
 from tools.families.weight_files import write_json
 
@@ -42,7 +42,7 @@ def write_tokenizer(folder: Path, vocabulary: int | None, voices: dict[str, int]
             no filling.
         voices: the rows of the preset voices by name.
     """
-    letters = {letter: byte for byte, letter in _letters().items()}
+    letters = {letter: byte for byte, letter in byte_letters().items()}
     tokens = [bytes([byte]) for byte in range(256)]
     for first, second in train_merges():
         token = bytes(letters[letter] for letter in first + second)
@@ -79,13 +79,6 @@ def tekken(tokens: list[bytes], size: int, voices: dict[str, int]) -> dict[str, 
             "voice_num_audio_tokens": voices,
         },
     }
-
-
-def _letters() -> dict[int, str]:
-    """The letter of each byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return dict(zip([*printable, *others], byte_alphabet(), strict=True))
 
 
 def _text(token: bytes) -> str | None:

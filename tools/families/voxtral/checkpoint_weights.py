@@ -6,14 +6,13 @@ has the length of its gain and any direction.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 
 import torch
 from torch import Tensor, nn
 
-from tools.families.weight_files import Shapes
+from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.networks.talker import Talker
@@ -77,13 +76,6 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     if len(shape) == 1:  # norms
         return 1 + 0.1 * noise
     return noise * (_gain(name) / math.sqrt(shape[1]))
-
-
-def noise_of(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """Standard normal numbers that depend on the arguments alone."""
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-    return torch.randn(shape, generator=generator)
 
 
 def _gain(name: str) -> float:
