@@ -36,6 +36,19 @@ def new_folder(output: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def unused_folder(output: Path) -> Iterator[Path]:
+    """As `new_folder`, where nothing may be at `output`.
+
+    Raises:
+        FileExistsError: there is something.
+    """
+    if output.exists():
+        raise FileExistsError(f"{output} exists; give a new folder")
+    with new_folder(output) as made:
+        yield made
+
+
+@contextlib.contextmanager
 def new_files(output: Path) -> Iterator[Path]:
     """A folder to fill, beside the folder `output`, into which its files move at the end; `output` is made if need be.
 

@@ -17,7 +17,7 @@ from tools.families.cosyvoice3.encoders import ENCODERS, make_encoders
 from tools.families.cosyvoice3.pickle_converter import convert
 from tools.families.cosyvoice3.talker import HEAD, make_talker
 from tools.families.weight_files import DTYPES, with_changed
-from tools.new_folder import new_folder
+from tools.new_folder import unused_folder
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
 
 SHAPES = ENCODERS
@@ -37,10 +37,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as made:
+    with unused_folder(folder) as made:
         write_checkpoint(shape, seed, made, dtype)
 
 

@@ -23,7 +23,7 @@ from tools.families.fish_speech.checkpoint_config import (
 from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.fish_speech.pickle_converter import SOURCE, convert
 from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
-from tools.new_folder import new_folder
+from tools.new_folder import unused_folder
 from voice_clone.families.fish_speech.checkpoint import MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import HEAD_DIM, FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.text import Tokenizer
@@ -45,10 +45,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as made:
+    with unused_folder(folder) as made:
         write_checkpoint(SHAPES[shape], seed, made, dtype, shards)
 
 

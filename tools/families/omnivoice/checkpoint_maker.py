@@ -11,7 +11,7 @@ from pathlib import Path
 from tools.families.omnivoice.audio_tokenizer import make_audio_tokenizer
 from tools.families.omnivoice.talker import TALKERS, make_talker
 from tools.families.weight_files import DTYPES
-from tools.new_folder import new_folder
+from tools.new_folder import unused_folder
 
 SHAPES = TALKERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
@@ -30,10 +30,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "fp32", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as made:
+    with unused_folder(folder) as made:
         write_checkpoint(shape, seed, made, dtype, shards)
 
 

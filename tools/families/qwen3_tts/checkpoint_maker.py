@@ -25,7 +25,7 @@ from tools.families.qwen3_tts.checkpoint_config import (
 )
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
-from tools.new_folder import new_folder
+from tools.new_folder import unused_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_configuration"]
@@ -46,9 +46,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; give a new folder")
-    with new_folder(folder) as partial:
+    with unused_folder(folder) as partial:
         config = write_configuration(SHAPES[shape], partial)
 
         def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:

@@ -13,7 +13,7 @@ from tools.families.voxcpm2.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxcpm2.pickle_converter import convert
 from tools.families.voxcpm2.talker import TALKERS, make_endless, talker_json, write_talker
 from tools.families.weight_files import DTYPES, write_json
-from tools.new_folder import new_folder
+from tools.new_folder import unused_folder
 from voice_clone.families.voxcpm2.config import CONFIG_FILE
 
 SHAPES = TALKERS
@@ -33,10 +33,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as made:
+    with unused_folder(folder) as made:
         write_checkpoint(shape, seed, made, dtype, shards)
 
 

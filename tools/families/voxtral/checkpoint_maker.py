@@ -18,7 +18,7 @@ from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
 from tools.families.voxtral.pickle_converter import convert
 from tools.families.weight_files import DTYPES, noise_of, with_zero_row, write_json, write_weights
-from tools.new_folder import new_folder
+from tools.new_folder import unused_folder
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
 
@@ -38,10 +38,7 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists; give a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with new_folder(folder) as made:
+    with unused_folder(folder) as made:
         write_checkpoint(SHAPES[shape], seed, made, dtype, shards)
 
 
