@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from perf.bench.official.qwen_tts import quiet, qwen_tts
+from perf.bench.official.packages import quiet
+from perf.bench.official.qwen_tts import qwen_tts
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes

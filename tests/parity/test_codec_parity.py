@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.bench.official.qwen_tts import quiet, qwen_tts
+from perf.bench.official.packages import quiet
+from perf.bench.official.qwen_tts import qwen_tts
 from tests.support.families.random_weights import fill_random
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.packages import quiet
 from tests.support.families.talkers import (
     LANGUAGES,
     SHAPES,

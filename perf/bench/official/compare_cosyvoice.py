@@ -35,7 +35,7 @@ from perf.bench.machine import give_threads, keep_threads
 from perf.bench.official.comparison import cpu_settings, parser
 from perf.bench.official.cosyvoice3 import official_package, official_talker
 from perf.bench.official.cosyvoice3_decoder import official_flow, official_vocoder
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.packages import quiet
 from perf.bench.reference import TEXT, TRANSCRIPT
 from perf.bench.spent import clock
 from voice_clone.autoregressive.generator import Generator

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.machinery
 import os
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,8 @@ import torch
 import transformers
 from torch import nn
 
-from perf.bench.official.fish_speech import PACKAGES
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.packages import KALDI, PACKAGES, empty_packages, quiet
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, LLM
-
-STUBS = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi")  # what is compared uses none of them
 
 
 def source() -> Path | None:
@@ -40,13 +35,9 @@ def official_package() -> Iterator[None]:
     folder = source()
     if folder is None:
         raise FileNotFoundError("set VOICE_CLONE_COSYVOICE to a checkout of the official CosyVoice")
-    stubs = {name: types.ModuleType(name) for name in STUBS}
-    for name, module in stubs.items():
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        module.__path__ = []
     # transformers asks whether torchaudio is there when its parts are imported: before it seems to be.
     importlib.import_module("transformers.models.qwen2.modeling_qwen2")
-    with mock.patch.dict(sys.modules, stubs), mock.patch("logging.basicConfig"):
+    with mock.patch.dict(sys.modules, empty_packages(KALDI)), mock.patch("logging.basicConfig"):
         sys.path.append(str(folder))
         try:
             yield

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from perf.bench.official.cosyvoice3 import official_package
-from perf.bench.official.fish_speech import PACKAGES
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.packages import bare_packages, check_there, importable, quiet
 from voice_clone.families.cosyvoice3.config import FLOW, HIFT
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 
@@ -97,10 +96,9 @@ def _stubs() -> dict[str, types.ModuleType]:
         f"{MODELS}.cosyvoice3.runtime": {"cosyvoice3_batch_flow_profile": lambda name: nullcontext()},
         f"{MODELS}.cosyvoice3.utils": {"make_pad_mask": lambda lengths, max_len: torch.zeros(1, max_len).bool()},
     }
-    made = {name: types.ModuleType(name) for name in (*BARE, *contents)}
-    for name in BARE:
-        made[name].__path__ = [str(PACKAGES / name.replace(".", "/"))]
+    made = bare_packages(BARE)
     for name, content in contents.items():
+        made[name] = types.ModuleType(name)
         made[name].__dict__.update(content)
     # The default of a signature, never used, is made of a dictionary.
     made["omegaconf"].DictConfig = lambda values=None, **named: types.SimpleNamespace(**named)  # type: ignore[attr-defined]
@@ -121,11 +119,10 @@ class _Modules(NamedTuple):
 @contextmanager
 def _packages(stubs: Mapping[str, types.ModuleType]) -> Iterator[None]:
     """What is in `.venv/official`, for the time of an import, and modules in place of those that are not."""
-    if not (PACKAGES / "x_transformers").is_dir():
-        raise ImportError(f"{PACKAGES / 'x_transformers'} is missing; tools/test makes it")
+    check_there("x_transformers")
     for name in ("transformers", "einops", "torch._dynamo"):  # what must not be imported twice, while all is as it is
         importlib.import_module(name)
-    with mock.patch.dict(sys.modules, stubs), mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]):
+    with mock.patch.dict(sys.modules, stubs), importable():
         yield
 
 

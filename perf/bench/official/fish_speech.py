@@ -1,8 +1,6 @@
 """The official fish-speech 0.1.0 and the DAC of vllm-omni 0.30.0, importable, for comparison.
 
-tools/env.sh puts both into `.venv/official` without what they depend on, because that would replace half of the
-environment. Of their modules only the networks are imported. What these import besides, but do not use for what is
-compared, is replaced by empty modules; packages whose `__init__` imports more are entered without it.
+Both are in `.venv/official`; of their modules only the networks are imported.
 
 S2 Pro differs from fish-speech 0.1.0 in three places, which `s2_transformer` sets right: its fast transformer reads the
 normed hidden state, embeddings at codes are scaled, and only codes and the end may win.
@@ -24,14 +22,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.packages import bare_packages, check_there, importable, quiet
 from voice_clone.families.fish_speech.checkpoint import CODEC, FAST, MODEL, SLOW, Checkpoint
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 
-PACKAGES = Path(sys.prefix) / "official"
 STUBS: dict[str, dict[str, Any]] = {
     "audiotools": {"AudioSignal": object},
     "audiotools.ml": {"BaseModel": nn.Module},
@@ -46,27 +43,18 @@ STUBS: dict[str, dict[str, Any]] = {
 BARE = ("dac", "dac.nn", "dac.model", "vllm_omni", "vllm_omni.model_executor", "vllm_omni.model_executor.models")
 
 
-def _module(name: str, **content: Any) -> None:
-    module = types.ModuleType(name)
-    module.__dict__.update(content)
-    sys.modules.setdefault(name, module)
-
-
 def _import(*names: str) -> list[Any]:
-    if not PACKAGES.is_dir():
-        raise ImportError(f"{PACKAGES} is missing; tools/test makes it")
+    check_there()
     with quiet():  # first, so that it looks for tiktoken while it is still truly absent
         importlib.import_module("transformers")
-    for name in BARE:
-        _module(name, __path__=[str(PACKAGES / name.replace(".", "/"))])
+    for name, module in bare_packages(BARE).items():
+        sys.modules.setdefault(name, module)
     for name, content in STUBS.items():
-        _module(name, **content)
-    sys.path.append(str(PACKAGES))
-    try:
-        with quiet():
-            return [importlib.import_module(name) for name in names]
-    finally:
-        sys.path.remove(str(PACKAGES))
+        stub = types.ModuleType(name)
+        stub.__dict__.update(content)
+        sys.modules.setdefault(name, stub)
+    with quiet(), importable():
+        return [importlib.import_module(name) for name in names]
 
 
 @cache

@@ -10,7 +10,6 @@ import importlib
 import json
 import sys
 import types
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -24,7 +23,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import Tensor
 
-from perf.bench.official.fish_speech import PACKAGES
+from perf.bench.official.packages import importable, quiet
 from voice_clone.families.omnivoice.config import FRAME_RATE
 from voice_clone.mask_predict.unmasking import CLASSES, POSITIONS, Unmasking, uniforms
 
@@ -34,7 +33,7 @@ def official_module(name: str) -> Any:
     """A module of the official package."""
     with (
         _stand_in("torchaudio"),
-        mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]),
+        importable(),
         # By its name: what imports qwen-tts leaves another module `transformers` behind.
         mock.patch("transformers.HiggsAudioV2TokenizerModel", object, create=True),
     ):
@@ -46,8 +45,7 @@ def _stand_in(name: str) -> Iterator[None]:
     """An empty module in place of one that is not installed; what is imported meanwhile stays imported."""
     sys.modules[name] = types.ModuleType(name)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pydub's, of its own source
+        with quiet():  # pydub warns of its own source
             yield
     finally:
         del sys.modules[name]

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import torch
 
 from perf.bench.machine import give_threads
+from perf.bench.official.packages import quiet
+from perf.bench.official.qwen_tts import qwen_tts
 from perf.bench.reference import CLIP, TEXT, TRANSCRIPT
 from perf.bench.spent import Spent, clock
 from voice_clone.audio import decode
@@ -38,10 +40,7 @@ class Official:
         dtype: torch.dtype = torch.float32,
         embedding: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        from perf.bench.official.qwen_tts import quiet, qwen_tts  # here, since it takes long and prints
-
         give_threads()
-        self._quiet = quiet
         with quiet():
             self.model = qwen_tts().Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype, device_map=device)
             if embedding is None:
@@ -77,7 +76,7 @@ class Official:
         inner.talker.forward, tokenizer.decode = timed_forward, timed_decode
         began = time.perf_counter()
         try:
-            with self._quiet():
+            with quiet():
                 self.model.generate_voice_clone(
                     [TEXT] * streams,
                     ["English"] * streams,

@@ -3,17 +3,13 @@
 It imports torchaudio for its 25 Hz tokenizer, which nothing here uses: an empty module stands in for it. The
 package warns on import and when its models are built; those warnings do not concern our tests.
 
-    from perf.bench.official.qwen_tts import quiet, qwen_tts
+    from perf.bench.official.qwen_tts import qwen_tts
 """
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
-import types
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,15 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from perf.bench.official.packages import KALDI, empty_packages, quiet
+
 Array = np.ndarray[Any, Any]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Run official code without its warnings becoming errors of ours."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @cache
@@ -40,9 +30,7 @@ def qwen_tts() -> Any:
         import transformers
 
         transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
-            module = types.ModuleType(name)
-            module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None)
+        for name, module in empty_packages(KALDI).items():
             sys.modules.setdefault(name, module)
         import qwen_tts as package  # type: ignore[import-untyped]
     return package

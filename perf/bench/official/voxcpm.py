@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.machinery
 import io
 import json
 import sys
 import tempfile
-import types
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,34 +22,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perf.bench.official.fish_speech import PACKAGES
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.packages import bare_packages, check_there, empty_packages, quiet
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import CONFIG_FILE, LEAST_FRAMES
 from voice_clone.families.voxcpm2.prompt import Prompt
 
 STUBS = ("torchaudio", "torchaudio.functional", "torchaudio.transforms")
-SAMPLER = "voxcpm.modules.locdit.unified_cfm"
 
 
 @cache
 def _module() -> Any:
     """`voxcpm.model.voxcpm2`."""
-    if not (PACKAGES / "voxcpm").is_dir():
-        raise ImportError(f"{PACKAGES / 'voxcpm'} is missing; tools/test makes it")
-    package = types.ModuleType("voxcpm")
-    package.__path__ = [str(PACKAGES / "voxcpm")]
-    model = types.ModuleType("voxcpm.model")
-    model.__path__ = [str(PACKAGES / "voxcpm" / "model")]
-    stubs = {name: types.ModuleType(name) for name in STUBS}
-    for name, module in stubs.items():
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        module.__path__ = []
+    check_there("voxcpm")
     importlib.import_module("transformers.models.llama.tokenization_llama_fast")  # before torchaudio seems to be there
-    sys.modules["voxcpm"], sys.modules["voxcpm.model"] = package, model
-    with mock.patch.dict(sys.modules), quiet():
-        sys.modules.update(stubs)
+    sys.modules.update(bare_packages(("voxcpm", "voxcpm.model")))
+    with mock.patch.dict(sys.modules, empty_packages(STUBS)), quiet():
         made = importlib.import_module("voxcpm.model.voxcpm2")
         kept = {name: module for name, module in sys.modules.items() if name.startswith("voxcpm")}
     sys.modules.update(kept)

@@ -21,8 +21,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from perf.bench.official.fish_speech import BARE, PACKAGES
-from perf.bench.official.qwen_tts import quiet
+from perf.bench.official.fish_speech import BARE
+from perf.bench.official.packages import bare_packages, check_there, importable, quiet
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
@@ -58,9 +58,6 @@ class _Base:
 @contextlib.contextmanager
 def _stubs() -> Iterator[None]:
     """The modules that are not there, for the time of an import."""
-    there = {name: types.ModuleType(name) for name in BARE}
-    for name, module in there.items():
-        module.__path__ = [str(PACKAGES / name.replace(".", "/"))]
     stubs: dict[str, types.ModuleType] = {}
     for name in STUBS:
         parts = name.split(".")
@@ -73,19 +70,14 @@ def _stubs() -> Iterator[None]:
     stubs["vllm.multimodal"].MULTIMODAL_REGISTRY = registry  # type: ignore[attr-defined]
     platform = types.SimpleNamespace(device_type="cpu")
     stubs["vllm_omni.platforms"].current_omni_platform = platform  # type: ignore[attr-defined]
-    with mock.patch.dict(sys.modules, {**there, **stubs}):
-        sys.path.append(str(PACKAGES))
-        try:
-            yield
-        finally:
-            sys.path.remove(str(PACKAGES))
+    with mock.patch.dict(sys.modules, {**bare_packages(BARE), **stubs}), importable():
+        yield
 
 
 @cache
 def _modules() -> tuple[Any, Any]:
     """Of the generator, and of the codec."""
-    if not PACKAGES.is_dir():
-        raise ImportError(f"{PACKAGES} is missing; tools/test makes it")
+    check_there()
     with quiet():
         importlib.import_module("transformers")
         importlib.import_module("einops")

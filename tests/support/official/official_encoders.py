@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from perf.bench.official.fish_speech import PACKAGES
+from perf.bench.official.packages import importable
 from tools.families.cosyvoice3.encoders import EncoderShape, s3tokenizer_name
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import HEAD_DIM, SpeechTokenizer
 
@@ -26,7 +26,7 @@ from voice_clone.families.cosyvoice3.networks.speech_tokenizer import HEAD_DIM, 
 def _package(name: str) -> Any:
     with (
         mock.patch.dict(sys.modules, {"torchaudio": types.ModuleType("torchaudio")}),
-        mock.patch.object(sys, "path", [*sys.path, str(PACKAGES)]),
+        importable(),
     ):
         return importlib.import_module(name)
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
-from perf.bench.official.qwen_tts import quiet, qwen_tts
+from perf.bench.official.packages import quiet
+from perf.bench.official.qwen_tts import qwen_tts
 from tests.support.families.talkers import codes_of, config_json, randomise, read_config
 from voice_clone.autoregressive import philox
 from voice_clone.autoregressive.generator import Generator
