@@ -25,7 +25,7 @@ import torch
 from perf.bench import report
 from perf.bench.families.family import frame_bytes
 from perf.bench.machine import bandwidth, best, give_threads, keep_threads
-from perf.bench.official.comparison import cpu_settings, parser
+from perf.bench.official.comparison import Times, check_waveform, cpu_settings, parser, show
 from perf.bench.official.fish_speech import (
     dac_of,
     fill_official_codec,
@@ -46,9 +46,6 @@ from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.families.fish_speech.text import Tokenizer
 
-TOLERANCE = 1e-4  # of the waveform's RMS
-Times = dict[str, float]
-
 
 def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:
     """Encode and decode of both; raises if they differ."""
@@ -66,9 +63,7 @@ def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]
         native = NativeCodecDecoder(decoder)
         keep_threads()
         ours_decode, samples = best(lambda: native.decode_chunk(expected, native.new_state(1)), runs)
-    error = float((samples - waveform).abs().max() / waveform.square().mean().sqrt())
-    if error > TOLERANCE:
-        raise SystemExit(f"the waveforms differ by {error:.1e} of their RMS: nothing is timed")
+    check_waveform(samples, waveform)
     return {
         "official": {"encode": theirs, "decode": theirs_decode / frames},
         "ours": {"encode": ours, "decode": ours_decode / frames},
@@ -132,8 +127,7 @@ def main() -> int:
             raise SystemExit("the frames differ: nothing is timed")
         found[precision] = {**times, "floor": times["bytes"] / speed}
     columns = ("encode", "prefill", "frame", "floor", "decode")
-    rows = [[name, *(1e3 * times[c] if c in times else None for c in columns)] for name, times in found.items()]
-    print(report.table(("ms", *columns), rows))
+    show(found, columns)
     report.write(given.output, {"figures": found, "bandwidth": speed})
     return 0
 

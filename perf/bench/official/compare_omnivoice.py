@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from perf.bench import report
 from perf.bench.machine import best, give_threads
-from perf.bench.official.comparison import cpu_settings, parser
+from perf.bench.official.comparison import Times, cpu_settings, parser
 from perf.bench.official.omnivoice import OfficialTalker
 from perf.bench.official.omnivoice_codec import timed_codec
 from perf.bench.reference import TEXT, TRANSCRIPT
@@ -52,7 +52,6 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 TOLERANCE = 1e-5  # of the waveform's peak
 SEED, RMS = 5, 0.2
 STEPS = 32  # of an utterance, by default
-Times = dict[str, float]
 
 
 def some_clip(seconds: float) -> NDArray[np.float32]:

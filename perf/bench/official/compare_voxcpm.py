@@ -30,7 +30,7 @@ from torch import Tensor
 
 from perf.bench import report
 from perf.bench.machine import arithmetic, bandwidth, best, give_threads
-from perf.bench.official.comparison import Clock, cpu_settings, parser
+from perf.bench.official.comparison import Clock, Times, cpu_settings, parser, show
 from perf.bench.official.voxcpm import official_frames, official_model
 from perf.bench.official.voxcpm_audio import official_audio_vae, official_waveform
 from perf.bench.official.voxcpm_audio import official_frames as official_latents
@@ -61,7 +61,6 @@ PASSES = STEPS - 1  # of the sampler's transformer: the first step stands still
 ROWS = 2 * (2 * LATENTS + 3)  # of a pass, with and without guidance: this frame, the one before, two results, the time
 SEED = 5
 RELEASED = TALKERS["2b"]
-Times = dict[str, float]
 
 
 def audio_vae(folder: Path, seconds: float, runs: int) -> dict[str, Times]:
@@ -197,8 +196,7 @@ def main() -> int:
             + times["sampler"] * times["released_sampler_bytes"] / times["sampler_bytes"],
         }
     columns = ("encode", "prefill", "models", "sampler", "bytes", "sums", "whole", "chunk", "decode")
-    rows = [[name, *(1e3 * times[c] if c in times else None for c in columns)] for name, times in found.items()]
-    print(report.table(("ms", *columns), rows))
+    show(found, columns)
     report.write(given.output, {"figures": found, "bandwidth": speed, "arithmetic": products})
     return 0
 

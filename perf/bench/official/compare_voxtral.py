@@ -28,7 +28,7 @@ from torch import Tensor
 
 from perf.bench import report
 from perf.bench.machine import bandwidth, best, give_threads
-from perf.bench.official.comparison import Clock, cpu_settings, parser
+from perf.bench.official.comparison import Clock, Times, check_waveform, cpu_settings, parser, show
 from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.bench.reference import TEXT
 from tools.families.voxtral.checkpoint_config import SHAPES
@@ -46,11 +46,9 @@ from voice_clone.families.voxtral.talker_stage import load_network
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.native.matrix.linear import NativeLinear
 
-TOLERANCE = 1e-4  # of the waveform's RMS
 CHUNK, CHUNKS = 12, 4  # frames of a chunk of the decoder; how many of them are timed
 SEED = 5
 RELEASED = SHAPES["4b"]
-Times = dict[str, float]
 
 
 def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:
@@ -75,9 +73,7 @@ def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]
         singles = Clock(decoder.decode_chunk)
         for part in torch.split(codes, 1, dim=2):
             singles(part, state)
-    error = float((samples - waveform).abs().max() / waveform.square().mean().sqrt())
-    if error > TOLERANCE:
-        raise SystemExit(f"the waveforms differ by {error:.1e} of their RMS: nothing is timed")
+    check_waveform(samples, waveform)
     ours |= {"chunk": statistics.median(singles.seconds), "decode": statistics.median(chunks.seconds) / CHUNK}
     return {"official": {**theirs, "decode": whole / codes.shape[2]}, "ours": ours}
 
@@ -162,8 +158,7 @@ def main() -> int:
         read = sum(times[name] for name in ("backbone_bytes", "layer_bytes", "other_bytes"))
         found[precision] = {**times, "floor": read / speed, "whole": released_frame(times, checkpoint.config)}
     columns = ("encode", "prefill", "backbone", "head", "floor", "whole", "chunk", "decode")
-    rows = [[name, *(1e3 * times[c] if c in times else None for c in columns)] for name, times in found.items()]
-    print(report.table(("ms", *columns), rows))
+    show(found, columns)
     report.write(given.output, {"figures": found, "bandwidth": speed})
     return 0
 

@@ -1,14 +1,21 @@
-"""What the comparisons of a family's bare stages with official networks share: the command line, settings, a clock."""
+"""What comparisons of a family's bare stages with official networks share: command line, settings, checks, a clock."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from perf.bench import report
 from voice_clone.settings import PRECISIONS, Settings
+
+TOLERANCE = 1e-4  # of a waveform's RMS
+Times = dict[str, float]
+"""Seconds by stage."""
 
 
 def parser(command: str, description: str | None, checkpoint: str) -> argparse.ArgumentParser:
@@ -29,6 +36,19 @@ def parser(command: str, description: str | None, checkpoint: str) -> argparse.A
     made.add_argument("--precision", choices=PRECISIONS, nargs="+", default=list(PRECISIONS))
     made.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     return made
+
+
+def check_waveform(ours: Tensor, theirs: Tensor) -> None:
+    """End the process if samples differ by more than 1e-4 of their RMS."""
+    error = float((ours - theirs).abs().max() / theirs.square().mean().sqrt())
+    if error > TOLERANCE:
+        raise SystemExit(f"the waveforms differ by {error:.1e} of their RMS: nothing is timed")
+
+
+def show(found: Mapping[str, Times], columns: Sequence[str]) -> None:
+    """Print times as milliseconds, a row for each of `found`; what one lacks is blank."""
+    rows = [[name, *(1e3 * times[c] if c in times else None for c in columns)] for name, times in found.items()]
+    print(report.table(("ms", *columns), rows))
 
 
 def cpu_settings(family: str, folder: Path, precision: str = "fp32") -> Settings:
