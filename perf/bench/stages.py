@@ -25,12 +25,14 @@ from torch import nn
 from perf.bench import report
 from perf.bench.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools import guard
+from tools.diagnosis.speed import stack_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.code_head import frame_cache
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import Draw, Filters
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
@@ -107,8 +109,8 @@ def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -
     """Prefill, and for each batch the talker's step, early and late, and the code predictor's 15."""
     stack, predictor = talker.stack, talker.head.predictor
     assert isinstance(stack, NativeStack) and isinstance(predictor, NativePredictor)
-    layers = _weights(config.talker)
-    inner = _weights(config.talker.code_predictor_config)
+    layers = stack_weights(StackConfig.of(config.talker))
+    inner = stack_weights(StackConfig.of(config.talker.code_predictor_config))
     books = config.talker.num_code_groups
     heads = (
         (books - 1) * config.talker.code_predictor_config.vocab_size * config.talker.code_predictor_config.hidden_size
@@ -149,14 +151,6 @@ def _predict(predictor: NativePredictor, cache: KVCache, rows: torch.Tensor, cod
     uniform = torch.zeros(len(rows), predictor.codebooks, dtype=torch.float64)
     draw = Draw(torch.from_numpy(columns).float(), Filters.of(columns), uniform)
     return lambda: predictor.complete(cache, rows, codes, rows, draw)
-
-
-def _weights(config: Any) -> float:
-    """Numbers in the projections of all layers."""
-    heads = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    layer = config.hidden_size * (2 * heads + 2 * keys + 3 * config.intermediate_size)
-    return float(config.num_hidden_layers * layer)
 
 
 def _kv_values(config: Any) -> float:
