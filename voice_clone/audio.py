@@ -138,7 +138,7 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
     return Clip(samples.waveform, rate, _FORMATS[form], encoded, losses)
 
 
-def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits | None = None) -> None:
+def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits) -> None:
     """Check that a waveform, float32 [samples] at `rate` Hz, is one that `decode` could have made.
 
     Raises:
@@ -146,7 +146,7 @@ def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits 
             are of another scale.
     """
     _check_rate(rate)
-    _check_length(len(waveform), rate, limits or ClipLimits())
+    _check_length(len(waveform), rate, limits)
     if not np.isfinite(waveform).all():
         raise InvalidArgument("the audio holds NaN or infinity; every sample must be finite")
     peak = float(np.abs(waveform).max())

@@ -33,6 +33,7 @@ ROUNDS = 3
 SECONDS = 0.25  # for each part of a round
 ENOUGH = 400 << 20  # bytes of weights, which fit no processor's cache
 PROMPT = 32  # rows that are read at once
+CHUNK = 4  # frames that are decoded at once
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,11 @@ def weights(module: nn.Module) -> int:
     return sum(tensor.numel() for tensor in module.state_dict().values())
 
 
-def decoder_seconds(decoder: NativeWindowedDecoder, form: PayloadForm, frames: int = 4) -> float:
-    """Of a frame, in chunks of so many."""
+def decoder_seconds(decoder: NativeWindowedDecoder, form: PayloadForm) -> float:
+    """Of a frame, in chunks of `CHUNK`."""
     kind = torch.float32 if np.issubdtype(form.dtype, np.floating) else torch.int64
-    state, codes = decoder.new_state(1), torch.zeros(1, form.width, frames, dtype=kind)
-    return _least(lambda: decoder.decode_chunk(codes, state)) / frames
+    state, codes = decoder.new_state(1), torch.zeros(1, form.width, CHUNK, dtype=kind)
+    return _least(lambda: decoder.decode_chunk(codes, state)) / CHUNK
 
 
 def arbitrary(module: nn.Module) -> nn.Module:

@@ -51,7 +51,7 @@ def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
     for upsampled in decoder.upsample:
         upsample, block = upsampled.children()
         assert isinstance(block, ConvNeXtBlock)
-        _add_transposed(chain, upsample, residual="set")
+        _add_transposed(chain, upsample)
         weight, bias = take(block.dwconv.conv)
         assert bias is not None
         chain.depthwise(weight, bias, block.norm.weight, block.norm.bias, block.norm.eps)
@@ -71,7 +71,7 @@ def add_vocoder(chain: ChainBuilder, vocoder: Vocoder) -> None:
         add_convolution(chain, layer)
     add_convolution(chain, first, snakes[0])
     for block, following in zip(blocks, snakes[1:], strict=True):
-        _add_transposed(chain, block.block[1], snake_of(units(block.block)[0].act1), residual="set")
+        _add_transposed(chain, block.block[1], snake_of(units(block.block)[0].act1))
         add_units(chain, units(block.block), following)
     add_convolution(chain, last)
 
@@ -108,12 +108,10 @@ def add_convolution(
         chain.convolution(*take(module.conv), dilation, activation=snake, residual=residual)
 
 
-def _add_transposed(
-    chain: ChainBuilder, module: nn.Module, snake: SnakeActivation | None = None, residual: Residual = "untouched"
-) -> None:
+def _add_transposed(chain: ChainBuilder, module: nn.Module, snake: SnakeActivation | None = None) -> None:
     assert isinstance(module, CausalConvTranspose1d)
     [stride] = module.conv.stride
-    chain.transposed(*take(module.conv), stride, activation=snake, residual=residual)
+    chain.transposed(*take(module.conv), stride, activation=snake, residual="set")
 
 
 def add_linear(

@@ -36,12 +36,13 @@ STORE_GAUGES = {
     "age_seconds": "seconds since memory was known to be as the voice store",
     "unreadable": "voices that are left out because their rows in the voice store are damaged",
 }
+PERIOD = 1.0  # seconds
 
 
 class SpeakerMetrics:
-    """Publishes the counters that `stats` returns, every `period` seconds until `close`."""
+    """Publishes the counters that `stats` returns, every `PERIOD` seconds until `close`."""
 
-    def __init__(self, stats: Callable[[], Mapping[str, Any]], period: float = 1.0) -> None:
+    def __init__(self, stats: Callable[[], Mapping[str, Any]]) -> None:
         self._stats = stats
         self._counters: dict[tuple[str, str], Metric] = {}
         self._gauges: dict[tuple[str, str], Metric] = {}
@@ -64,7 +65,6 @@ class SpeakerMetrics:
         self._seconds = Metric(f"{PREFIX}extraction_seconds", "seconds of an extraction", "histogram", None, BUCKETS)
         self._shown: dict[tuple[str, str], float] = {}
         self._closing = threading.Event()
-        self._period = period
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -78,7 +78,7 @@ class SpeakerMetrics:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._closing.wait(self._period):
+        while not self._closing.wait(PERIOD):
             self._publish()
         self._publish()
 
