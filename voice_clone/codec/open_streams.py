@@ -12,7 +12,6 @@ is cut.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -24,14 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from voice_clone.codec.decoder import CodecFormat, RaggedDecoder, StreamDecoder
-from voice_clone.gpu import is_out_of_memory
-from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, round_up
+from voice_clone.layers.graphs import Download, GraphRunner, Step, Upload, powers_up_to, record_batches, round_up
 from voice_clone.layers.streaming import StreamState
 
 PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
 PADDING = 0  # the row that surplus streams of a batch read and write; its state stays as it is
-
-log = logging.getLogger(__name__)
 
 
 class OpenStreams(Protocol):
@@ -167,18 +163,7 @@ class GraphedStreams:
         """Record all shapes, with padding alone. Batches for which the GPU has too little memory are left out."""
         if self._prepared:
             return
-        for batch in reversed(self._batches):  # the largest first: the others then fit its memory
-            try:
-                for frames in reversed(self._frames):
-                    self._runner.prepare(*self._step(batch, frames))
-            except Exception as error:
-                smaller = tuple(each for each in self._batches if each < batch)
-                if not smaller or not is_out_of_memory(error):
-                    raise
-                log.warning(
-                    "the GPU has too little memory to decode %d streams together: at most %d are", batch, smaller[-1]
-                )
-                self._batches = smaller
+        self._batches = record_batches(self._batches, self._record, "decode")
         self._prepared = True
 
     @torch.inference_mode()
@@ -238,6 +223,10 @@ class GraphedStreams:
             for row, length, own in zip(samples, lengths, decoded, strict=False):  # the other rows are padding
                 own.append(row[: length * self._form.frame_samples])
         return [own[0] if len(own) == 1 else np.concatenate(own) for own in decoded]
+
+    def _record(self, batch: int) -> None:
+        for frames in reversed(self._frames):
+            self._runner.prepare(*self._step(batch, frames))
 
     def _step(self, batch: int, frames: int) -> tuple[Hashable, Step]:
         """Up to the next `frames` frames of `batch` streams."""

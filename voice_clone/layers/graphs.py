@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from voice_clone.errors import Unsupported
+from voice_clone.gpu import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -193,6 +194,32 @@ def halves_up_to(most: int, least: int) -> tuple[int, ...]:
 def round_up(size: int, sizes: Sequence[int]) -> int:
     """The smallest of ascending `sizes` that is not below `size`."""
     return next(each for each in sizes if each >= size)
+
+
+def record_batches(batches: Sequence[int], record: Callable[[int], None], work: str) -> tuple[int, ...]:
+    """Record the steps of batches of these sizes, the largest first: the others then fit its memory.
+
+    Args:
+        batches: ascending.
+        record: records all steps of a batch.
+        work: what is done with the streams of a batch, for the log.
+
+    Returns:
+        The batches without those for which the GPU has too little memory; one at least.
+    """
+    left = tuple(batches)
+    for batch in reversed(batches):
+        try:
+            record(batch)
+        except Exception as error:
+            smaller = tuple(each for each in batches if each < batch)
+            if not smaller or not is_out_of_memory(error):
+                raise
+            log.warning(
+                "the GPU has too little memory to %s %d streams together: at most %d are", work, batch, smaller[-1]
+            )
+            left = smaller
+    return left
 
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ Shapes: B streams, P blocks that are seen, D the transformer's width; 2 stands f
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -29,15 +28,12 @@ from voice_clone.families.cosyvoice3.networks.flow import (
     mixed,
     step_lengths,
 )
-from voice_clone.gpu import is_out_of_memory
-from voice_clone.layers.graphs import GraphRunner, Step, Upload, halves_up_to, powers_up_to, round_up
+from voice_clone.layers.graphs import GraphRunner, Step, Upload, halves_up_to, powers_up_to, record_batches, round_up
 
 MOST_STREAMS = 8  # of a graph; their rows fill a GPU
 SEEN = halves_up_to(96, 8)  # blocks; with eights of positions the mask of the attention needs no padding
 EMPTY, SURPLUS = 0, 1  # pages: one of zeros, which nothing writes; one for streams that are padding
 RESERVED = 2
-
-log = logging.getLogger(__name__)
 
 
 class GraphedFlow:
@@ -80,19 +76,15 @@ class GraphedFlow:
     @torch.inference_mode()
     def prepare(self, streams: int) -> None:
         """Record the graphs of up to so many streams, as far as the GPU has memory for them."""
-        for batch in reversed([each for each in self._batches if each < 2 * streams]):
-            try:
-                for seen in reversed(SEEN):
-                    self._send([], batch)
-                    self._runner.prepare(*self._graph(batch, seen))
-            except Exception as error:
-                smaller = tuple(each for each in self._batches if each < batch)
-                if not smaller or not is_out_of_memory(error):
-                    raise
-                log.warning(
-                    "the GPU has too little memory to solve blocks of %d streams: at most %d", batch, smaller[-1]
-                )
-                self._batches = smaller
+        wanted = tuple(each for each in self._batches if each < 2 * streams)
+        left = record_batches(wanted, self._record, "solve blocks of")
+        if left != wanted:
+            self._batches = left
+
+    def _record(self, batch: int) -> None:
+        for seen in reversed(SEEN):
+            self._send([], batch)
+            self._runner.prepare(*self._graph(batch, seen))
 
     @torch.inference_mode()
     def solve(self, spans: Sequence[Span]) -> list[list[Tensor]]:
