@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from voice_clone.errors import Unsupported
 from voice_clone.gpu import is_out_of_memory
@@ -103,6 +104,14 @@ def to_device(values: Tensor, device: torch.device, dtype: torch.dtype | None = 
     if device.type != "cuda" or values.is_cuda:
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)
+
+
+def table_rows(table: Tensor, ids: Tensor, like: Tensor) -> Tensor:
+    """Rows of a table [V, C] by their int64 ids [N] -> [N, C], of the dtype and on the device of `like`.
+
+    The table may be of another dtype, on another device, or still in the checkpoint's file: only these rows are moved.
+    """
+    return to_device(F.embedding(to_device(ids, table.device), table), like.device, like.dtype)
 
 
 class Upload:

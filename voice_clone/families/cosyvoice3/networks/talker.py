@@ -29,7 +29,7 @@ from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.cosyvoice3.config import CODES, SPEECH_IDS, START, TASK, TalkerConfig
 from voice_clone.families.cosyvoice3.prompt import Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import to_device
+from voice_clone.layers.graphs import table_rows
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import head_precision, pack
@@ -118,10 +118,7 @@ class Talker(nn.Module):
         return 1 + len(prompt.prefix_ids)
 
     def _rows(self, table: nn.Embedding, ids: npt.NDArray[np.int32]) -> Tensor:
-        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
-        weight, like = table.weight, self.stack.like
-        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), weight.device), weight)
-        return to_device(rows, like.device, like.dtype)
+        return table_rows(table.weight, torch.from_numpy(ids.astype(np.int64)), self.stack.like)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         found: Tensor = self.speech.llm_decoder(hidden)

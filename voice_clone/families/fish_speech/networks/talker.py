@@ -34,7 +34,7 @@ from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import CachedOnGpu, to_device
+from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import embedding_array, head_precision, pack
@@ -195,10 +195,7 @@ class Talker(nn.Module):
         return rows
 
     def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
-        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
-        table, like = self.token_table, self.stack.like
-        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
-        return to_device(rows, like.device, like.dtype)
+        return table_rows(self.token_table, torch.from_numpy(ids.astype(np.int64)), self.stack.like)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.code_rows)

@@ -23,7 +23,7 @@ from voice_clone.batching.source import PayloadForm
 from voice_clone.families.omnivoice.config import CODEBOOKS, IDS, MASK, TalkerConfig
 from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import to_device
+from voice_clone.layers.graphs import table_rows, to_device
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
@@ -88,10 +88,7 @@ class Talker(nn.Module):
         ]
 
     def _text_rows(self, ids: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Tensor:
-        """Only the rows that are needed are moved from the table, which stays in the checkpoint's file."""
-        weight = self.llm.embed_tokens.weight
-        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), weight.device), weight)
-        return to_device(rows, self.like.device, self.like.dtype)
+        return table_rows(self.llm.embed_tokens.weight, torch.from_numpy(ids.astype(np.int64)), self.like)
 
 
 def use_native_code(

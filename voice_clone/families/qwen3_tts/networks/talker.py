@@ -49,7 +49,7 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
 from voice_clone.families.qwen3_tts.networks.code_predictor import CodePredictor, native_predictor
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import to_device
+from voice_clone.layers.graphs import table_rows, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import NativeLinear
 from voice_clone.native.matrix.weights import embedding_array, head_precision
@@ -147,10 +147,8 @@ class Talker(nn.Module):
         return rows
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        """Text tokens, int64 [N] -> [N, C]. The table may be of another dtype or device: only N rows are moved."""
-        table, like = self.model.text_embedding, self.stack.like
-        rows = to_device(F.embedding(to_device(ids, table.weight.device), table.weight), like.device, like.dtype)
-        projected: Tensor = self.text_projection(rows)
+        """Text tokens, int64 [N] -> [N, C]."""
+        projected: Tensor = self.text_projection(table_rows(self.model.text_embedding.weight, ids, self.stack.like))
         return projected
 
     def _embed_frames(self, codes: Tensor) -> Tensor:

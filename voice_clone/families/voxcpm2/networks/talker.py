@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from voice_clone.autoregressive.native_predictor import Load, layer_loader
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -18,7 +17,7 @@ from voice_clone.families.voxcpm2.config import LEAST_FRAMES, REFERENCE_BEGIN, R
 from voice_clone.families.voxcpm2.networks.language_models import LanguageModels
 from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, Sampler
 from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.layers.graphs import to_device
+from voice_clone.layers.graphs import table_rows, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
@@ -78,10 +77,8 @@ class Talker(nn.Module):
         return self.models.frame_rows(to_device(torch.from_numpy(np.array(latents)), self.stack.like.device))
 
     def _token_rows(self, ids: npt.NDArray[np.int32]) -> Tensor:
-        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
-        table, like = self.models.base_lm.embed_tokens.weight, self.stack.like
-        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
-        return self.models.token_rows(to_device(rows, like.device, like.dtype))
+        table = self.models.base_lm.embed_tokens.weight
+        return self.models.token_rows(table_rows(table, torch.from_numpy(ids.astype(np.int64)), self.stack.like))
 
 
 def use_native_code(

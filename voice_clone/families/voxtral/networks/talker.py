@@ -27,7 +27,7 @@ from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowLayer, FlowTransformer
 from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import CachedOnGpu, to_device
+from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
@@ -148,10 +148,7 @@ class Talker(nn.Module):
         return rows
 
     def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
-        """Only the rows that are needed are moved from the table, which may stay in the checkpoint's file."""
-        table, like = self.tables.tok_embeddings.weight, self.stack.like
-        rows = F.embedding(to_device(torch.from_numpy(ids.astype(np.int64)), table.device), table)
-        return to_device(rows, like.device, like.dtype)
+        return table_rows(self.tables.tok_embeddings.weight, torch.from_numpy(ids.astype(np.int64)), self.stack.like)
 
 
 def use_native_code(
