@@ -1,9 +1,10 @@
-"""Texts as tokens: limits, control tokens, and the tokenizer that several families share. Needs no torch."""
+"""Texts as tokens: limits, control tokens, checks, and the tokenizer that several families share. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -55,6 +56,26 @@ def check_no_control_token(name: str, ids: Sequence[int], control: Mapping[int, 
     for index in ids:
         if index in control:
             raise InvalidArgument(f"the {name} holds {control[index]!r}, a control token; remove it")
+
+
+def check_ids(name: str, ids: NDArray[Any]) -> None:
+    """Check the form of a prompt's tokens, int32 [n], n > 0.
+
+    Raises:
+        InvalidArgument: it is another one.
+    """
+    if ids.dtype != np.int32 or ids.ndim != 1 or not len(ids):
+        raise InvalidArgument(f"{name} must be INT32 of 1 dimension and not empty")
+
+
+def check_range(name: str, numbers: NDArray[Any], limit: int) -> None:
+    """Check that tokens or codes, any number of them, lie in 0..limit - 1.
+
+    Raises:
+        InvalidArgument: one does not.
+    """
+    if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= limit):
+        raise InvalidArgument(f"{name} must lie in 0..{limit - 1}")
 
 
 def qwen2_tokenizer(folder: Path, vocabulary_file: str, merges_file: str) -> tokenizers.Tokenizer:

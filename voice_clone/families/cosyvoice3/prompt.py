@@ -7,7 +7,6 @@ tokens of the reference clip, which it continues. `text.py` says what stands bef
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from voice_clone.families.cosyvoice3.config import (
     TOKENS,
     TalkerConfig,
 )
+from voice_clone.stages.text import check_ids, check_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +43,10 @@ class Prompt:
     heard_tokens: npt.NDArray[np.uint16]
 
     def __post_init__(self) -> None:
-        kinds: dict[str, tuple[Any, int]] = {
-            "prefix_ids": (np.int32, 1),
-            "text_ids": (np.int32, 1),
-            "heard_tokens": (np.uint16, 0),
-        }
-        for name, (kind, least) in kinds.items():
-            array = getattr(self, name)
-            if array.dtype != kind or array.ndim != 1 or len(array) < least:
-                empty = " and not empty" if least else ""
-                raise InvalidArgument(f"{name} must be {np.dtype(kind).name.upper()} of 1 dimension{empty}")
+        check_ids("prefix_ids", self.prefix_ids)
+        check_ids("text_ids", self.text_ids)
+        if self.heard_tokens.dtype != np.uint16 or self.heard_tokens.ndim != 1:
+            raise InvalidArgument("heard_tokens must be UINT16 of 1 dimension")
 
     def check(self, config: TalkerConfig) -> None:
         """Check all values against the checkpoint.
@@ -60,12 +54,9 @@ class Prompt:
         Raises:
             InvalidArgument: an id is none of the checkpoint's.
         """
-        for name in ("prefix_ids", "text_ids"):
-            ids = getattr(self, name)
-            if int(ids.min()) < 0 or int(ids.max()) >= config.vocab_size:
-                raise InvalidArgument(f"{name} must lie in 0..{config.vocab_size - 1}")
-        if (self.heard_tokens >= CODES).any():
-            raise InvalidArgument(f"heard_tokens must lie in 0..{CODES - 1}")
+        check_range("prefix_ids", self.prefix_ids, config.vocab_size)
+        check_range("text_ids", self.text_ids, config.vocab_size)
+        check_range("heard_tokens", self.heard_tokens, CODES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ The talker reads tokens, then the frames of the reference clip, then tokens. `te
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
+from voice_clone.stages.text import check_ids, check_range
 
 CODES = "codec_codes"  # the artifact of the voice encoder
 ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
@@ -37,17 +37,11 @@ class Prompt:
     text_ids: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        kinds: dict[str, tuple[Any, int]] = {
-            "reference_ids": (np.int32, 1),
-            "reference_codes": (np.uint16, 2),
-            "text_ids": (np.int32, 1),
-        }
-        for name, (kind, dimensions) in kinds.items():
-            array = getattr(self, name)
-            if array.dtype != kind or array.ndim != dimensions or not len(array):
-                raise InvalidArgument(
-                    f"{name} must be {np.dtype(kind).name.upper()} of {dimensions} dimension(s) and not empty"
-                )
+        check_ids("reference_ids", self.reference_ids)
+        check_ids("text_ids", self.text_ids)
+        codes = self.reference_codes
+        if codes.dtype != np.uint16 or codes.ndim != 2 or not len(codes):
+            raise InvalidArgument("reference_codes must be UINT16 of 2 dimensions and not empty")
 
     def check(self, config: FishSpeechConfig) -> None:
         """Check all values against the checkpoint.
@@ -55,10 +49,8 @@ class Prompt:
         Raises:
             InvalidArgument: an id or a code is out of the checkpoint's range.
         """
-        for name in ("reference_ids", "text_ids"):
-            ids, limit = getattr(self, name), config.text_config.vocab_size
-            if int(ids.min()) < 0 or int(ids.max()) >= limit:
-                raise InvalidArgument(f"{name} must lie in 0..{limit - 1}")
+        check_range("reference_ids", self.reference_ids, config.text_config.vocab_size)
+        check_range("text_ids", self.text_ids, config.text_config.vocab_size)
         limits = np.array(config.code_limits)
         if self.reference_codes.shape[1] != len(limits):
             raise InvalidArgument(

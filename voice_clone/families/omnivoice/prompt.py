@@ -16,6 +16,7 @@ import numpy.typing as npt
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, TalkerConfig
 from voice_clone.speech import check_options
+from voice_clone.stages.text import check_ids, check_range
 
 # Each option with its type and, of a number, the least and the largest value.
 _NUMBERS: dict[str, tuple[type, float, float]] = {
@@ -71,9 +72,7 @@ class Prompt:
 
     def __post_init__(self) -> None:
         for name in ("ids", "id_counts", "frames"):
-            array = getattr(self, name)
-            if array.dtype != np.int32 or array.ndim != 1 or not len(array):
-                raise InvalidArgument(f"{name} must be INT32 of 1 dimension and not empty")
+            check_ids(name, getattr(self, name))
         if len(self.id_counts) != len(self.frames) or self.id_counts.min() < 1 or self.frames.min() < 1:
             raise InvalidArgument("id_counts and frames must have the same length, and each number must be above 0")
         if int(self.id_counts.sum(dtype=np.int64)) != len(self.ids):
@@ -88,8 +87,7 @@ class Prompt:
         Raises:
             InvalidArgument: an id is none of the checkpoint's.
         """
-        if int(self.ids.min()) < 0 or int(self.ids.max()) >= config.vocab_size:
-            raise InvalidArgument(f"ids must lie in 0..{config.vocab_size - 1}")
+        check_range("ids", self.ids, config.vocab_size)
 
     @property
     def chunks(self) -> list[npt.NDArray[np.int32]]:

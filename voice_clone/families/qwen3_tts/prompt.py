@@ -14,6 +14,7 @@ import numpy.typing as npt
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
+from voice_clone.stages.text import check_range
 
 Mode = Literal["icl", "x_vector", "preset", "design"]
 
@@ -110,7 +111,7 @@ class Prompt:
         """
         talker = config.talker
         for name in ("role_ids", "text_ids", "reference_ids", "instruct_ids"):
-            _check_range(name, getattr(self, name), talker.text_vocab_size)
+            check_range(name, getattr(self, name), talker.text_vocab_size)
         dimension = self.speaker_embedding.shape[0]
         if dimension not in (talker.hidden_size, 0) or (dimension == 0) == (config.kind == "base"):
             needed = talker.hidden_size if config.kind == "base" else 0
@@ -123,7 +124,7 @@ class Prompt:
             books = self.reference_codes.shape[1]
             if books != talker.num_code_groups:
                 raise InvalidArgument(f"reference codes have {books} codebooks; expected {talker.num_code_groups}")
-            _check_range("reference_codes", self.reference_codes, config.codec.decoder_config.codebook_size)
+            check_range("reference_codes", self.reference_codes, config.codec.decoder_config.codebook_size)
         if self.language_id is not None and self.language_id not in talker.codec_language_id.values():
             raise InvalidArgument("language_id is no language of this model")
 
@@ -137,8 +138,3 @@ def mode_of(
     if len(speaker_embedding):
         return "x_vector"
     return "design" if speaker_id is None else "preset"
-
-
-def _check_range(name: str, ids: npt.NDArray[np.int32], limit: int) -> None:
-    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= limit):
-        raise InvalidArgument(f"{name} must lie in 0..{limit - 1}")

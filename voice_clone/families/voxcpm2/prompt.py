@@ -14,6 +14,7 @@ import numpy.typing as npt
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import VoxCPM2Config
+from voice_clone.stages.text import check_ids, check_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +35,7 @@ class Prompt:
     prompt_latents: npt.NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        if self.text_ids.dtype != np.int32 or self.text_ids.ndim != 1 or not len(self.text_ids):
-            raise InvalidArgument("text_ids must be INT32 of 1 dimension and not empty")
+        check_ids("text_ids", self.text_ids)
         for name in (REFERENCE_LATENTS, PROMPT_LATENTS):
             latents = getattr(self, name)
             if latents.dtype != np.float32 or latents.ndim != 2 or latents.shape[1] != WIDTH:
@@ -59,6 +59,4 @@ class Prompt:
         Raises:
             InvalidArgument: one is none of the checkpoint's.
         """
-        size = config.lm_config.vocab_size
-        if int(self.text_ids.min()) < 0 or int(self.text_ids.max()) >= size:
-            raise InvalidArgument(f"text_ids must lie in 0..{size - 1}")
+        check_range("text_ids", self.text_ids, config.lm_config.vocab_size)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxtral.config import VoxtralConfig
+from voice_clone.stages.text import check_ids, check_range
 
 CODES = "codec_codes"  # the artifact of the voice encoder
 NO_PRESET = -1
@@ -35,10 +36,8 @@ class Prompt:
     codec_codes: npt.NDArray[np.uint16]
 
     def __post_init__(self) -> None:
-        for name in ("before_voice", "text_ids"):
-            ids = getattr(self, name)
-            if ids.dtype != np.int32 or ids.ndim != 1 or not len(ids):
-                raise InvalidArgument(f"{name} must be INT32 of 1 dimension and not empty")
+        check_ids("before_voice", self.before_voice)
+        check_ids("text_ids", self.text_ids)
         if self.preset.dtype != np.int32 or self.preset.shape != (1,):
             raise InvalidArgument("preset must be INT32 [1]")
         if self.codec_codes.dtype != np.uint16 or self.codec_codes.ndim != 2:
@@ -52,10 +51,8 @@ class Prompt:
         Raises:
             InvalidArgument: an id is none of the checkpoint's.
         """
-        for name in ("before_voice", "text_ids"):
-            ids = getattr(self, name)
-            if int(ids.min()) < 0 or int(ids.max()) >= config.vocab_size:
-                raise InvalidArgument(f"{name} must lie in 0..{config.vocab_size - 1}")
+        check_range("before_voice", self.before_voice, config.vocab_size)
+        check_range("text_ids", self.text_ids, config.vocab_size)
         if not NO_PRESET <= int(self.preset[0]) < len(config.presets):
             raise InvalidArgument(f"preset must lie in {NO_PRESET}..{len(config.presets) - 1}")
         if not len(self.codec_codes):
