@@ -22,7 +22,7 @@ A series costs a call to the server, so all are updated when a stream ends, neve
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from voice_clone.batching.stream import Timing
 
@@ -65,7 +65,7 @@ class Statistics:
     def __init__(self, prefix: str, make: MakeSeries, frame_seconds: float) -> None:
         self._frame_seconds = frame_seconds
 
-        def histogram(name: str, description: str) -> Any:
+        def histogram(name: str, description: str) -> Series:
             return make(f"{prefix}{name}", description, "histogram", None, BUCKETS)
 
         total = f"{prefix}streams_total"
