@@ -23,7 +23,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from perf.bench.official.packages import bare_packages, check_there, importable, quiet
-from voice_clone.families.fish_speech.checkpoint import CODEC, FAST, MODEL, SLOW, Checkpoint
+from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
+from voice_clone.families.fish_speech.config import CODEC, MODEL
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import Prompt

@@ -21,11 +21,11 @@ from tools.families.fish_speech.checkpoint_config import (
     write_tokenizer,
 )
 from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
-from tools.families.fish_speech.pickle_converter import SOURCE, convert
+from tools.families.fish_speech.pickle_converter import convert
 from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import unused_folder
-from voice_clone.families.fish_speech.checkpoint import MODEL, SLOW, Checkpoint
-from voice_clone.families.fish_speech.config import HEAD_DIM, FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
+from voice_clone.families.fish_speech.config import CODEC_PICKLE, HEAD_DIM, MODEL, FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.text import Tokenizer
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
@@ -99,4 +99,4 @@ def _write_codec(folder: Path, checkpoint: Checkpoint, sizes: Shape, seed: int) 
     ):
         tensors[f"{transformer}.freqs_cis"] = torch.zeros(positions, HEAD_DIM // 2, 2, dtype=torch.bfloat16)
         tensors[f"{transformer}.causal_mask"] = torch.ones(positions, positions, dtype=torch.bool).tril()
-    torch.save(tensors, folder / SOURCE)
+    torch.save(tensors, folder / CODEC_PICKLE)

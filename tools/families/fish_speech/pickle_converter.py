@@ -11,10 +11,9 @@ from typing import Any
 
 from tools.families.fish_speech.checkpoint_weights import codec_shapes
 from tools.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
-from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
-from voice_clone.families.fish_speech.config import codec_config
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.config import CODEC, CODEC_PICKLE, codec_config
 
-SOURCE = f"{CODEC}.pth"
 _TABLES = (".freqs_cis", ".causal_mask")
 _SPELLINGS = {".parametrizations.weight.original0": ".weight_g", ".parametrizations.weight.original1": ".weight_v"}
 _WRAPPERS = ("generator", "state_dict")
@@ -27,10 +26,10 @@ def convert(checkpoint: Path) -> list[Path]:
         CheckpointError: the file is missing or refused, or the new one cannot be written; one line says why.
     """
     opened = Checkpoint(checkpoint)
-    tensors = tensors_by_name(_unwrapped(load_pickle(checkpoint, SOURCE)), SOURCE, _our_name)
+    tensors = tensors_by_name(_unwrapped(load_pickle(checkpoint, CODEC_PICKLE)), CODEC_PICKLE, _our_name)
     codec = codec_config({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    check_shapes(tensors, codec_shapes(opened, codec), SOURCE, "no codec of this family")
-    return [save_tensors(checkpoint / f"{CODEC}.safetensors", tensors, checkpoint / SOURCE)]
+    check_shapes(tensors, codec_shapes(opened, codec), CODEC_PICKLE, "no codec of this family")
+    return [save_tensors(checkpoint / f"{CODEC}.safetensors", tensors, checkpoint / CODEC_PICKLE)]
 
 
 def _unwrapped(loaded: Any) -> Any:

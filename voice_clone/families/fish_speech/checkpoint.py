@@ -16,6 +16,8 @@ from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halv
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import (
+    CODEC,
+    CODEC_PICKLE,
     HEAD_DIM,
     CodecConfig,
     FishSpeechConfig,
@@ -23,8 +25,6 @@ from voice_clone.families.fish_speech.config import (
     load_config,
 )
 
-MODEL = "model"
-CODEC = "codec"  # codec.safetensors, which tools/convert_pickles makes of codec.pth
 SLOW, FAST = "text_model.model.", "audio_decoder."
 
 _NAMES = (  # ours -> official, in this order
@@ -67,7 +67,7 @@ class Checkpoint(CheckpointFiles):
         Raises:
             CheckpointError: the codec is missing, not converted yet, or of another family.
         """
-        check_converted(self.folder, CODEC, f"{CODEC}.pth")
+        check_converted(self.folder, CODEC, CODEC_PICKLE)
         found = codec_config(self.shapes(CODEC))
         if found.code_limits != self.config.code_limits:
             raise CheckpointError(f"codec and config.json disagree: {found.code_limits}, {self.config.code_limits}")

@@ -18,6 +18,8 @@ from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 MODEL_TYPE = "fish_qwen3_omni"
+MODEL, CODEC = "model", "codec"  # weight files, without their endings
+CODEC_PICKLE = "codec.pth"  # of which tools/convert_pickles makes codec.safetensors
 
 SAMPLE_RATE = 44100  # Hz, of the codec
 FRAME_SAMPLES = 2048

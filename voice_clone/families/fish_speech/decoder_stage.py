@@ -7,8 +7,8 @@ import numpy as np
 from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
-from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.config import CHUNK_FRAMES, CODEC, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voice_clone.families.fish_speech.checkpoint import CODEC, Checkpoint
-from voice_clone.families.fish_speech.config import SAMPLE_RATE
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.config import CODEC, SAMPLE_RATE
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings

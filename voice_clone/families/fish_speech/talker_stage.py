@@ -12,8 +12,8 @@ import numpy as np
 from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.families.fish_speech.checkpoint import FAST, MODEL, SLOW, Checkpoint
-from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, FishSpeechConfig
+from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
+from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, MODEL, FishSpeechConfig
 from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import ARTIFACT, CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
