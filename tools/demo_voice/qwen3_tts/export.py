@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes
 from tools.families.weight_files import Shapes
+from tools.new_folder import new_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
 
 WEIGHTS = "model.safetensors"
@@ -30,20 +30,13 @@ def export(
         decoder, encoder: of the codec's networks.
     """
     config = load_config(configuration)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        partial.chmod(0o755)
-        shutil.copytree(configuration, partial, dirs_exist_ok=True)
+    with new_folder(folder) as made:
+        shutil.copytree(configuration, made, dirs_exist_ok=True)
         model = {name: talker[name].to(torch.bfloat16) for name in model_shapes(config)}
         codec = {f"decoder.{name}": tensor for name, tensor in decoder.items()}
         codec |= {f"encoder.{name}": tensor for name, tensor in encoder.items()}
-        _save(model, model_shapes(config), partial / WEIGHTS)
-        _save(_with_unused(codec, codec_shapes(config)), codec_shapes(config), partial / CODEC_FOLDER / WEIGHTS)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _save(model, model_shapes(config), made / WEIGHTS)
+        _save(_with_unused(codec, codec_shapes(config)), codec_shapes(config), made / CODEC_FOLDER / WEIGHTS)
 
 
 def _with_unused(tensors: Mapping[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
+from torch import nn
 
 from tools.demo_voice.dataset import make_data, read_shard, sentence_of, shard_path
 from tools.demo_voice.options import Options
@@ -16,9 +18,8 @@ from tools.demo_voice.qwen3_tts import decoder_training, encoder_training, speak
 from tools.demo_voice.qwen3_tts.aligned_codes import make_aligned_codes
 from tools.demo_voice.qwen3_tts.alignment import pronounce
 from tools.demo_voice.qwen3_tts.analysis import BOOKS, Analysis, fit
-from tools.demo_voice.qwen3_tts.base import begin
 from tools.demo_voice.qwen3_tts.corpus import Corpus, Kind, Recordings, codes_path, part_of
-from tools.demo_voice.qwen3_tts.export import export
+from tools.demo_voice.qwen3_tts.export import WEIGHTS, export
 from tools.demo_voice.qwen3_tts.shape import GENERATION, SHAPE, codec_shape
 from tools.demo_voice.qwen3_tts.talker_data import TalkerCorpus
 from tools.demo_voice.qwen3_tts.variations import make_codes
@@ -27,7 +28,7 @@ from tools.demo_voice.side_by_side import each_done
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Run, averaged
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
-from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.text import Tokenizer
@@ -70,7 +71,7 @@ def encoder(work: Path, options: Options) -> Iterator[str]:
     device = options.device
     found = Analysis.load(analysis_path(work))
     network = encoder_training.new_encoder(found, options.seed)
-    begin(network, options.base, "encoder.")
+    _begin(network, options.base, "encoder.")
     plan = options.plan("encoder", encoder_training.PLAN)
     if options.base is not None:
         plan = replace(plan, steps=0)
@@ -101,7 +102,7 @@ def _make_codes(work: Path, seed: int, kind: Kind, shard: int) -> None:
 def decoder(work: Path, options: Options) -> Iterator[str]:
     """code2wav."""
     network = _decoder(work, options)
-    begin(network, options.base, "decoder.")
+    _begin(network, options.base, "decoder.")
     run = Run(network, options.plan("decoder", decoder_training.PLAN), work / "decoder.pt", _wide(network))
     if run.step < run.plan.steps:
         corpus = Corpus(work, min(CODEC_SHARDS, options.shards), options.seed)
@@ -176,7 +177,7 @@ def speaker(work: Path, options: Options) -> Iterator[str]:
     config = load_config(configuration_path(work)).speaker_encoder
     torch.manual_seed(options.seed)
     model = speaker_training.SpeakerModel(config)
-    begin(model, options.base)
+    _begin(model, options.base)
     if options.base is not None:
         model.speaker_encoder.requires_grad_(False)  # only what reads its embeddings is new
     run = Run(model.to(options.device), options.plan("speaker", speaker_training.PLAN), work / "speaker.pt")
@@ -192,7 +193,7 @@ def talker(work: Path, options: Options) -> Iterator[str]:
     torch.manual_seed(options.seed)
     model = talker_training.TalkerModel(config)
     model.load_state_dict(averaged(work / "speaker.pt"), strict=False)
-    begin(model, options.base)
+    _begin(model, options.base)
     model.to(options.device)
     plan = options.plan("talker", talker_training.PLAN)
     run = Run(model, plan, work / "talker.pt", model.hidden(), "speaker_encoder.")
@@ -204,6 +205,21 @@ def talker(work: Path, options: Options) -> Iterator[str]:
         )
         run.finish(learned.loss, tested.loss)
     yield f"{run.step} steps"
+
+
+def _begin(model: nn.Module, base: Path | None, part: str = "") -> None:
+    """Give a model the weights of a checkpoint.
+
+    Args:
+        base: the checkpoint's folder; None: the model stays as it is.
+        part: how the names of a part of the codec begin; without it, the weights are those of talker and speaker
+            encoder, and what the checkpoint does not hold stays as it is.
+    """
+    if base is None:
+        return
+    found = load_file(base / CODEC_FOLDER / WEIGHTS if part else base / WEIGHTS)
+    own = {name: found[part + name] for name in model.state_dict() if part + name in found}
+    model.load_state_dict(own, strict=bool(part))
 
 
 def talker_corpus(work: Path, options: Options, kind: Kind = "codes") -> TalkerCorpus:
