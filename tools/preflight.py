@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +10,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import voice_clone.families
 from tools.config_file import ConfigFile
-from tools.families.names import kind_of, owner
-from tools.families.recognition import FamilyError, families, lent_models, models
+from tools.families.names import owner
+from tools.families.recognition import FamilyError, code_of, families, lent_models, models
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
@@ -54,8 +52,7 @@ def _refused(which: str) -> Iterator[None]:
 
 def _preflight(family: str) -> Any:
     """The module `preflight` of a family, or of the one that it is a kind of; None if that has none."""
-    ours = [each.name for each in pkgutil.iter_modules(voice_clone.families.__path__)]
-    name = f"voice_clone.families.{kind_of(family, ours)}.preflight"
+    name = f"{code_of(family)}.preflight"
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tools.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
+from tools.families.recognition import code_of
 from voice_clone import compute
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings, TalkerSettings
@@ -32,13 +33,13 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
     settings = TalkerSettings.of(given)
     if compute.device(settings) != "cpu":
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
-    decoder = importlib.import_module(f"voice_clone.families.{family}.decoder_stage").load_decoder(given)
+    decoder = importlib.import_module(f"{code_of(family)}.decoder_stage").load_decoder(given)
     if not isinstance(decoder, StreamDecoderStage):
         raise Unsupported(
             f"the decoder of {family} makes many frames at once, and the time of one is not measured; perf/load "
             "measures a server that has this checkpoint"
         )
-    talker = importlib.import_module(f"voice_clone.families.{family}.talker_stage").load_talker(given)
+    talker = importlib.import_module(f"{code_of(family)}.talker_stage").load_talker(given)
     decoding: Any = decoder.decoder  # of native code or of torch: both decode chunks
     chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():

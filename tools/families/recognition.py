@@ -1,4 +1,4 @@
-"""The families of model repositories, and which of them a checkpoint belongs to.
+"""The families of model repositories, which of them a checkpoint belongs to, and where the code of each is.
 
 The public model of a family says in its config.pbtxt how the folder of a checkpoint is recognised:
 
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import pkgutil
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import voice_clone.families
 from tools.config_file import ConfigError, ConfigFile
-from tools.families.names import owner
+from tools.families.names import kind_of, owner
 
 PARAMETER = "checkpoint"
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)  # OWNER/NAME
@@ -183,6 +185,12 @@ def lent_models(wanted: Collection[str], repositories: Sequence[Path]) -> dict[s
             if owner(step.model_name, known) not in (None, family):
                 lent.setdefault(step.model_name, family)
     return lent
+
+
+def code_of(family: str) -> str:
+    """The package of a family's code, which is that of the family that it is a kind of."""
+    ours = [each.name for each in pkgutil.iter_modules(voice_clone.families.__path__)]
+    return f"voice_clone.families.{kind_of(family, ours)}"
 
 
 def _listed(repositories: Sequence[Path]) -> str:

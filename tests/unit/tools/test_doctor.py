@@ -180,6 +180,19 @@ def test_checkpoints_of_presets_alone_and_of_latents_are_measured(
         assert row["model"] == name and min(row["position"], row["frame"], row["decoder"]) > 0
 
 
+def test_a_kind_of_a_family_is_measured(
+    short: None,
+    checkpoint_folder: CheckpointFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its code is that of the family."""
+    monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
+    doctor.main(["--checkpoint", str(checkpoint_folder("tiny-custom", 0)), "--json"])
+    [row] = json.loads(capsys.readouterr().out)["speed"]
+    assert min(row["position"], row["frame"], row["decoder"]) > 0
+
+
 def test_speeds_grow_with_the_work(short: None) -> None:
     work = replace(workloads("qwen3_tts")["0.6b"], talker=TINY, predictor=TINY, head_weights=0)
     assert work.pace is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import pkgutil
 import re
 from dataclasses import MISSING, fields
 
@@ -12,9 +11,8 @@ import pytest
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-import voice_clone.families
-from tools.families.names import kind_of, owner
-from tools.families.recognition import families, lent_models
+from tools.families.names import owner
+from tools.families.recognition import code_of, families, lent_models
 from tools.settings_table import (
     BEGIN,
     DOCUMENT,
@@ -38,8 +36,7 @@ CHUNKS = "chunk_frames"  # its default is the family's
 
 def schedule_of(family: str) -> tuple[int, ...]:
     """The frames of chunks that a family's talker has by default."""
-    own_code = [each.name for each in pkgutil.iter_modules(voice_clone.families.__path__)]
-    module = importlib.import_module(f"voice_clone.families.{kind_of(family, own_code)}.talker_stage")
+    module = importlib.import_module(f"{code_of(family)}.talker_stage")
     own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
     [found] = {each.chunk_frames for each in own if hasattr(each, CHUNKS)}
     schedule: tuple[int, ...] = found
