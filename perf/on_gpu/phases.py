@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,20 @@ SERVER = ("voices", "load", "leaving", "restart")  # of one server
 PHASES = (*BARE, *SERVER, "codes")
 
 
-class Progress:
-    """Of a measurement that may be cut short.
+class Phases:
+    """Of a measurement that may be cut short; what it leaves out it puts into `found["left_out"]` with the reason.
 
     Args:
         path: of the result file; None: there is none.
-        figures: what goes into it. The measurement fills it.
+        found: what goes into it. The measurement fills it.
+        within: seconds, after which no phase begins; None: no end.
     """
 
-    def __init__(self, path: Path | None, figures: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, found: dict[str, Any], within: float | None) -> None:
         self._path = path
-        self._figures = figures
+        self._found = found
+        self._left_out: dict[str, str] = found.setdefault("left_out", {})
+        self._within = within
         self._began = time.perf_counter()
 
     def begin(self, phase: str) -> None:
@@ -37,24 +39,8 @@ class Progress:
         """Write what is known. A file is there whole or not at all, whenever the measurement is killed."""
         if self._path is not None:
             partial = self._path.with_name(self._path.name + ".partial")
-            report.write(partial, self._figures)
+            report.write(partial, self._found)
             partial.replace(self._path)
-
-
-class Phases(Progress):
-    """Begins phases until the time is up; what it leaves out it puts into `found["left_out"]` with the reason.
-
-    Args:
-        path: of the result file, as of `Progress`.
-        found: what goes into it.
-        within: seconds; None: no end.
-    """
-
-    def __init__(self, path: Path | None, found: dict[str, Any], within: float | None) -> None:
-        super().__init__(path, found)
-        self._left_out: dict[str, str] = found.setdefault("left_out", {})
-        self._within = within
-        self._start = time.perf_counter()
 
     def leave_out(self, what: str, why: str) -> None:
         """Note what is not measured."""
@@ -63,7 +49,7 @@ class Phases(Progress):
 
     def begins(self, phase: str) -> bool:
         """Begin a phase, if there is time. A phase that has begun is not stopped."""
-        spent = time.perf_counter() - self._start
+        spent = time.perf_counter() - self._began
         if self._within is not None and spent >= self._within:
             self.leave_out(phase, f"{spent:.0f} s had passed; {self._within:g} were given")
             return False
