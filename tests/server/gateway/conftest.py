@@ -26,7 +26,7 @@ def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def http(gateway: Gateway) -> Iterator[httpx2.Client]:
     """A plain client of that gateway."""
-    with httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False) as client:
+    with httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False, verify=False) as client:
         yield client
 
 
