@@ -20,6 +20,7 @@ from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endl
 from tools.families.qwen3_tts.onnx_export import Loaded, export_all
 
 pytest_plugins = [
+    "tests.support.chosen_files",
     "tests.support.repeatable",
     "tests.support.strict_run",
     "tests.support.work_shares",
@@ -95,14 +96,3 @@ def reference_clip() -> bytes:
 def reference_text() -> str:
     """Its transcript."""
     return (Path(__file__).parent.parent / "tools" / "data" / "reference.txt").read_text(encoding="utf-8").strip()
-
-
-@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the thorough tests, too, of a file that the command line names."""
-    if "not thorough" not in config.option.markexpr:
-        return
-    named = {(config.invocation_params.dir / each.split("::")[0]).resolve() for each in config.args}
-    for item in items:
-        for node in item.listchain() if item.path in named else []:
-            node.own_markers[:] = [mark for mark in node.own_markers if mark.name != "thorough"]
