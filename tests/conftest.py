@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-# The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
-# the models of the servers that the tests start. Set before torch is imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.postgres import Databases, PostgresServer, binaries, running_postgres
-from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
-from tools.families.qwen3_tts.onnx_export import Loaded, export_all
 
+# The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
+# the models of the servers that the tests start. torch reads it when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Fixtures import what needs torch: the process that hands out the tests computes nothing, nor do many files of tests.
 pytest_plugins = [
     "tests.support.chosen_files",
     "tests.support.repeatable",
@@ -39,6 +38,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 @pytest.fixture(scope="session")
 def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFactory:
     """Makes the random checkpoint of a shape and seed, once a run."""
+    from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
+
     made: dict[tuple[str, int], Path] = {}
 
     def folder(shape: str, seed: int) -> Path:
@@ -53,12 +54,16 @@ def checkpoint_folder(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFac
 @pytest.fixture(scope="session")
 def endless_checkpoint(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny checkpoint of seed 0, but for the end of speech."""
+    from tools.families.qwen3_tts.checkpoint_maker import make_endless
+
     return make_endless(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("endless") / "checkpoint")
 
 
 @pytest.fixture(scope="session")
 def onnx_folder(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ONNX graphs of the tiny checkpoint of seed 0, exported once for all processes of a run."""
+    from tools.families.qwen3_tts.onnx_export import Loaded, export_all
+
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     folder = shared / "onnx-graphs"
