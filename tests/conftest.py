@@ -14,8 +14,10 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.official.postgres import Databases, PostgresServer, binaries, running_postgres
 
 # The networks of the tests are tiny: one thread a process is faster than several that wait for each other, here and in
-# the models of the servers that the tests start. torch reads it when it is imported.
+# the models of the servers that the tests start. Where a test has more, a thread that waits spins on the core that
+# another one needs. torch reads both when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Fixtures import what needs torch: the process that hands out the tests computes nothing, nor do many files of tests.
 pytest_plugins = [
