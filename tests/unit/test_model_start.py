@@ -12,8 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PRETEND = "import sys\nsys.builtin_module_names = (*sys.builtin_module_names, 'c_python_backend_utils')\n"
+IMPORTS = """
+import sys
+import voice_clone, torch, gc
+print("torch._refs" in sys.modules, gc.isenabled())
+"""
 NETWORK = """
-import voice_clone, torch
 from torch import nn
 from voice_clone.stages.loading import empty
 torch.manual_seed(5)
@@ -26,6 +30,18 @@ with torch.inference_mode():
     found, _ = filled(torch.randn(2, 4, 10))
     mixed = nn.functional.scaled_dot_product_attention(found[None], found[None], found[None])
 print(found.double().sum().item().hex(), mixed.double().sum().item().hex(), torch.fft.rfft(mixed).abs().sum().item())
+"""
+MARK = """
+import voice_clone
+from voice_clone.marking.mark_filter import pattern
+from voice_clone.marking.network import PerthNetwork
+from voice_clone.marking.weights import load_weights
+print(pattern(PerthNetwork(load_weights())).tolist())
+"""
+LOADED = """
+from voice_clone.model_start import loaded
+loaded()
+print(gc.isenabled(), gc.get_freeze_count() > 1000)
 """
 ENCODERS = (
     "qwen3_tts.encoder_stage",
@@ -42,30 +58,14 @@ def _python(code: str) -> str:
     return run.stdout.strip()
 
 
-def test_torch_computes_the_same_with_less_imported() -> None:
-    assert _python(PRETEND + NETWORK) == _python(NETWORK)
-
-
-def test_the_mark_is_the_same() -> None:
-    code = """
-import voice_clone
-from voice_clone.marking.mark_filter import pattern
-from voice_clone.marking.network import PerthNetwork
-from voice_clone.marking.weights import load_weights
-print(pattern(PerthNetwork(load_weights())).tolist())
-"""
-    assert _python(PRETEND + code) == _python(code)
-
-
-def test_only_a_models_process_imports_less() -> None:
-    asked = "import voice_clone, torch, gc\nprint('torch._refs' in sys.modules, gc.isenabled())"
-    assert _python(f"import sys\n{asked}") == "True True"
-    assert _python(PRETEND + asked) == f"{bool(list(Path('/dev').glob('nvidia*')))} False"
-
-
-def test_garbage_is_collected_once_the_model_has_loaded() -> None:
-    code = "import gc, voice_clone\nfrom voice_clone.model_start import loaded\nloaded()\n"
-    assert _python(PRETEND + code + "print(gc.isenabled(), gc.get_freeze_count() > 1000)") == "True True"
+def test_a_models_process_imports_less_and_computes_the_same() -> None:
+    imports, numbers, mark = _python(IMPORTS + NETWORK + MARK).splitlines()
+    assert imports == "True True"
+    fewer, same_numbers, garbage = _python(PRETEND + IMPORTS + NETWORK + LOADED).splitlines()
+    assert fewer == f"{bool(list(Path('/dev').glob('nvidia*')))} False", "and it collects no garbage while it loads"
+    assert same_numbers == numbers
+    assert garbage == "True True", "but once it has loaded, without what stays"
+    assert _python(PRETEND + MARK) == mark, "in a process of its own: it needs an import that others may make"
 
 
 def test_no_encoder_imports_numba() -> None:
