@@ -29,9 +29,10 @@ from tools.triton_server import MODELS, ROOT
 from voice_clone.settings import Settings, settings_of
 
 VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
-
-
 CHUNKS = "chunk_frames"  # its default is the family's
+SETTINGS_OF: dict[str, list[tuple[str, str, str]]] = {}  # name, default and meaning
+for _model, _name, _default, _meaning in parameters():
+    SETTINGS_OF.setdefault(_model, []).append((_name, _default, _meaning))
 
 
 def schedule_of(family: str) -> tuple[int, ...]:
@@ -44,7 +45,7 @@ def schedule_of(family: str) -> tuple[int, ...]:
 
 
 def test_talker_and_decoder_of_a_family_have_the_same_chunks() -> None:
-    models = {model for model, name, _, _ in parameters() if name == CHUNKS}
+    models = {model for model, settings in SETTINGS_OF.items() if CHUNKS in [name for name, _, _ in settings]}
     having = {owner(model, families([MODELS])) or "" for model in models}
     own = {f"{family}_{stage}" for family in having for stage in ("talker", "code2wav")}
     assert having and models == own - {f"{family}_code2wav" for family in having if lent_models([family], [MODELS])}
@@ -59,24 +60,23 @@ def names() -> set[str]:
 
 
 def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
-    assert names() == {name for _, name, _, _ in parameters()} | set(variables_only())
+    assert names() == {name for settings in SETTINGS_OF.values() for name, _, _ in settings} | set(variables_only())
 
 
-@pytest.mark.parametrize(("model", "name", "value", "meaning"), parameters())
-def test_a_configuration_has_the_default_and_the_meaning_of_the_stage(
-    model: str, name: str, value: str, meaning: str
-) -> None:
+@pytest.mark.parametrize("model", SETTINGS_OF)
+def test_a_configuration_has_the_defaults_and_the_meanings_of_the_stage(model: str) -> None:
     stage = settings_of(model)
-    [setting] = [each for each in fields(stage) if each.name == name]
-    assert meaning.startswith(setting.metadata["meaning"]), f"{model}: {name}"
-    if not value:
-        assert setting.default in (None, "", (), MISSING)  # not set, or a folder
-        return
-    read = stage.read(Settings({"parameters": {name: {"string_value": value}}}, {}), name)
-    if name == CHUNKS:
-        assert read == schedule_of(owner(model, families([MODELS]))) and setting.default is None
-    else:
-        assert read == setting.default
+    for name, value, meaning in SETTINGS_OF[model]:
+        [setting] = [each for each in fields(stage) if each.name == name]
+        assert meaning.startswith(setting.metadata["meaning"]), name
+        if not value:
+            assert setting.default in (None, "", (), MISSING), name  # not set, or a folder
+            continue
+        read = stage.read(Settings({"parameters": {name: {"string_value": value}}}, {}), name)
+        if name == CHUNKS:
+            assert read == schedule_of(owner(model, families([MODELS]))) and setting.default is None
+        else:
+            assert read == setting.default, name
 
 
 def test_no_setting_is_left_unread() -> None:
