@@ -118,13 +118,12 @@ def test_deterministic_alone_and_in_any_company(
 
 
 def test_deterministic_is_the_same_model(talker: Talker, config: Qwen3TTSConfig) -> None:
-    prompt, how = make_prompt(config, 1, icl=True), SamplingParameters(seed=9)
-    generator = Generator(talker, 3, MAX_LENGTH, deterministic=True)
-    generator.start(1, TalkerRequest(prompt, how, 20))
-    np.testing.assert_array_equal(codes_of(generator, 1), solo(talker, config, prompt, how, 20))
-    room = MAX_LENGTH - prefill_length(prompt)  # the last position of a slot is not where idle rows write
-    generator.start(2, TalkerRequest(prompt, how, room))
-    np.testing.assert_array_equal(codes_of(generator, 2), solo(talker, config, prompt, how, room))
+    prompt, how, frames = make_prompt(config, 1, icl=True), SamplingParameters(seed=9), 20
+    generator = Generator(talker, 3, prefill_length(prompt) + frames, deterministic=True)
+    expected = solo(talker, config, prompt, how, frames)
+    for slot in (1, 2):  # to the last position of a slot, which is not where idle rows write
+        generator.start(slot, TalkerRequest(prompt, how, frames))
+        np.testing.assert_array_equal(codes_of(generator, slot), expected)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -27,6 +30,20 @@ from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
+
+Alone = Callable[..., npt.NDArray[np.int32]]
+HOW = SamplingParameters(seed=3)
+
+
+@pytest.fixture(scope="module")
+def alone(config: Qwen3TTSConfig) -> Alone:
+    """The first codes, so many, that talker 0 draws by `HOW` for the prompt of a seed; computed once."""
+
+    @cache
+    def codes(seed: int, frames: int, icl: bool = False) -> npt.NDArray[np.int32]:
+        return solo(make_talker(config, 0), config, make_prompt(config, seed, icl=icl), HOW, frames)
+
+    return codes
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -56,10 +73,9 @@ def test_a_step_that_raised_may_be_tried_again(
         np.testing.assert_array_equal(got, solo(talker, config, prompt, how, 8))
 
 
-def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig) -> None:
-    talker = make_talker(config, 0)
-    prompt, how = make_prompt(config, 5), SamplingParameters(seed=3)
-    expected = solo(talker, config, prompt, how, 20)
+def test_reset_forgets_streams_in_any_state(config: Qwen3TTSConfig, alone: Alone) -> None:
+    talker, prompt, how = make_talker(config, 0), make_prompt(config, 5), HOW
+    expected = alone(5, 20)
     poison = TEXT_VOCAB - 1
     with torch.no_grad():
         talker.model.text_embedding.weight[poison] = torch.nan
@@ -175,10 +191,9 @@ def test_a_request_may_ask_for_more_frames_before_the_end(config: Qwen3TTSConfig
 
 
 @pytest.mark.parametrize("most", [0, 2])
-def test_long_pauses_are_read_and_not_heard(config: Qwen3TTSConfig, most: int) -> None:
+def test_long_pauses_are_read_and_not_heard(config: Qwen3TTSConfig, most: int, alone: Alone) -> None:
     """The frames that are heard are those of a stream that hears all, without the rest of each pause."""
-    talker, prompt, how = make_talker(config, 0), make_prompt(config, 0), SamplingParameters(seed=3)
-    codes = solo(talker, config, prompt, how, 40)
+    talker, prompt, codes = make_talker(config, 0), make_prompt(config, 0), alone(0, 40)
     silent = frozenset(int(code) for code in codes[[*range(5, 10), 20, 21, *range(36, 40)], 0])
     heard, pause = [], 0
     for frame in codes:
@@ -186,7 +201,7 @@ def test_long_pauses_are_read_and_not_heard(config: Qwen3TTSConfig, most: int) -
         heard.append(pause <= most)
     assert 0 < sum(heard) < 40 and not heard[-1]
     generator = Generator(talker, 1, MAX_LENGTH)
-    generator.start(0, TalkerRequest(prompt, how, 40, pauses=Pauses(silent, most)))
+    generator.start(0, TalkerRequest(prompt, HOW, 40, pauses=Pauses(silent, most)))
     frames = list(frames_of(generator, 0))
     assert [frame.payload is not None for frame in frames] == heard
     assert [frame.finish for frame in frames] == [None] * 39 + ["length"]
@@ -220,11 +235,11 @@ def test_a_warm_up_takes_a_talker_that_ends_at_once(config: Qwen3TTSConfig) -> N
 
 
 @pytest.mark.parametrize("broken", ["from the start", "later", "freed before it shows"])
-def test_a_broken_stream_harms_no_other(config: Qwen3TTSConfig, broken: str) -> None:
+def test_a_broken_stream_harms_no_other(config: Qwen3TTSConfig, broken: str, alone: Alone) -> None:
     """Neither the streams beside it nor the next one in its slot."""
-    talker = make_talker(config, 0)
-    healthy, successor, how = make_prompt(config, 0, icl=True), make_prompt(config, 5), SamplingParameters(seed=3)
-    expected = [solo(talker, config, prompt, how, 20) for prompt in (successor, healthy)]
+    talker, how = make_talker(config, 0), HOW
+    healthy, successor = make_prompt(config, 0, icl=True), make_prompt(config, 5)
+    expected = [alone(5, 20), alone(0, 20, icl=True)]
     poison = TEXT_VOCAB - 1  # no other prompt holds this token
     with torch.no_grad():
         talker.model.text_embedding.weight[poison] = torch.nan
@@ -257,11 +272,11 @@ def test_a_broken_stream_harms_no_other(config: Qwen3TTSConfig, broken: str) -> 
     np.testing.assert_array_equal(np.stack(after), expected[0][: len(after)])
 
 
-def test_a_frame_with_a_broken_code_is_not_given_out(config: Qwen3TTSConfig) -> None:
+def test_a_frame_with_a_broken_code_is_not_given_out(config: Qwen3TTSConfig, alone: Alone) -> None:
     """Values that cease to be finite inside the code predictor end the stream with that frame."""
     talker = make_talker(config, 0)
-    prompts, how = [make_prompt(config, 0), make_prompt(config, 1)], SamplingParameters(seed=3)
-    expected = [solo(talker, config, prompt, how, 8) for prompt in prompts]
+    prompts, how = [make_prompt(config, 0), make_prompt(config, 1)], HOW
+    expected = [alone(0, 8), alone(1, 8)]
     code = int(expected[0][4, 1])
     assert code not in expected[0][:4, 1] and code not in expected[1][:, 1]
     with torch.no_grad():
