@@ -238,6 +238,21 @@ def test_the_gateway_speaks_it_in_every_format(http: httpx2.Client, expected: An
         assert heard.rate == RATE and np.abs(heard.samples - wanted).max() <= 2 / 32768
 
 
+def test_a_whole_speech_is_of_the_default_family_or_the_named_one(server: TritonServer) -> None:
+    def whole(**named: str) -> np.ndarray[Any, Any]:
+        body = {"text": TEXT, "voice": VOICE, "seed": 7, "max_frames": FRAMES, **named}
+        url = f"{server.http}/v2/models/speech_whole/generate"
+        return np.array(httpx2.post(url, json=body, timeout=60.0, verify=False).json()["audio"], np.float32)
+
+    spoken = {family: whole(model=family) for family in FAMILIES}
+    with Client(server.url) as client:
+        for family, samples in spoken.items():
+            streamed, _ = client.speak(TEXT, voice=VOICE, seed=7, max_frames=FRAMES, model=family).read()
+            np.testing.assert_array_equal(samples, streamed)
+    np.testing.assert_array_equal(whole(), spoken["qwen3_tts"])
+    assert len(spoken["fish_speech"]) == FRAMES * FRAME != len(spoken["qwen3_tts"])
+
+
 def test_the_next_server_has_the_voice_of_both(next_of_both: Next, expected: Any) -> None:
     for family, rate in (("fish_speech", RATE), ("qwen3_tts", 24000)):
         samples, found, info = next_of_both.spoken[family]

@@ -20,7 +20,6 @@ import tritonclient.grpc
 import tritonclient.http
 from voice_clone_client import Client
 
-from tests.support.servers.both_families import VOICE
 from tests.support.servers.endless import SPEECH_ALONE, endless
 from tests.support.servers.server_metrics import metric, wait_until_quiet
 from tests.support.waiting import WAIT, until
@@ -162,18 +161,6 @@ def test_all_inputs_of_the_family_are_taken(server: TritonServer) -> None:
     with Client(server.url) as client:
         direct = client.speak(TEXT, seed=7, max_frames=30, **EMBEDDING, **options)  # type: ignore[arg-type]
         assert np.array_equal(answer.as_numpy("audio"), direct.read()[0])
-
-
-def test_the_family_is_the_default_or_named(server_of_both: TritonServer) -> None:
-    spoken = {}
-    for family in ("qwen3_tts", "fish_speech"):
-        given = {"text": TEXT, "voice": VOICE, **KNOBS, "model": family}
-        spoken[family] = over_http(server_of_both, given).as_numpy("audio")
-        with Client(server_of_both.url, model=family) as client:
-            samples = client.speak(TEXT, voice=VOICE, seed=7, max_frames=30).read()[0]
-        assert np.array_equal(spoken[family], samples)
-    default = over_http(server_of_both, {"text": TEXT, "voice": VOICE, **KNOBS}).as_numpy("audio")
-    assert np.array_equal(default, spoken["qwen3_tts"]) and not np.array_equal(default, spoken["fish_speech"])
 
 
 @pytest.mark.parametrize(
