@@ -6,8 +6,6 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.families.random_weights import fill_random
@@ -65,13 +63,6 @@ def assert_same_audio(actual: Tensor, expected: Tensor) -> None:
     assert error.abs().max().item() <= PEAK_TOLERANCE * rms
 
 
-@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12), seed=st.integers(0, 999))
-@settings(max_examples=40)
-def test_streamed_equals_whole(decoder: CodecDecoder, sizes: list[int], seed: int) -> None:
-    codes = random_codes(SMALL, 1, sum(sizes), seed)
-    assert_same_audio(decode_in_chunks(decoder, codes, sizes, decoder.new_state(1)), decoder(codes))
-
-
 def test_streamed_equals_whole_at_released_rates_with_every_size() -> None:
     decoder = make_decoder(RELEASED_RATES)
     sizes = random.Random(0).sample(range(1, 41), 40)  # 820 frames
@@ -98,28 +89,6 @@ def test_whole_past_counts_through_the_window(decoder: CodecDecoder) -> None:
     decoder.decode_chunk(codes[..., :30], state)
     forgetful = decoder(codes[..., 30:])
     assert not torch.allclose(decoder.decode_chunk(codes[..., 30:], state), forgetful, atol=0.01)
-
-
-@given(
-    pasts=st.lists(st.lists(st.integers(1, 20), max_size=4), min_size=2, max_size=5),
-    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
-    seed=st.integers(0, 999),
-)
-@settings(max_examples=25)
-def test_batched_equals_alone(decoder: CodecDecoder, pasts: list[list[int]], sizes: list[int], seed: int) -> None:
-    """Streams with different histories, one of them possibly new, decoded together."""
-    length = sum(sizes)
-    codes = [random_codes(SMALL, 1, sum(past) + length, seed + i) for i, past in enumerate(pasts)]
-    states = [decoder.new_state(1) for _ in pasts]
-    for stream_codes, past, state in zip(codes, pasts, states, strict=True):
-        if past:
-            decode_in_chunks(decoder, stream_codes[..., : sum(past)], past, state)
-
-    batch = StreamState.stack(states)
-    together = decode_in_chunks(decoder, torch.cat([c[..., c.shape[-1] - length :] for c in codes]), sizes, batch)
-    for i, stream_codes in enumerate(codes):
-        assert_same_audio(together[i : i + 1], decoder(stream_codes)[:, -length * 24 :])
-    assert batch.position.tolist() == [sum(past) + length for past in pasts]
 
 
 def test_streams_leave_a_batch_and_go_on(decoder: CodecDecoder) -> None:
