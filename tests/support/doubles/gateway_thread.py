@@ -13,7 +13,16 @@ import uvicorn
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 
+from tests.support.doubles.triton_double import Server
+
 Serve = Callable[..., httpx2.Client]
+Shared = tuple[Server, httpx2.Client]
+"""A double of Triton, and a client of a gateway in front of it that other tests of the file use, too."""
+
+
+def client_of(url: httpx2.URL | str) -> httpx2.Client:
+    """A client of a gateway of this machine. It loads no certificates, which takes longer than most tests."""
+    return httpx2.Client(base_url=url, timeout=30, trust_env=False, verify=False)
 
 
 @contextlib.contextmanager
@@ -37,8 +46,6 @@ def serving(end: Callable[[threading.Thread], None] = threading.Thread.join) -> 
             thread.start()
             stack.callback(end, thread)
             stack.callback(setattr, server, "should_exit", True)
-            base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            client = httpx2.Client(base_url=base, timeout=30, trust_env=False, verify=False)  # certificates load slowly
-            return stack.enter_context(client)
+            return stack.enter_context(client_of(f"http://127.0.0.1:{listener.getsockname()[1]}"))
 
         yield start

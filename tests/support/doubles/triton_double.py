@@ -52,6 +52,10 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def __init__(self) -> None:
         self.url = ""
+        self.reset()
+
+    def reset(self) -> None:
+        """Be as a new one: no requests, the usual answers."""
         self.model_types: list[str] | None = [FAMILY]
         self.instructions: dict[str, str] = {}
         self.voiceless: list[str] = []
@@ -108,6 +112,11 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def stats_calls(self) -> int:
         """How often the families were asked for."""
         return self.calls.count(STATS)
+
+    @property
+    def asked(self) -> list[tuple[str, dict[str, Any]]]:
+        """All calls but those for the families, which a gateway makes now and then by itself."""
+        return [call for call in self.calls if call != STATS]
 
     @property
     def speeches(self) -> list[tuple[str, dict[str, Any]]]:

@@ -47,10 +47,7 @@ def double() -> Iterator[Server]:
 @pytest.fixture
 def triton(double: Server) -> Server:
     """The double as it is when it is new."""
-    double.play, double.answer = Server().play, Server().answer
-    double.calls.clear()
-    while double.left.acquire(blocking=False):
-        pass
+    double.reset()
     return double
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 
-from tests.support.doubles.gateway_thread import Serve, serving
+from tests.support.doubles.gateway_thread import Serve, Shared, client_of, serving
 from tests.support.doubles.triton_double import Server, listening
 
 
@@ -32,3 +33,19 @@ def serve(ending: list[threading.Thread]) -> Iterator[Serve]:
     """Serves a gateway with an address of Triton and settings; returns a client of it."""
     with serving(ending.append) as serve:
         yield serve
+
+
+@pytest.fixture(scope="module")
+def standing(ending: list[threading.Thread]) -> Iterator[tuple[Server, httpx2.URL]]:
+    """A double, and the address of a gateway with the default settings in front of it."""
+    with listening() as server, serving(ending.append) as serve:
+        yield server, serve(server.url).base_url
+
+
+@pytest.fixture
+def shared(standing: tuple[Server, httpx2.URL]) -> Iterator[Shared]:
+    """These for requests after which the gateway is as before: what is refused, above all."""
+    triton, address = standing
+    triton.reset()
+    with client_of(address) as http:
+        yield triton, http

@@ -19,7 +19,7 @@ from voice_clone_gateway.http.protocol import MAX_FRAGMENTS
 from voice_clone_gateway.reference_fetch import Resolver
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server
 from tests.support.waiting import until
 
@@ -37,15 +37,16 @@ DEEP = b'{"options": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}"
     ids=["fields", "name", "batch", "deep", "open"],
 )
 def test_a_body_of_many_parts_is_refused_before_it_is_parsed(
-    triton: Server, serve: Serve, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
+    shared: Shared, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    triton, http = shared
     parsed: list[int] = []
     loads = json.loads
     monkeypatch.setattr(json, "loads", lambda text, **more: parsed.append(len(text)) or loads(text, **more))
-    answer = serve(triton.url).post(path, content=body, headers=JSON)
+    answer = http.post(path, content=body, headers=JSON)
     assert answer.status_code == 400 and answer.json()["error"]["code"] == "too_complex"
     assert len(answer.content) < 500, "nothing of the body is echoed"
-    assert max(parsed, default=0) < 100_000 and triton.calls == []
+    assert max(parsed, default=0) < 100_000 and triton.asked == []
 
 
 UTF_16 = ('{"\u0122": 1' + "".join(f', "f{index}": 1' for index in range(200_000)) + "}").encode("utf-16-le")
@@ -73,15 +74,15 @@ USUAL = {*((KINDS[0], body) for body in BODIES), *((kind, "utf-16") for kind in 
         for body in BODIES
     ],
 )
-def test_the_bounds_hold_for_any_type(triton: Server, serve: Serve, kind: str, body: str) -> None:
-    http = serve(triton.url)
+def test_the_bounds_hold_for_any_type(shared: Shared, kind: str, body: str) -> None:
+    _, http = shared
     for path in (SPEECH, f"{SPEECH}/batch", "/v1/audio/bundle"):
         answer = http.post(path, content=BODIES[body], headers={"Content-Type": kind})
         assert answer.status_code == 400 and answer.json()["error"]["code"] == "too_complex"
 
 
-def test_every_route_with_a_body_parses_it_within_bounds(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_every_route_with_a_body_parses_it_within_bounds(shared: Shared) -> None:
+    _, http = shared
     paths = http.get("/openapi.json").json()["paths"]
     with_body = [path for path, entry in paths.items() if "requestBody" in entry.get("post", {})]
     assert len(with_body) == 6
@@ -106,17 +107,19 @@ def test_every_route_with_a_body_parses_it_within_bounds(triton: Server, serve: 
     ],
 )
 def test_what_is_wrong_with_a_body_is_said(
-    triton: Server, serve: Serve, body: bytes, headers: dict[str, str], status: int, code: str, words: str
+    shared: Shared, body: bytes, headers: dict[str, str], status: int, code: str, words: str
 ) -> None:
-    answer = serve(triton.url).post(SPEECH, content=body, headers={**JSON, **headers})
+    triton, http = shared
+    answer = http.post(SPEECH, content=body, headers={**JSON, **headers})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (status, code) and words in error["message"]
-    assert triton.calls == []
+    assert triton.asked == []
 
 
-def test_a_byte_order_mark_and_identity_pass(triton: Server, serve: Serve) -> None:
+def test_a_byte_order_mark_and_identity_pass(shared: Shared) -> None:
+    triton, http = shared
     body = '{"input": "Zoë", "voice": "ada"}'.encode("utf-8-sig")
-    answer = serve(triton.url).post(SPEECH, content=body, headers={**JSON, "Content-Encoding": "identity"})
+    answer = http.post(SPEECH, content=body, headers={**JSON, "Content-Encoding": "identity"})
     assert answer.status_code == 200 and triton.speeches[-1][1]["text"].decode() == "Zoë"
 
 
@@ -150,24 +153,25 @@ GOOD = (("name", b"Eve"), ("consent", b"yes"), ("speaker_embedding", b"[1.0, 2.0
         (MULTIPART, form(*GOOD[:2], (GOOD[2][0], b"[NaN]")), 400, "finite numbers"),
     ],
 )
-def test_forms_are_bounded(triton: Server, serve: Serve, kind: str, body: bytes, status: int, words: str) -> None:
+def test_forms_are_bounded(shared: Shared, kind: str, body: bytes, status: int, words: str) -> None:
+    triton, http = shared
     triton.answer = lambda inputs: {"result": b'{"name": "Eve"}'}
-    answer = serve(triton.url).post("/v1/audio/voices", content=body, headers={"Content-Type": kind})
+    answer = http.post("/v1/audio/voices", content=body, headers={"Content-Type": kind})
     assert answer.status_code == status and words in answer.text
-    assert len(triton.calls) == (status == 200)
+    assert len(triton.asked) == (status == 200)
 
 
 @pytest.mark.parametrize("body", [MANY, NAME, SLASHES], ids=["fields", "name", "slashes"])
-def test_a_message_of_many_parts_is_refused_before_it_is_parsed(triton: Server, serve: Serve, body: bytes) -> None:
-    url = str(serve(triton.url).base_url).replace("http", "ws")
+def test_a_message_of_many_parts_is_refused_before_it_is_parsed(shared: Shared, body: bytes) -> None:
+    url = str(shared[1].base_url).replace("http", "ws")
     with websockets.sync.client.connect(f"{url}{SPEECH}/stream", proxy=None, max_size=None) as connection:
         connection.send(b'{"type": "session.config", ' + body[1:], text=True)
         error = json.loads(connection.recv(10))["error"]
         assert error["code"] == "too_complex" and len(error["message"]) < 200
 
 
-def test_a_message_in_many_frames_ends_the_connection(triton: Server, serve: Serve) -> None:
-    url = str(serve(triton.url).base_url).replace("http", "ws")
+def test_a_message_in_many_frames_ends_the_connection(shared: Shared) -> None:
+    url = str(shared[1].base_url).replace("http", "ws")
     for frames, accepted in ((MAX_FRAGMENTS - 9, True), (MAX_FRAGMENTS + 9, False), (5 * MAX_FRAGMENTS, False)):
         text = '{"type": "session.config", "voice": "ada"}'.ljust(frames)
         with websockets.sync.client.connect(f"{url}{SPEECH}/stream", proxy=None) as connection:
@@ -246,9 +250,9 @@ def test_a_name_of_combining_marks_delays_no_one(triton: Server, serve: Serve) -
             assert len(answer.content) < 500, "nothing of it is echoed"
 
 
-def test_a_url_that_is_too_long(triton: Server, serve: Serve) -> None:
+def test_a_url_that_is_too_long(shared: Shared) -> None:
     url = "https://" + "a." * 2_000_000 + "example"
-    answer = serve(triton.url).post(SPEECH, json={"input": "Hello.", "reference_audio": url})
+    answer = shared[1].post(SPEECH, json={"input": "Hello.", "reference_audio": url})
     assert answer.status_code == 400 and "at most 4096" in answer.json()["error"]["message"]
 
 

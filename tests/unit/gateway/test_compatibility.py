@@ -14,7 +14,7 @@ from voice_clone_gateway.schemas import SpeechRequest, Strict
 from voice_clone_gateway.settings import parse
 from voice_clone_gateway.voice_names import OPENAI_VOICES
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import FAMILY, Failure, Server
 
 SPEECH = {"input": "Hello there.", "voice": "ada"}
@@ -62,11 +62,12 @@ def test_a_field_that_asks_for_nothing_passes(triton: Server, serve: Serve, name
         ("extra_params", [1]),
     ],
 )
-def test_a_field_that_asks_for_more_is_refused(triton: Server, serve: Serve, name: str, value: Any) -> None:
-    answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, name: value})
+def test_a_field_that_asks_for_more_is_refused(shared: Shared, name: str, value: Any) -> None:
+    triton, http = shared
+    answer = http.post("/v1/audio/speech", json={**SPEECH, name: value})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_argument", name)
-    batch = serve(triton.url).post("/v1/audio/speech/batch", json={"items": [{**SPEECH, name: value}]})
+    batch = http.post("/v1/audio/speech/batch", json={"items": [{**SPEECH, name: value}]})
     assert batch.json()["results"][0]["error"] == error
     assert triton.speeches == []
 
@@ -97,11 +98,11 @@ def test_other_names(given: dict[str, Any], own: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_two_names_that_contradict_each_other(triton: Server, serve: Serve, alias: str) -> None:
+def test_two_names_that_contradict_each_other(shared: Shared, alias: str) -> None:
     values: dict[str, Any] = {"max_new_tokens": (3, 4), "x_vector_only_mode": (True, False)}
     one, other = values.get(alias, ("data:,a", "data:,b"))
     body = {"input": "Hello.", alias: one, ALIASES[alias]: other}
-    answer = serve(triton.url).post("/v1/audio/speech", json=body)
+    answer = shared[1].post("/v1/audio/speech", json=body)
     assert answer.status_code == 400
     assert "give only one" in answer.json()["error"]["message"] and answer.json()["error"]["param"] == alias
 
@@ -287,17 +288,17 @@ def test_null_is_as_absent_in_every_field_that_may_be_absent() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/audio/speech/batch"])
-def test_null_speaks_as_absent(triton: Server, serve: Serve, path: str) -> None:
+def test_null_speaks_as_absent(shared: Shared, path: str) -> None:
+    triton, http = shared
     nulls = {name: None for name in (*SpeechRequest.model_fields, *ALIASES) if name not in ("input", "voice")}
     body = {**nulls, **SPEECH}
-    http = serve(triton.url)
     answer = http.post(path, json=body if path.endswith("speech") else {"items": [body], "speed": 2.0})
     assert answer.status_code == 200 and (path.endswith("speech") or answer.json()["succeeded"] == 1)
     assert sent(triton).keys() == {"text", "voice"}
 
 
-def test_no_default_voice(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_no_default_voice(shared: Shared) -> None:
+    triton, http = shared
     answer = http.post("/v1/audio/speech", json={"input": "Hello."})
     assert answer.status_code == 400 and "--default-voice" in answer.json()["error"]["message"]
     assert http.post("/v1/audio/speech", json={"input": "Hello.", "voice": OPENAI_VOICES[0]}).status_code == 200
@@ -322,8 +323,8 @@ def test_a_wrong_alias_ends_the_command(text: str, capsys: pytest.CaptureFixture
         ("/nothing", None),
     ],
 )
-def test_an_unknown_path_says_which_is_meant(triton: Server, serve: Serve, path: str, meant: str | None) -> None:
-    answer = serve(triton.url).post(path, json=SPEECH)
+def test_an_unknown_path_says_which_is_meant(shared: Shared, path: str, meant: str | None) -> None:
+    answer = shared[1].post(path, json=SPEECH)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (404, "not_found")
     assert (meant is None and "hint" not in error) or f"do you mean {meant}?" in error["hint"]
@@ -341,8 +342,8 @@ def test_a_missing_voice_or_model_says_what_helps(triton: Server, serve: Serve) 
     assert "--model-aliases" in unknown["hint"]
 
 
-def test_head_of_the_page(triton: Server, serve: Serve) -> None:
-    answer = serve(triton.url).head("/")
+def test_head_of_the_page(shared: Shared) -> None:
+    answer = shared[1].head("/")
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/html") and not answer.content
 
 

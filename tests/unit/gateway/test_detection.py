@@ -20,7 +20,7 @@ from voice_clone_gateway.audio import Encoder
 from voice_clone_gateway.manifest_reader import ManifestReader
 
 from tests.support.doubles.command_line import answer
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Failure, Server, chunk
 from tests.support.official.certificates import ORGANISATION, signing_files
 from tests.support.official.encoded_sound import RATE, SOUND, encode, file
@@ -48,9 +48,9 @@ def detect(http: httpx2.Client, data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", ["wav", "mp3", "flac"])
-def test_a_manifest(name: str, signed: dict[str, bytes], triton: Server, serve: Serve) -> None:
+def test_a_manifest(name: str, signed: dict[str, bytes], shared: Shared) -> None:
+    triton, http = shared
     answer(triton, UNMARKED)
-    http = serve(triton.url)
     found = detect(http, signed[name])
     expected = read(signed[name])
     assert expected is not None and found["manifest"] == {**asdict(expected), "faults": []}
@@ -81,9 +81,10 @@ def test_what_the_gateway_itself_sends(triton: Server, serve: Serve, tmp_path: P
 
 
 @pytest.mark.parametrize("data", [b"", b"c2pa", b"RIFF\4\0\0\0WAVEc2pa", b"ID3\4\0\0\xff\xff\xff\xffc2pa", b"fLaCc2pa"])
-def test_bytes_that_are_no_file(data: bytes, triton: Server, serve: Serve) -> None:
+def test_bytes_that_are_no_file(data: bytes, shared: Shared) -> None:
+    triton, http = shared
     answer(triton, UNMARKED)
-    found = detect(serve(triton.url), data)
+    found = detect(http, data)
     assert found["statement"] is None and found["manifest_unread"] is None
     assert found["manifest"] is None or (found["manifest"]["valid"] is False and found["manifest"]["faults"])
 
@@ -99,10 +100,10 @@ def refuse(triton: Server, code: grpc.StatusCode, text: str) -> None:
     triton.answer = answered
 
 
-def test_a_server_without_the_detector(signed: dict[str, bytes], triton: Server, serve: Serve) -> None:
+def test_a_server_without_the_detector(signed: dict[str, bytes], shared: Shared) -> None:
     """What needs no detector is said all the same."""
+    triton, http = shared
     refuse(triton, grpc.StatusCode.NOT_FOUND, NO_DETECTOR)
-    http = serve(triton.url)
     said = Statement("some_family", "marked")
     tagged = b"".join(encode(Encoder("mp3", RATE, comment=str(said)), SOUND))
     for data, statement in ((signed["mp3"], None), (tagged, asdict(said)), (file("wav"), None), (b"no audio", None)):
@@ -113,9 +114,9 @@ def test_a_server_without_the_detector(signed: dict[str, bytes], triton: Server,
         assert found["statement"] == statement and found["manifest_unread"] is None
 
 
-def test_a_sound_that_the_detector_refuses(signed: dict[str, bytes], triton: Server, serve: Serve) -> None:
+def test_a_sound_that_the_detector_refuses(signed: dict[str, bytes], shared: Shared) -> None:
+    triton, http = shared
     refuse(triton, grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: the audio is 0.04 s long")
-    http = serve(triton.url)
     found = detect(http, signed["wav"])
     assert found["mark_unread"] == "the audio is 0.04 s long" and found["manifest"]["valid"] is True
     reply = http.post("/v1/audio/detect", files={"file": ("a", file("wav"))})

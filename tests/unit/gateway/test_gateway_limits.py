@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from voice_clone_gateway.app import main, server_options
 from voice_clone_gateway.settings import Settings, parse
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server, speech
 
 JSON = {"Content-Type": "application/json"}
@@ -72,8 +72,8 @@ def test_the_parser_is_the_one_that_was_attacked() -> None:
 
 
 @pytest.mark.parametrize("start", ["GET /", "GET / HTTP/1.1\r\nHost: x\r\nX-Long: ", "GET / HTTP/1.1\r\nHost: x\r\n"])
-def test_a_head_without_an_end(triton: Server, serve: Serve, start: str) -> None:
-    http = serve(triton.url)
+def test_a_head_without_an_end(shared: Shared, start: str) -> None:
+    _, http = shared
     more = b"x" * 8192 if not start.endswith("\n") else b"a: b\r\n" * 1000
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
         connection.sendall(start.encode())
@@ -116,10 +116,10 @@ def test_a_whole_request_may_take_longer_than_its_parts(triton: Server, serve: S
         assert answer.status_code == 200 and len(answer.content) == 4 * 2 * 1920
 
 
-def test_a_websocket_is_opened_by_get_alone(triton: Server, serve: Serve) -> None:
+def test_a_websocket_is_opened_by_get_alone(shared: Shared) -> None:
+    triton, http = shared
     triton.play = lambda context: speech(2)
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
-    http = serve(triton.url)
     assert http.post("/v1/audio/speech", json={"input": "x", "voice": "ada"}, headers=upgrade).status_code == 200
     assert http.post("/v1/audio/speech/stream", json={}, headers=upgrade).status_code in (404, 405)
 
@@ -177,11 +177,12 @@ def test_a_wrong_setting_ends_the_command(
 
 
 @pytest.mark.parametrize("name", ["input", "voice", "language", "reference_text", "model"])
-def test_lone_surrogates_are_no_text(triton: Server, serve: Serve, name: str) -> None:
+def test_lone_surrogates_are_no_text(shared: Shared, name: str) -> None:
+    triton, http = shared
     body = '{"input": "x", "voice": "ada", "NAME": "\\ud800"}'.replace("NAME", name)
-    answer = serve(triton.url).post("/v1/audio/speech", content=body, headers=JSON)
+    answer = http.post("/v1/audio/speech", content=body, headers=JSON)
     assert answer.status_code == 400 and answer.json()["error"]["param"].startswith(name)
-    assert triton.calls == []
+    assert triton.asked == []
 
 
 @pytest.mark.parametrize(

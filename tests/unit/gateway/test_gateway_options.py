@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Failure, Server
+from tests.support.doubles.gateway_thread import Shared
+from tests.support.doubles.triton_double import Failure
 
 SPEECH = {"input": "Hello there.", "voice": "ada"}
 JSON = {"Content-Type": "application/json"}
@@ -35,8 +35,8 @@ def nested(depth: int) -> Any:
     ],
     ids=["none", "all-types", "deep", "large", "wide", "many"],
 )
-def test_options_are_passed_on(triton: Server, serve: Serve, options: dict[str, Any]) -> None:
-    http = serve(triton.url)
+def test_options_are_passed_on(shared: Shared, options: dict[str, Any]) -> None:
+    triton, http = shared
     assert http.post("/v1/audio/speech", json={**SPEECH, "options": options}).status_code == 200
     assert json.loads(triton.speeches[-1][1]["options"]) == options
     batch = {"items": [{"input": "One."}, {"input": "Two.", "options": {"own": 1}}], "voice": "ada", "options": options}
@@ -46,8 +46,8 @@ def test_options_are_passed_on(triton: Server, serve: Serve, options: dict[str, 
     assert sent == {b"One.": options, b"Two.": {"own": 1}}, "those of an item replace those of the batch"
 
 
-def test_no_options_are_not_sent(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_no_options_are_not_sent(shared: Shared) -> None:
+    triton, http = shared
     for body in (SPEECH, {**SPEECH, "options": None}):
         assert http.post("/v1/audio/speech", json=body).status_code == 200
         assert "options" not in triton.speeches[-1][1]
@@ -72,8 +72,8 @@ def test_no_options_are_not_sent(triton: Server, serve: Serve) -> None:
         ('{"\\udfff": 1}', "without lone surrogates"),
     ],
 )
-def test_options_that_are_refused(triton: Server, serve: Serve, options: str, text: str) -> None:
-    http = serve(triton.url)
+def test_options_that_are_refused(shared: Shared, options: str, text: str) -> None:
+    triton, http = shared
     body = json.dumps(SPEECH)[:-1] + f', "options": {options}}}'
     answer = http.post("/v1/audio/speech", content=body, headers=JSON)
     error = answer.json()["error"]
@@ -85,15 +85,16 @@ def test_options_that_are_refused(triton: Server, serve: Serve, options: str, te
     assert triton.speeches == []
 
 
-def test_large_options_cost_little(triton: Server, serve: Serve) -> None:
+def test_large_options_cost_little(shared: Shared) -> None:
     body = json.dumps(SPEECH)[:-1] + ', "options": {"a": [' + "0," * 2_000_000 + "0]}}"
-    http = serve(triton.url)
+    _, http = shared
     began = time.monotonic()
     assert http.post("/v1/audio/speech", content=body, headers=JSON).status_code == 400
     assert time.monotonic() - began < 5
 
 
-def test_the_family_checks_them(triton: Server, serve: Serve) -> None:
+def test_the_family_checks_them(shared: Shared) -> None:
+    triton, http = shared
     message = "options has no 'warmht'; this family knows warmth, layers"
 
     def refuse(context: Any) -> Iterator[Any]:
@@ -101,13 +102,14 @@ def test_the_family_checks_them(triton: Server, serve: Serve) -> None:
         yield
 
     triton.play = refuse
-    answer = serve(triton.url).post("/v1/audio/speech", json={**SPEECH, "options": {"warmht": 1}})
+    answer = http.post("/v1/audio/speech", json={**SPEECH, "options": {"warmht": 1}})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"] == message
 
 
-def test_the_description_knows_no_family(triton: Server, serve: Serve) -> None:
-    description = serve(triton.url).get("/openapi.json")
+def test_the_description_knows_no_family(shared: Shared) -> None:
+    _, http = shared
+    description = http.get("/openapi.json")
     fields = description.json()["components"]["schemas"]["SpeechRequest"]["properties"]
     assert {"options", "model"} <= fields.keys()
     for word in ("qwen", "subtalker", "80 ms", "Base checkpoint"):
@@ -118,8 +120,8 @@ BUNDLE = bytes(range(256)) * 400
 PROMPT = base64.b64encode(BUNDLE).decode()
 
 
-def test_a_ready_prompt_and_cache_false(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_a_ready_prompt_and_cache_false(shared: Shared) -> None:
+    triton, http = shared
     asked = {"input": "Hello there.", "voice_prompt": PROMPT, "cache": False}
     assert http.post("/v1/audio/speech", json=asked).status_code == 200
     sent = triton.speeches[-1][1]
@@ -144,7 +146,8 @@ def test_a_ready_prompt_and_cache_false(triton: Server, serve: Serve) -> None:
         ({"voice": "ada", "cache": "no"}, "cache"),
     ],
 )
-def test_prompts_that_are_refused(triton: Server, serve: Serve, given: dict[str, Any], words: str) -> None:
-    answer = serve(triton.url).post("/v1/audio/speech", json={"input": "Hello there.", **given})
+def test_prompts_that_are_refused(shared: Shared, given: dict[str, Any], words: str) -> None:
+    triton, http = shared
+    answer = http.post("/v1/audio/speech", json={"input": "Hello there.", **given})
     assert answer.status_code == 400 and words in answer.json()["error"]["message"]
     assert triton.speeches == []

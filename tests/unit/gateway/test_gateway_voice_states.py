@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Server
+from tests.support.doubles.gateway_thread import Shared
 
 
 def artifacts(states: str) -> list[dict[str, str]]:
@@ -34,9 +33,9 @@ def artifacts(states: str) -> list[dict[str, str]]:
         ("something_new", "pending", None),
     ],
 )
-def test_the_status_of_a_voice(triton: Server, serve: Serve, states: str, status: str, reason: str | None) -> None:
+def test_the_status_of_a_voice(shared: Shared, states: str, status: str, reason: str | None) -> None:
     voice = {"name": "ada", "artifacts": artifacts(states)}
-    http = serve(triton.url)
+    triton, http = shared
     triton.answer = lambda inputs: {"result": json.dumps({"speakers": [voice]}).encode()}
     [listed] = http.get("/v1/audio/voices").json()["uploaded_voices"]
     triton.answer = lambda inputs: {"result": json.dumps(voice).encode()}

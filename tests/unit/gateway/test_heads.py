@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server
 
 SPEECH = b'{"input": "x", "voice": "ada"}'
@@ -81,10 +81,8 @@ CHUNKED = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nTrans
         (post(path="/v1/audio/speech?" + "a=b&" * 2500), 414, b"at most 8000"),
     ],
 )
-def test_a_head_with_two_readings_is_refused(
-    triton: Server, serve: Serve, data: bytes, status: int, words: bytes
-) -> None:
-    http = serve(triton.url)
+def test_a_head_with_two_readings_is_refused(shared: Shared, data: bytes, status: int, words: bytes) -> None:
+    triton, http = shared
     found, answer = sent(http, data)
     assert found == status and words in answer
     assert b"Traceback" not in answer and http.get("/metrics").status_code == 200
@@ -105,13 +103,13 @@ def test_a_head_with_two_readings_is_refused(
         ("localhost:80", "localhost", 404),
     ],
 )
-def test_a_target_with_a_host(triton: Server, serve: Serve, target: str, host: str, status: int) -> None:
-    http = serve(triton.url)
+def test_a_target_with_a_host(shared: Shared, target: str, host: str, status: int) -> None:
+    _, http = shared
     assert sent(http, f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())[0] == status
 
 
-def test_a_websocket_by_a_target_with_a_host(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_a_websocket_by_a_target_with_a_host(shared: Shared) -> None:
+    _, http = shared
     for host, status in (("localhost", 101), ("evil.example", 421)):
         assert sent(http, UPGRADE.replace("GET /", f"GET http://{host}/").encode() + b"\r\n")[0] == status
 
@@ -176,9 +174,9 @@ def test_head_answers_where_get_does(triton: Server, serve: Serve) -> None:
     assert http.put("/v1/models").headers["allow"] == "GET, HEAD"
 
 
-def test_head_exports_nothing(triton: Server, serve: Serve) -> None:
+def test_head_exports_nothing(shared: Shared) -> None:
+    triton, http = shared
     triton.answer = lambda inputs: {"result": json.dumps(RECORD).encode(), "artifacts": b""}
-    http = serve(triton.url)
     for path in ("/v1/audio/voices/ada/audio", "/v1/audio/voices/ada/export", "/v1/audio/bundle"):
         assert http.head(path).status_code == 200
     assert b"export" not in [inputs["operation"] for _, inputs in triton.calls]
@@ -191,9 +189,9 @@ def bundle() -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/v1/models/", "/v1/audio/voices/ada/", "/health/"])
-def test_a_slash_at_the_end_is_ignored_and_sends_no_one_away(triton: Server, serve: Serve, path: str) -> None:
+def test_a_slash_at_the_end_is_ignored_and_sends_no_one_away(shared: Shared, path: str) -> None:
+    triton, http = shared
     triton.answer = lambda inputs: {"result": json.dumps(RECORD).encode()}
-    http = serve(triton.url)
     assert http.get(path).status_code == 200
     for headers in ({"Host": "evil.example"}, {"Host": "localhost"}):
         answer: Any = http.get(path, headers=headers)

@@ -10,7 +10,7 @@ import pytest
 import websockets.sync.client
 from websockets.exceptions import InvalidStatus
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server
 
 SPEECH = {"input": "Hello.", "voice": "ada"}
@@ -37,24 +37,22 @@ def status(http: Any, method: str, path: str, more: dict[str, Any], **headers: s
 
 
 @pytest.mark.parametrize(("method", "path", "more"), CALLS)
-def test_pages_of_others_are_refused(
-    triton: Server, serve: Serve, method: str, path: str, more: dict[str, Any]
-) -> None:
-    http = serve(triton.url)
+def test_pages_of_others_are_refused(shared: Shared, method: str, path: str, more: dict[str, Any]) -> None:
+    triton, http = shared
     for origin in ("https://evil.example", "null", "http://localhost:1", "https://evil.example:8080"):
         assert status(http, method, path, more, Origin=origin) == (403, "forbidden_origin")
     rebound = {"Origin": "http://evil.example:8080", "Host": "evil.example:8080"}
     assert status(http, method, path, more, **rebound) == (421, "forbidden_host")
     assert status(http, method, path, more, Host="evil.example") == (421, "forbidden_host")
-    assert triton.calls == []
+    assert triton.asked == []
 
 
 HARMLESS = ["localhost", "localhost:8080", "127.0.0.1", "[::1]:8080", "192.168.1.7:80", "box:8080", "a.localhost", ""]
 
 
 @pytest.mark.parametrize("host", HARMLESS)
-def test_hosts_that_no_one_else_can_name(triton: Server, serve: Serve, host: str) -> None:
-    http = serve(triton.url)
+def test_hosts_that_no_one_else_can_name(shared: Shared, host: str) -> None:
+    _, http = shared
     for headers in ({"Host": host}, {"Host": host, "Origin": f"http://{host}"} if host else {"Host": host}):
         assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 200
 
@@ -72,16 +70,17 @@ HOSTS = [
 @pytest.mark.parametrize(
     "host", [*HOSTS, "evil.example/.localhost", "evil.example?.localhost", "[evil.example]", "é.de"]
 )
-def test_hosts_that_are_none(triton: Server, serve: Serve, host: str) -> None:
-    http = serve(triton.url)
+def test_hosts_that_are_none(shared: Shared, host: str) -> None:
+    _, http = shared
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=20) as connection:
         connection.sendall(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 421")
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://]", "http://[::1", "://", "http://evil.example@localhost", "x"])
-def test_origins_that_are_none(triton: Server, serve: Serve, origin: str) -> None:
-    answer = serve(triton.url).post("/v1/audio/speech", json=SPEECH, headers={"Origin": origin, "Host": "localhost"})
+def test_origins_that_are_none(shared: Shared, origin: str) -> None:
+    _, http = shared
+    answer = http.post("/v1/audio/speech", json=SPEECH, headers={"Origin": origin, "Host": "localhost"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "forbidden_origin")
 
 
@@ -112,15 +111,15 @@ def test_keys_lift_it(triton: Server, serve: Serve, tmp_path: Path) -> None:
     assert http.post("/v1/audio/speech", json=SPEECH, headers=headers).status_code == 401
 
 
-def test_health_and_metrics_have_any_host(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_health_and_metrics_have_any_host(shared: Shared) -> None:
+    _, http = shared
     for path in ("/health", "/metrics"):
         assert http.get(path, headers={"Host": "probe.example"}).status_code == 200
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}])
-def test_websockets_are_checked_alike(triton: Server, serve: Serve, headers: dict[str, str]) -> None:
-    http = serve(triton.url)
+def test_websockets_are_checked_alike(shared: Shared, headers: dict[str, str]) -> None:
+    _, http = shared
     with (
         socket.create_connection((http.base_url.host, http.base_url.port or 80)) as connection,
         pytest.raises(InvalidStatus) as refused,

@@ -17,7 +17,7 @@ from voice_clone_client.statements import Statement, find
 from voice_clone_gateway.audio import FORMATS, Encoder
 from websockets.sync.client import connect
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server, chunk
 from tests.support.official.certificates import signing_files
 from tests.support.official.encoded_sound import RATE, SOUND, decode, encode
@@ -64,8 +64,8 @@ def test_libsndfile_reads_such_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_marked_speech(name: str, triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_a_marked_speech(name: str, shared: Shared) -> None:
+    triton, http = shared
     mark(triton, mark="marked")
     for more in ({}, {"stream": False}):
         answer = http.post("/v1/audio/speech", json={**SPEECH, "response_format": name, **more})
@@ -76,15 +76,16 @@ def test_a_marked_speech(name: str, triton: Server, serve: Serve) -> None:
     assert "x-speech-provenance" not in answer.headers and find(answer.content) is None
 
 
-def test_a_mark_that_failed_is_not_claimed(triton: Server, serve: Serve) -> None:
+def test_a_mark_that_failed_is_not_claimed(shared: Shared) -> None:
+    triton, http = shared
     mark(triton, mark="failed")
-    answer = serve(triton.url).post("/v1/audio/speech", json=SPEECH)
+    answer = http.post("/v1/audio/speech", json=SPEECH)
     assert answer.headers["x-speech-provenance"].startswith(f"{START}, mark=failed, ")
     assert find(answer.content) == Statement("qwen3_tts", "failed")
 
 
-def test_events_and_batches(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url)
+def test_events_and_batches(shared: Shared) -> None:
+    triton, http = shared
     mark(triton, mark="marked")
     events = http.post("/v1/audio/speech", json={**SPEECH, "response_format": "mp3", "stream_format": "sse"})
     assert events.headers["x-speech-provenance"] == str(MARKED)
@@ -96,8 +97,9 @@ def test_events_and_batches(triton: Server, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_websocket(whole: bool, triton: Server, serve: Serve) -> None:
-    url = str(serve(triton.url).base_url).replace("http", "ws", 1)
+def test_a_websocket(whole: bool, shared: Shared) -> None:
+    triton, http = shared
+    url = str(http.base_url).replace("http", "ws", 1)
     mark(triton, mark="marked")
     config = {"type": "session.config", "voice": "ada", "response_format": "flac", "stream_audio": not whole}
     frames: list[bytes] = []
