@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
 from tests.support.families.cosyvoice3 import make_cosyvoice3_talker
 from voice_clone.errors import CheckpointError, InvalidArgument
@@ -42,6 +41,8 @@ def test_added_tokens_have_the_released_ids() -> None:
 
 
 def test_ids_are_those_of_transformers(folder: Path, tokenizer: Tokenizer) -> None:
+    from transformers import AutoTokenizer  # slow: each process of a run imports this file
+
     official = AutoTokenizer.from_pretrained(folder / "CosyVoice-BlankEN")
     official.add_special_tokens({"additional_special_tokens": [*added_tokens()[1:]]})
     assert official.convert_tokens_to_ids("[ǜ]") == tokenizer.text_ids("[ǜ]").item()
