@@ -11,6 +11,7 @@ import logging
 import random
 import shutil
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,7 @@ class Machine:
         return True
 
 
+@cache
 def made_of(seed: int, family: str) -> bytes:
     """The artifacts of a clip."""
     mode = "x_vector" if family == "qwen3_tts" else "reference"
