@@ -43,12 +43,17 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def fish(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fish") / "checkpoint"
+    fish_maker.make_checkpoint("tiny", 0, folder)
+    convert(folder)
+    return folder
+
+
 @pytest.fixture
-def environ(family: str, checkpoint_folder: CheckpointFactory, tmp_path: Path) -> dict[str, str]:
-    folder = checkpoint_folder("tiny", 0) if family == "qwen3_tts" else tmp_path / "fish"
-    if family == "fish_speech":
-        fish_maker.make_checkpoint("tiny", 0, folder)
-        convert(folder)
+def environ(family: str, checkpoint_folder: CheckpointFactory, fish: Path) -> dict[str, str]:
+    folder = checkpoint_folder("tiny", 0) if family == "qwen3_tts" else fish
     return {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"}
 
 
