@@ -6,7 +6,9 @@ as long to import for a run without its tests as for one with them.
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,17 @@ def left_out(expression: str) -> set[str]:
 def named(config: pytest.Config) -> set[Path]:
     """What the command line names."""
     return {(config.invocation_params.dir / each.split("::")[0]).resolve() for each in config.args}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile, nor ever at what is there then: imports leave none, and each look takes long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
