@@ -231,7 +231,9 @@ class ComputeSettings(StageSettings):
     """Settings of stages that compute."""
 
     device: str = setting("auto", "cpu or cuda; auto: cuda where there is one", choices=("auto", "cpu", "cuda"))
-    threads: int | None = setting(None, "of this model's process on a CPU; default: OMP_NUM_THREADS or all cores")
+    threads: int | None = setting(
+        None, "threads of this model's process on a CPU; default: OMP_NUM_THREADS or all cores"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,8 +243,8 @@ class StreamSettings(ComputeSettings):
     cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=_SWITCH_ON)
     packed_bytes: float = setting(
         8_000_000_000,
-        "on a CPU, of disk, for packed weights that the next start maps; the talker's at int8 and int4; 0: none are "
-        "kept",
+        "on a CPU: bytes on disk for packed weights, which the next start maps; the talker's in int8 and int4 alone; "
+        "0: none are kept",
         least=0.0,
     )
 
@@ -263,8 +265,8 @@ class ClipSettings(StageSettings):
 
     max_clip_seconds: float = setting(
         30.0,
-        "of a reference clip; default: 30; a longer clip is `unsupported` by families that take less, and serves the "
-        "others; as a variable only",
+        "maximum seconds of a reference clip; default: 30; a longer clip is `unsupported` by families that take less, "
+        "and serves the others; as a variable only",
         only_variable=True,
     )
 
@@ -273,14 +275,16 @@ class ClipSettings(StageSettings):
 class VoiceSettings(StageSettings):
     """Settings of stages that read the registered voices."""
 
-    voice_dir: Path = setting(_user_voices, "as speaker_cache's; only read, at load")
+    voice_dir: Path = setting(_user_voices, "the folder of speaker_cache; only read, at load")
     voice_store: str = setting(
         "",
         "address of the database that keeps the voices of a fleet, see [fleet.md](fleet.md); as a variable only",
         secret=True,
     )
     voice_store_tls: str = setting(
-        "verify", "off: a database on another machine need not prove who it is", choices=("verify", "off")
+        "verify",
+        "off: the address of a database on another machine may do without sslmode=verify-full",
+        choices=("verify", "off"),
     )
 
 
@@ -288,7 +292,7 @@ class VoiceSettings(StageSettings):
 class KnownVoiceSettings(VoiceSettings):
     """Settings of stages that only read the registered voices."""
 
-    voice_store_reader: str = setting("", "the same with a role that may only read; as a variable only", secret=True)
+    voice_store_reader: str = setting("", "the address with a role that may only read; as a variable only", secret=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,26 +316,30 @@ class TalkerSettings(CheckpointSettings, ChunkSettings, StreamSettings, KnownVoi
         None,
         "streams generated at once; default: 8 on a CPU, on a GPU as many as its free memory holds, at most 64",
     )
-    max_length: int = setting(4096, "positions of a stream: prompt + frames")
+    max_length: int = setting(4096, "maximum positions of a stream: prompt + frames")
     max_queue: int = setting(64, "streams that may wait; more are refused")
     text_idle_seconds: float = setting(
-        10.0, "a stream whose text is appended waits so long for more, then its text is closed"
+        10.0, "seconds that a stream waits for more appended text; then its text is closed"
     )
     prefill_chunk: int | None = setting(
         None, "positions of a prompt read between two steps; empty: 32 on a CPU, 256 on a GPU"
     )
-    prefix_bytes: int | None = setting(None, "for what was read of voices, so that their next prompts are shorter")
+    prefix_bytes: int | None = setting(
+        None, "bytes for what the talker has read of voices, which shortens their next prompts"
+    )
     deterministic: bool = setting(
-        False, "true: no neighbour changes a bit of a stream, at the cost of full batches", choices=_SWITCH_OFF
+        False,
+        "true: a stream has the same bits alone and beside others, at the cost of full batches",
+        choices=_SWITCH_OFF,
     )
     # A cycle of a few frames, repeated exactly for so long after the text was read. Pauses, held vowels and laughter
     # are shorter, and live sounds vary from frame to frame. The shortest budgets, about 15 s, are far longer.
     runaway_seconds: float = setting(
-        6.0, "end a stream that repeats itself for so long after its text was read; a large number: never"
+        6.0, "seconds after which a stream that repeats itself is ended, once its text was read; a large number: never"
     )
-    warm_up_seconds: float = setting(10.0, "the longest time that loading spends on a warm-up")
+    warm_up_seconds: float = setting(10.0, "maximum seconds of the warm-up at load")
     restore_seconds: float = setting(
-        10.0, "at most, at load, for reading what prompts of the voices on disk begin with"
+        10.0, "maximum seconds at load for reading the beginnings of prompts with the voices on disk"
     )
     cuda_graphs: bool = setting(True, "false: steps on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
 
@@ -346,32 +354,36 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
         choices=("auto", "tf32", "fp32", "bf16", "int8", "int4"),  # the last two are a talker's; a CPU ignores all
     )
     engine: str = setting(
-        "torch", "or onnx: ONNX Runtime, in fp32, on what tools/export_onnx made", choices=("torch", "onnx")
+        "torch", "torch; onnx: ONNX Runtime, in fp32, with the graphs of tools/export_onnx", choices=("torch", "onnx")
     )
     threads: int | None = setting(
-        None, "of this model's process on a CPU; default: half of OMP_NUM_THREADS or of the cores"
+        None, "threads of this model's process on a CPU; default: half of OMP_NUM_THREADS or of the cores"
     )
     mark: str = setting(
         "off",
-        "or on: speech carries a mark that says that it is synthetic; or required: a speech that cannot be marked ends "
-        "with an error; or requested: as each request says; see [provenance.md](provenance.md)",
+        "off; on: speech is marked as synthetic; required: a speech that cannot be marked ends with an error; "
+        "requested: as each request says; see [provenance.md](provenance.md)",
         choices=("off", "on", "required", "requested"),
     )
-    max_decode_batch: int | None = setting(None, "chunks decoded together; default: 4 on a CPU, 32 on a GPU")
+    max_decode_batch: int | None = setting(
+        None, "maximum number of chunks decoded together; default: 4 on a CPU, 32 on a GPU"
+    )
     max_waiting_chunks: int = setting(4096, "chunks that may wait; one more ends its stream")
     max_chunk_frames: int = setting(768, "frames of a chunk")
-    max_state_bytes: int = setting(1 << 30, "for open streams")
+    max_state_bytes: int = setting(1 << 30, "bytes for the states of open streams")
     page_bytes: int | None = setting(
         None,
-        "for keys and values of streams and voices, where a decoder keeps all of them; default: 4 GB on a CPU, a "
+        "bytes for keys and values of streams and voices, if a decoder keeps all of them; default: 4 GB on a CPU, a "
         "quarter of a GPU's free memory",
     )
-    stream_idle_seconds: float = setting(60.0, "a stream without a chunk for so long is dropped")
-    primed_bytes: int = setting(256 << 20, "for the states after known references")
-    primed_seconds: float = setting(600.0, "such a state is forgotten when unused for so long")
-    restore_seconds: float = setting(10.0, "at most, at load, for the states after the references of voices on disk")
-    chunk_frames: tuple[int, ...] | None = setting(None, "the talker's setting: warmed up at load")
-    warm_up_seconds: float = setting(20.0, "at most, at load")
+    stream_idle_seconds: float = setting(60.0, "seconds after which a stream without a chunk is dropped")
+    primed_bytes: int = setting(256 << 20, "bytes for the decoder states after known clips")
+    primed_seconds: float = setting(600.0, "seconds after which such a state is forgotten if it is not used")
+    restore_seconds: float = setting(
+        10.0, "maximum seconds at load for the decoder states after the clips of voices on disk"
+    )
+    chunk_frames: tuple[int, ...] | None = setting(None, "as the talker's; these lengths are warmed up at load")
+    warm_up_seconds: float = setting(20.0, "maximum seconds of the warm-up at load")
     cuda_graphs: bool = setting(True, "false: decoding on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
 
 
@@ -384,8 +396,8 @@ class EncoderSettings(ComputeSettings, OnnxSettings, ClipSettings):
     )
     engine: str = setting(
         "torch",
-        "or onnx: ONNX Runtime, in fp32, on what tools/export_onnx made; or triton: the networks are models of their "
-        "own, see tools/build_repository",
+        "torch; onnx: ONNX Runtime, in fp32, with the graphs of tools/export_onnx; triton: the networks are models of "
+        "their own, see tools/build_repository",
         choices=("torch", "onnx", "triton"),
     )
     network_fingerprint: str = setting(
@@ -398,7 +410,7 @@ class EncoderSettings(ComputeSettings, OnnxSettings, ClipSettings):
 class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     """Settings of `speaker_cache`."""
 
-    voice_dir: Path = setting(_user_voices, "where voices persist; empty: the user's data directory of the platform")
+    voice_dir: Path = setting(_user_voices, "folder of the voices; empty: in the user's data folder of the platform")
     voice_dir_wait: float = setting(1.0, "seconds to wait at start for another server to let voice_dir go")
     preloaded_voices: Path | None = setting(
         None,
@@ -409,20 +421,22 @@ class SpeakerCacheSettings(VoiceSettings, ClipSettings):
         (),
         "families whose artifacts are made at upload, the default first; empty: all that this server has, by name",
     )
-    cache_bytes: int = setting(512 << 20, "bytes of artifacts in memory")
-    cache_entries: int = setting(1024, "their number")
+    cache_bytes: int = setting(512 << 20, "maximum bytes of artifacts in memory")
+    cache_entries: int = setting(1024, "maximum number of artifacts in memory")
     max_voices: int = setting(1000, "registered voices")
-    upload_policy: str = setting("replace", "or immutable: a taken name is refused", choices=("replace", "immutable"))
+    upload_policy: str = setting(
+        "replace", "replace; immutable: a taken name is refused", choices=("replace", "immutable")
+    )
     require_consent: bool = setting(
         False, "true: a voice without consent is refused, at upload and import", choices=_SWITCH_OFF
     )
-    extraction_timeout: float = setting(60.0, "seconds that both encoders may take for a clip")
+    extraction_timeout: float = setting(60.0, "maximum seconds in which the artifacts of a clip are made")
     voice_store_timeout: float = setting(1.0, "seconds that a request waits for the database to report what changed")
     voice_stale_seconds: float = setting(
         60.0, "seconds for which voices in memory speak while the database is away; 0: none", least=0.0
     )
     write_token: str = setting(
-        "", "needed to change voices, see [security.md](security.md); as a variable only", secret=True
+        "", "the token that is needed to change voices, see [security.md](security.md); as a variable only", secret=True
     )
 
 
@@ -430,7 +444,9 @@ class SpeakerCacheSettings(VoiceSettings, ClipSettings):
 class WholeSpeechSettings(StageSettings):
     """Settings of `speech_whole`."""
 
-    max_whole_seconds: float = setting(60.0, "of audio in one answer; a longer speech is refused, stream it")
+    max_whole_seconds: float = setting(
+        60.0, "maximum seconds of audio in one answer; a longer speech is refused: stream it"
+    )
     max_whole_speeches: int = setting(
         16, "whole speeches made at once; more are refused. Above 24 the Python backend needs more than 32 threads"
     )

@@ -66,12 +66,14 @@ class Settings:
     triton: str = _setting(
         "localhost:8001",
         "host:port of the gRPC endpoint of the Triton server; several of a fleet, separated by commas; or "
-        "dns:///name:port for all that the name has",
+        "dns:///name:port for all servers that the name has",
     )
-    triton_token: str = _setting("", "its write token; prefer the variable, which other users cannot see")
-    triton_tls: bool = _setting(False, "connect to it by TLS, verified with the authorities of gRPC")
-    triton_ca: str = _setting("", "connect to it by TLS, verified with the authority in this PEM file")
-    triton_proxy: str = _setting("", "http://host:port of an HTTP proxy to it; http_proxy and the like are not used")
+    triton_token: str = _setting("", "the server's write token; prefer the variable, which other users cannot see")
+    triton_tls: bool = _setting(False, "connect to the server by TLS, verified with the authorities of gRPC")
+    triton_ca: str = _setting("", "connect to the server by TLS, verified with the authority in this PEM file")
+    triton_proxy: str = _setting(
+        "", "http://host:port of an HTTP proxy to the server; http_proxy and the like are not used"
+    )
     model: str = _setting("", "the model family of requests that name none; empty: the server's default")
     model_aliases: tuple[str, ...] = _setting(
         ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
@@ -90,7 +92,7 @@ class Settings:
         "WebUI reads",
         ("names", "objects"),
     )
-    strict: bool = _setting(False, "refuse what is ignored, such as instructions; else a header warns")
+    strict: bool = _setting(False, "refuse what the model would ignore, such as instructions; false: a header warns")
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on", zero=True)
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
@@ -101,10 +103,10 @@ class Settings:
         "", "PEM file of a certificate and its authorities: whole WAV, MP3 and FLAC files carry a signed C2PA manifest"
     )
     signing_key: str = _setting("", "PEM file of its private key, EC P-256 (ES256)")
-    signing_consent: bool = _setting(False, "the manifest has the id of the consent to the voice, too")
+    signing_consent: bool = _setting(False, "put the consent to the voice into the manifest, too")
     cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
     hosts: tuple[str, ...] = _setting(
-        (), "names with a dot under which a gateway without keys is reached, or *; addresses need none"
+        (), "host names with a dot under which a gateway without keys may be reached, or *; IP addresses always may"
     )
     page: bool = _setting(True, "serve the web page at /")
     max_body_bytes: int = _setting(16 << 20, "maximum size of a request body; a clip of 10 MiB in base64 fits")
@@ -126,18 +128,16 @@ class Settings:
     parallel_sentences: int = _setting(1, "sentences of a long text that are made concurrently")
     session_utterances: int = _setting(8, "maximum number of utterances that wait in a WebSocket session")
     session_idle_seconds: float = _setting(60.0, "seconds after which an idle WebSocket session is closed")
-    allow_partial: bool = _setting(False, "allow_partial of requests that do not say it")
+    allow_partial: bool = _setting(False, "the value of allow_partial in requests without it")
     missed_end_retries: int = _setting(
         2,
-        "further attempts, without a seed of the caller, at a file or a batch item whose end the model missed",
+        "further attempts at a file or a batch item whose end the model missed, if the request has no seed",
         zero=True,
     )
     status_speeches: int = _setting(
-        1000,
-        "ended speeches of a key, the latest, of which GET /v1/audio/speech/{id} knows how they ended",
-        zero=True,
+        1000, "how many ended speeches of a key, the latest ones, GET /v1/audio/speech/{id} knows", zero=True
     )
-    status_seconds: float = _setting(600.0, "seconds after its end for which it knows that of a speech", zero=True)
+    status_seconds: float = _setting(600.0, "seconds for which it knows a speech that has ended", zero=True)
     speech_seconds: float = _setting(600.0, "maximum seconds of a speech; of a long text, of each of its sentences")
     otlp_endpoint: str = _setting(
         "",
@@ -156,7 +156,9 @@ class Settings:
     )
     reference_bytes: int = _setting(10 << 20, "maximum size of reference audio that is fetched")
     reference_seconds: float = _setting(10.0, "maximum seconds of the fetch, including redirects")
-    reference_proxy: str = _setting("", "http://host:port of an HTTP proxy for these fetches; it looks names up")
+    reference_proxy: str = _setting(
+        "", "http://host:port of an HTTP proxy for these fetches, which looks names up itself"
+    )
     reference_redirects: int = _setting(3, "maximum number of redirects", zero=True)
     log_level: str = _setting("info", "least severe level that is logged", ("debug", "info", "warning", "error"))
 
