@@ -35,8 +35,8 @@ def serving(end: Callable[[threading.Thread], None] = threading.Thread.join) -> 
     with contextlib.ExitStack() as stack:
 
         def start(url: str, **settings: Any) -> httpx2.Client:
-            # asyncio turns Nagle's algorithm off only where the socket names TCP. With it, each answer after the first on
-            # a connection takes 40 ms more.
+            # asyncio turns Nagle's algorithm off only where the socket names TCP. With it, each answer after the first
+            # on a connection takes 40 ms more.
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # the server closes it
             listener.bind(("127.0.0.1", 0))
             chosen = Settings(triton=url, **settings)
