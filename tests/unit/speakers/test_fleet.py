@@ -20,8 +20,9 @@ from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, QuotaExceeded, SpeakerExists, SpeakerNotFound, Unsupported
 from voice_clone.settings import KnownVoiceSettings
+from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.opening import open_known_voices
-from voice_clone.speakers.postgres import history
+from voice_clone.speakers.postgres import history, sessions
 from voice_clone.speakers.postgres import store as postgres_store
 from voice_clone.speakers.postgres.history import _NEWER
 from voice_clone.speakers.postgres.rows import Row, read
@@ -319,6 +320,23 @@ def test_many_voices_have_the_time_to_be_read_again(make_voices: Make, monkeypat
         connection.execute("UPDATE voice_clone.counter SET epoch = epoch + 1")
     until(lambda: voices.stats()["store"]["resets"] == 1)
     assert voices.call("list").result["count"] == 10
+
+
+def test_a_slow_machine_has_the_time_to_read_many_voices(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database ends a transaction in which it hears nothing for a while."""
+    voices = make_voices()
+    store = voices.cache._store
+    assert isinstance(store, PostgresStore)
+    count = 3 * history._BATCH
+    store.adopt([Draft(SpeakerRecord(f"v{n}", n, 5.0, "audio"), None, {}) for n in range(1, count + 1)])
+
+    def slow(row: Row) -> SpeakerRecord:
+        time.sleep(0.005)
+        return read(row)
+
+    monkeypatch.setattr(history, "read", slow)
+    monkeypatch.setattr(sessions, "_GREETING", sessions._GREETING.replace("'5s'", "'2s'"))
+    assert make_voices().call("list").result["count"] == count
 
 
 def test_a_paused_extraction_of_another_server_is_waited_for_and_then_made_here(make_voices: Make) -> None:
