@@ -47,22 +47,21 @@ def detect(http: httpx2.Client, data: bytes) -> Any:
     return reply.json()
 
 
-@pytest.mark.parametrize("name", ["wav", "mp3", "flac"])
-def test_a_manifest(name: str, signed: dict[str, bytes], shared: Shared) -> None:
+def test_a_manifest(signed: dict[str, bytes], shared: Shared) -> None:
     triton, http = shared
     answer(triton, UNMARKED)
-    found = detect(http, signed[name])
-    expected = read(signed[name])
+    found = detect(http, signed["mp3"])
+    expected = read(signed["mp3"])
     assert expected is not None and found["manifest"] == {**asdict(expected), "faults": []}
     assert found["manifest"]["valid"] is True and found["manifest"]["signer"] == ORGANISATION
     assert (found["manifest"]["voice_digest"], found["manifest"]["consent"]) == (DIGEST, "form 12")
     assert found["manifest_unread"] is None and found["statement"] is None
-    changed = bytearray(signed[name])
-    changed[len(changed) // 2 if name == "wav" else -9] ^= 1
+    changed = bytearray(signed["mp3"])
+    changed[-9] ^= 1
     broken = detect(http, bytes(changed))["manifest"]
     assert broken["valid"] is False and broken["faults"]
     without = {"mark_unread": None, "manifest": None, "manifest_unread": None, "statement": None}
-    assert detect(http, file(name, streaming=False)) == UNMARKED | without
+    assert detect(http, file("mp3", streaming=False)) == UNMARKED | without
 
 
 def test_what_the_gateway_itself_sends(triton: Server, serve: Serve, tmp_path: Path) -> None:
@@ -180,17 +179,20 @@ def test_without_the_package(
 
 
 @pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="calls are not known there")
-@pytest.mark.parametrize("attack", ["open('/etc/passwd')", "os.fork()", "socket.socket()", "os.kill(os.getppid(), 0)"])
-def test_the_process_is_confined(
-    attack: str, signed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_process_is_confined(signed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    attacks = ("open('/etc/passwd')", "os.fork()", "socket.socket()", "os.kill(os.getppid(), 0)")
+    tries = "".join(
+        f"    try: {each}\n    except OSError as error: found.append(str(error.errno))\n" for each in attacks
+    )
     program = (
         "import os, socket, sys\nimport voice_clone_client.confined_process as process\n"
         "from voice_clone_client.manifests import broken\n"
-        f"def attack(data):\n    try: {attack}\n    except OSError as error: return broken(str(error.errno))\n"
+        f"def attack(data):\n    found = []\n{tries}    return broken(' '.join(found))\n"
         "process._load_c2pa(); process.TASKS['manifest'] = (lambda: None, process._read_manifest)\n"
         "process.read = attack\nsys.exit(process.main())"
     )
     in_place_of_the_process(monkeypatch, tmp_path, program)
     found = run(signed["wav"])
-    assert found is not None and found.faults[0] in ("1", "24")
+    assert found is not None
+    errors = found.faults[0].split()
+    assert len(errors) == len(attacks) and set(errors) <= {"1", "24"}
