@@ -209,12 +209,14 @@ async def open_speech(
     options: SpeechOptions,
     *,
     hold: bool,
+    in_one: bool = False,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Spoken, Order]:
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and its order.
 
     Args:
         hold: see `speaker`.
+        in_one: a long one, too, is one speech of the server; without a voice each sentence would have one of its own.
         headers: of the calls of the server.
 
     Raises:
@@ -232,7 +234,7 @@ async def open_speech(
     ordered = await order(app, client, options)
     if headers:
         ordered.arguments["headers"] = headers
-    if len(text) <= settings.sentence_characters:
+    if in_one or len(text) <= settings.sentence_characters:
         return speaker(app, client, hold).speak(text, **ordered.arguments), ordered
     speech = LongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))
     speech.end(text)

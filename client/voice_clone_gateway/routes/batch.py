@@ -101,14 +101,16 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     return merged
 
 
-async def speak_item(app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest) -> BatchResult:
-    """Speak one text to its end. Raises: as `open_speech`, and what the speech raises."""
+async def speak_item(
+    app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest, *, in_one: bool = False
+) -> BatchResult:
+    """Speak one text to its end. `in_one`: see `open_speech`. Raises: as that, and what the speech raises."""
     asked, metrics = audited(key, payload), app.state.metrics
     with (
         app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
         metrics.live.track_inprogress(),
     ):
-        spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True)
+        spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True, in_one=in_one)
         encoder: Encoder | None = None
         try:
             async for chunk in spoken:

@@ -79,7 +79,7 @@ async def design_voice(payload: DesignRequest, request: Request) -> Designs:
         async with places:
             speech = SpeechRequest.model_validate({**fields, "seed": seed})
             try:
-                made = await speak_item(app, key, request_id, index, speech)
+                made = await speak_item(app, key, request_id, index, speech, in_one=True)
             except Incomplete as error:  # another seed may do better; all else concerns each of them
                 return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"]))
         return DesignCandidate(seed=seed, audio_data=made.audio_data)

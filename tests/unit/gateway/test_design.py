@@ -64,6 +64,15 @@ def test_candidates_are_spoken_with_the_description_and_their_seeds(designs: Ser
     )
 
 
+def test_a_candidate_of_several_sentences_has_one_voice(designs: Server, serve: Serve) -> None:
+    """It is one speech with the seed that is answered; the pieces of a text that is cut have seeds of their own."""
+    text = "The sea is quiet today, and the wind comes from the west. " * 12
+    answer = serve(designs.url).post("/v1/audio/voices/design", json={**BODY, "input": text, "seeds": [5]})
+    assert answer.status_code == 200 and len(text) > 600
+    [(_, inputs)] = designs.speeches
+    assert inputs["text"].decode() == text and sent(designs)[0][1]["seed"] == 5
+
+
 def test_three_new_seeds_and_another_model(designs: Server, serve: Serve) -> None:
     body = {**BODY, "model": "other", "language": "en", "max_frames": 9, "options": {"x": 1}}
     found = serve(designs.url).post("/v1/audio/voices/design", json=body).json()
