@@ -1,12 +1,13 @@
 """The code behind the model repository.
 
-Rooms, the upper ones import the lower ones alone (docs/architecture.md; pyproject.toml states it, a test checks it):
+Each package imports only those below it (docs/architecture.md). pyproject.toml has the layers, and a test checks them:
 
-    triton, families          Triton's tensors and processes; what one family alone has
+    triton, families          Triton's tensors and processes; what only one family has
     stages                    what a family implements
-    autoregressive, codec     any talker; any decoder
+    mask_predict              any talker that unmasks all frames of an utterance together
+    autoregressive, codec     any other talker; any decoder
     batching, compute         the engine; devices, precisions, threads
-    speakers, layers, native, onnx
+    appended_text, marking, speakers, native, onnx, layers
     audio, checkpoint, settings, speech, ...
 """
 

@@ -1,8 +1,8 @@
 """An LRU cache bounded in bytes and idle time, for what is computed of a voice once and used by its next speeches.
 
-A voice that is deleted is forgotten: what was computed of it is dropped and does not come back. A speech that looked
-its voice up before a voice was forgotten may be of that voice, so nothing that it computes is cached any more. This
-needs no list of deleted voices.
+A deleted voice is forgotten: what was computed of it is dropped and does not come back. When any voice is forgotten, a
+speech that looked its voice up before may have that voice. So nothing that such a speech computes is cached any more,
+and no list of deleted voices is needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What makes a model's process ready sooner. Importing torch costs such a process more than the rest of its start."""
+"""Shortens the start of a model's process, most of which is the import of torch."""
 
 from __future__ import annotations
 

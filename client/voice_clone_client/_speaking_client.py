@@ -50,8 +50,8 @@ class Speaking:
         headers: Mapping[str, str] | None = None,
         **knobs: Unpack[Knobs],
     ) -> Speech:
-        """Speak `text` in a voice: exactly one of `voice`, `reference_audio`, `speaker_embedding`,
-        `voice_prompt`.
+        """Speak `text` in a voice: one of `voice`, `reference_audio`, `speaker_embedding`, `voice_prompt`. Only a
+        family that needs no voice also speaks without any of them.
 
         Args:
             text: the words.
@@ -107,11 +107,11 @@ class Speaking:
     ) -> Speech:
         """Speak a text while it is written, such as the tokens of a language model.
 
-        With several servers it is spoken by one, and no other takes over if that fails.
+        With several servers one of them speaks it, and no other takes over if that fails.
 
-        The audio is that of the whole text. Where the text pauses, the speech does; after some seconds without text the
-        server speaks what it has, and `finish_reason` is `text_timeout`. A voice that is cloned in context begins later
-        than one with `x_vector_only`: it reads about ten tokens of text for each second of its clip before.
+        The audio is that of the whole text. When the text pauses, so does the speech; after some seconds without text
+        the server speaks what it has, and `finish_reason` is `text_timeout`. A voice that is cloned in context begins
+        later than one with `x_vector_only`: the model first reads about ten tokens of text for each second of its clip.
 
         Args:
             text: its pieces, cut anywhere. A thread iterates them.

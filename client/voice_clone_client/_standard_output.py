@@ -1,4 +1,4 @@
-"""A reader of the output that leaves, as `head` does, ends a command without a word, as it ends other programs."""
+"""A command ends silently when the reader of its output ends, as `head` does; other programs do the same."""
 
 from __future__ import annotations
 

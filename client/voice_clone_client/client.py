@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class Client(Speaking):
     """Voices and speech of one server, or of several that have the same voices. Thread-safe.
 
-    Of several servers, each voice has one that speaks it as long as it works and is not much busier than the others.
-    One that fails is left out until it is ready again. What it refused, or began without a chunk of audio, is asked for
-    once more at another one; audio that has begun ends with `ConnectionFailed`. `stats` are those of any one.
+    With several servers, each voice has a home among them, which speaks unless it fails or is much busier than the
+    others. A server that fails is left out until it is ready again. A call that it refused, and a speech that it ended
+    before the first chunk, are made once more at another server; a speech whose audio has begun ends with
+    `ConnectionFailed`. `stats` are those of one of the servers.
 
     Args:
         url: host:port of the server's gRPC endpoint; several, separated by commas; or `dns:///name:port` for all
@@ -47,8 +48,8 @@ class Client(Speaking):
         max_owned: how many voices the owner may have.
         mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. `on`,
             and `required`, with which a speech that could not be marked is an error, are refused by a server that
-            marks nothing; one that is older than this parameter speaks without, which is `Unsupported` at the first
-            chunk. What the server's setting asks for itself is done in any case.
+            marks nothing. A server that is older than this parameter ignores it; the speech then ends with
+            `Unsupported` at its first chunk. What the server's own setting asks for is done in any case.
         proxy: `http://host:port` of an HTTP proxy to the server. None connects directly, even if `http_proxy` or the
             like is set.
 
@@ -155,10 +156,10 @@ class Client(Speaking):
 
         Args:
             description: of a voice, in words.
-            text: what the candidates say; a sentence or two, as their clip will be what the voice is cloned from.
+            text: what the candidates say, a sentence or two: the voice is cloned from this speech.
             seeds: how many candidates, or their seeds.
             model: the family; None takes one that was made for it, else the first one that can.
-            **knobs: see `Knobs`; their seed plays no part.
+            **knobs: see `Knobs`; a seed among them is ignored.
 
         Raises:
             InvalidArgument: something is blank, or a seed is given twice.
@@ -205,8 +206,8 @@ class Client(Speaking):
         """The registered voices, by name.
 
         Args:
-            limit: return so many at most; None returns all, for which the server is asked as often as needed.
-            after: a name; the voices behind it.
+            limit: return so many at most; None returns all, page by page.
+            after: return only the voices after this name.
         """
         if limit is not None:
             return _responses.voices(self._cache("list", limit=limit, after=after))
@@ -218,7 +219,7 @@ class Client(Speaking):
     def presets(self) -> Presets:
         """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order.
 
-        None of a server that does not know of such voices.
+        An older server, which does not know such voices, has none.
         """
         try:
             return _responses.presets(self._cache("presets"))

@@ -2,8 +2,8 @@
 
 The server itself takes WAV, FLAC, OGG and MP3. This module decodes MP4 (m4a, mp4, mov, 3gp), WebM and Matroska, AMR,
 ADTS (aac), CAF, AIFF and WAV files with rare codecs with PyAV, which is FFmpeg. Without PyAV it says how to install it.
-The server judges the clip. So two channels stay. Where a clip is cut off, the WAV file's header promises
-the length that the clip's header promises.
+The server reports on the clip, so its faults are kept: two channels stay two, and if a clip is cut off, the header of
+the WAV file has the length in the clip's header.
 """
 
 from __future__ import annotations

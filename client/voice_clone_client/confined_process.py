@@ -3,8 +3,8 @@
     clip      decodes a clip by FFmpeg; the result is a WAV file
     manifest  reads the C2PA manifest; the result is a `Manifest` as JSON, null if the file has none
 
-A file that crashes a library, occupies it for ever or takes all memory ends this process alone, and one that takes it
-over can do nothing with it. Where the kernel cannot confine it as far as that, it says so on stderr.
+A file that crashes a library, keeps it busy for ever or takes all memory ends only this process. A file that takes the
+process over can do nothing with it. If the kernel cannot confine the process so far, a line on stderr says so.
 """
 
 from __future__ import annotations

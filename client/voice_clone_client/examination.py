@@ -1,6 +1,6 @@
 """What is known of a file's origin: the mark in its sound, the manifest, and what its tags say.
 
-Each is looked for by itself. Where one cannot be, the others are said, and why that one is not.
+Each is looked for independently. If one cannot be examined, the result says why, and has the others.
 """
 
 from __future__ import annotations

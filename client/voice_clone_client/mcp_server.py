@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol: what calls tools, such as a language model, lists voices and speaks in them.
+"""A server of the Model Context Protocol, by which programs such as language models list voices and speak in them.
 
 It needs the extra `mcp`, which is the protocol's official SDK. `voice-clone mcp` runs it.
 """

@@ -11,7 +11,7 @@ They follow each other:
     first chunk  it makes the other frames of the first chunk, in families whose first chunk has more than one
     code2wav     these frames become samples
 
-What is left until the first audio is the way: of requests and tensors between the models, and of the network.
+The rest of the time until the first audio is transport: requests and tensors between the models, and the network.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What speech says of itself where nothing is signed: in the tags of files and streams, and in a header over HTTP.
+"""The unsigned statement that speech is synthetic: in the tags of files and streams, and in a header over HTTP.
 
     digital_source_type=trainedAlgorithmicMedia, family=some_family, mark=marked, generator="voice-clone 0.1.0"
 

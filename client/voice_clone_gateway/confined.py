@@ -1,4 +1,4 @@
-"""Files of strangers, on which confined processes work; see `voice_clone_client.confined_process`."""
+"""Starts confined processes for files of strangers; see `voice_clone_client.confined_process`."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ credentials; a host is resolved once and all its addresses must be public; the c
 second lookup; each redirect is treated like a new URL; proxies of the environment are not used; size, time and type are
 bounded; and the errors do not distinguish one private host from another.
 
-With `--reference-proxy` the proxy looks the host up and connects. It decides about a name that this machine cannot look
-up; the addresses of any other must be public all the same.
+With `--reference-proxy` the proxy looks the host up and connects. If this machine can look the name up, too, its
+addresses must be public; for any other name the proxy decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Another attempt at a speech whose end the model missed, as long as nothing of it was sent.
 
-Only where an answer is made whole before its first byte goes out (files, batches, sentences as files) is a missed end
-known in time. A stream is on its way with its first chunk: its last message says how it ended, and its caller decides.
+This is possible only if the whole answer is made before its first byte is sent: files, batches, sentences as files. A
+stream is sent from its first chunk on: its last message says how it ended, and its caller decides.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
         prompt, encoder, queue, ...          the server's stages, see `voice_clone_client.spans`
       frames                                 the rest of the speech, as the talker and code2wav say at its end
 
-The stages stand one after the other from the moment on at which the server was asked. What is left of `first audio`
-behind them is the way there and back. Where the caller wants the speech at once (`stream` false), it is held back until
-it is whole, and `first audio` lasts so long. A trace has no text, no name of a voice, and no key.
+The stages follow each other, from the moment at which the server was asked. The rest of `first audio` is the transport
+between gateway and server. A speech with `stream` false is held back until it is whole, and `first audio` lasts until
+then. A trace has no text, no name of a voice, and no key.
 
 Triton joins the trace if it is started with `--trace-config mode=opentelemetry`: each call carries `traceparent`.
 """

@@ -1,4 +1,4 @@
-"""The house: imports go one way, and a family is named in its own room alone."""
+"""The structure: imports go one way, and a family is named in its own packages alone."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
     assert found.returncode != 0 and [arrow for arrow in arrows if arrow not in found.stdout] == [], found.stdout
 
 
-def test_a_family_is_named_in_its_own_room_alone() -> None:
+def test_a_family_is_named_in_its_own_packages_alone() -> None:
     families = [path.name for path in (ROOT / "voice_clone" / "families").iterdir() if (path / "__init__.py").is_file()]
     assert families
     named = re.compile("|".join(families))
-    rooms = [ROOT / room / family for room in ("voice_clone/families", "tools/families") for family in families]
-    rooms.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
+    own = [ROOT / folder / family for folder in ("voice_clone/families", "tools/families") for family in families]
+    own.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
     elsewhere = [
-        path for path in sources("voice_clone", "client", "tools") if not any(r in path.parents for r in rooms)
+        path for path in sources("voice_clone", "client", "tools") if not any(folder in path.parents for folder in own)
     ]
     assert [str(path) for path in elsewhere if named.search(path.read_text(encoding="utf-8"))] == []
 

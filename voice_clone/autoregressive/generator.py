@@ -1,9 +1,8 @@
 """Many streams of frames from one talker, as many as fit the machine. Knows nothing of queues or servers.
 
-Streams sit in slots. Every step advances any subset of them by one frame in one batch: in shapes that follow the live
-streams (`EagerStep`), or in fixed shapes that CUDA graphs hold (`StaticStep`). With fixed shapes the memory of a
-stream may move to another slot, so that one late stream in a high slot does not keep a large batch; its caller does not
-see that.
+Each stream has a slot. A step advances any of the streams by one frame, in one batch. Its shapes follow the running
+streams (`EagerStep`), or are fixed, for CUDA graphs (`StaticStep`). With fixed shapes the memory of a stream may move
+to another slot, so that one late stream in a high slot does not keep the batch large. The caller does not notice that.
 
 The order of floating-point sums depends on the shape of a batch, so a stream's logits change by rounding with the other
 streams in it, and a code may flip where two codes are almost equally likely. A deterministic generator always computes

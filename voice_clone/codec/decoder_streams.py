@@ -1,8 +1,8 @@
-"""The states of all open streams of a decoder, from a voice's reference on: the way that most decoders take.
+"""The states of all open streams of a decoder that keeps one state for each stream, as most decoders do.
 
-A stream begins at the decoder's state after its voice and reference frames. That state depends on them alone, so it is
-cached (`PrimedStates`). Where the states of open streams are, `open_streams` says. A family whose decoder keeps other
-things than one state a stream, or makes unequal numbers of samples, brings a `DecoderStreams` of its own.
+A stream begins with the decoder's state after its voice and reference frames. That state depends on these alone, so it
+is cached (`PrimedStates`). `open_streams` keeps the states of open streams. A family whose decoder keeps something
+else, or makes unequal numbers of samples, has a `DecoderStreams` of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where the states of open streams are, and how a batch of streams moves on.
 
-Each stream has a state of its own (`SeparateStreams`), or the states of all lie in one table (`GraphedStreams`), as
-CUDA graphs want it. There a stream is a row of the table. A step reads the rows of its streams, decodes, and writes the
-states to other rows, which then are the streams'. So a batch that fails has moved no stream. Around a step are three
-copies, whatever the number of streams: rows and codes to the device, samples back.
+Each stream has a state of its own (`SeparateStreams`), or all states lie in one table (`GraphedStreams`), because CUDA
+graphs need fixed addresses. A stream is a row of the table. A step reads the rows of its streams, decodes, and writes
+the new states to other rows, which then belong to the streams. So a batch that fails has changed no stream. A step
+takes three copies, whatever the number of streams: rows and codes to the device, samples back.
 
 A graph decodes up to a fixed number of frames of up to a fixed number of streams. Unused rows and frames are padding,
 so streams of unequal chunks share a batch; longer chunks are decoded in pieces, because a stream is the same however it

@@ -1,8 +1,8 @@
-"""Finds the mark in a sound, whoever marked it: this server, or Perth itself.
+"""Finds the mark in a sound, whether this server or Perth itself put it there.
 
 A sound that is played faster or slower has the pattern of the mark at other frequencies, where the network does not
-find it. So the likeliest speeds are found by correlating the mean spectrum with the pattern, and the network hears the
-sound as it was before.
+find it. So the likeliest speeds are found by correlating the mean spectrum with the pattern, and the network gets the
+sound at its original speed.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ For any sound, Perth's network proposes the same gains in all frames, within a t
 about 1.8 dB up or down in each of 128 bands below 2 kHz. The patterns for speech and noise, loud and soft, correlate by
 0.998 and more. So the mark is an equaliser, and the pattern is all that it needs.
 
-The filter with these gains is a minimum-phase one. It delays nothing, so a stream is marked as it comes, and what it
-rings follows a sound and does not precede it. Perth itself changes magnitudes in overlapping windows, by gains that
-depend on 150 ms before and after a frame: with its windows it needs 214 ms of the sound to come.
+The filter with these gains has minimum phase. It delays nothing, so a stream is marked as it comes, and it rings after
+a sound, not before it. Perth itself changes magnitudes in overlapping windows, by gains that depend on 150 ms before
+and after a frame: with its windows it needs the following 214 ms of sound.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Streams of utterances whose frames are all made at once, in steps that unmask some: a `TalkerSource`.
+"""Streams of utterances whose frames are made together, in steps that unmask some of them: a `TalkerSource`.
 
-A step of the engine is one step of unmasking, so that a stream can be cancelled between any two. The frames of an
-utterance come as one run, with its last step. On a GPU the utterances of several streams, at whatever steps, run
-together, padded under a mask. On a CPU that would save nothing, so the utterance that was begun first has all steps
-until it is done: it is heard sooner, and no later one is heard later.
+A step of the engine is one step of unmasking, so a stream can be cancelled between any two. All frames of an utterance
+come with its last step. On a GPU the steps of several streams run together, padded under a mask. On a CPU that would
+save nothing. There the utterance that was begun first gets all steps until it is done: it is heard sooner, and the
+others are not heard later than if all had taken turns.
 
 Shapes: K codebooks, T frames, C hidden size.
 """

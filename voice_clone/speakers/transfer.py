@@ -1,4 +1,4 @@
-"""Voices that come and go: export and import of speakers with their artifacts, and voices that come with the server."""
+"""Export and import of speakers with their artifacts, and the preloaded voices of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What prompt and talker stages refuse, read and grant in the same way. Needs no torch."""
+"""Checks and limits of requests that the prompt and talker stages of all families share. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Talkers and code2wavs of all families forget a voice that is gone: the requests, and their handler.
+"""Requests by which the talkers and code2wavs of all families forget deleted voices, and their handler.
 
 in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty
 out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}
 
-speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that loads gets no requests yet,
-and has read the voices of the store already: so it looks at the store once more when it serves (`ForgetHandler`).
+speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that is loading gets no
+requests, but may have read the voice from the store already. So it reads the store once more when it serves
+(`ForgetHandler`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     keep = command(commands, "keep", _keep, "register a voice that design has made", WORDS)
     keep.add_argument("name")
     keep.add_argument("file", help="a WAV file of design; the JSON file beside it says how it was made")
-    keep.add_argument("--consent", help="a note on who may use it")
+    keep.add_argument("--consent", help="how the speaker consented, such as: no person's voice")
     keep.add_argument("--description", help="free text")
     keep.add_argument("--shared", action="store_true", help="gateway keys that own voices may use it, too")
     keep.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")

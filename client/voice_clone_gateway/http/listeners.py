@@ -1,10 +1,10 @@
-"""The one watch over all connections: a client that reads nothing of what it was sent loses its connection.
+"""Closes the connections of clients that do not read what they are sent.
 
-It sits where every answer and every WebSocket message goes out, so it knows no route and no protocol. What ends with
-the connection (the speech, its place, its memory) ends as if the client had left.
+All answers and WebSocket messages of all routes pass through this module. When it closes a connection, the speech ends
+and its memory is freed, as if the client had left.
 
-Little is kept for a client that reads slowly: asyncio stops a sender that has 64 KiB waiting, and the kernel takes at
-most `UNSENT_BYTES` that the client's side has no room for.
+Little is kept for a client that reads slowly: asyncio stops a sender that has 64 KiB waiting, and the kernel keeps at
+most `UNSENT_BYTES` for which the client's side has no space.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """uvicorn's protocols with timeouts for incomplete requests and for clients that do not read, and with small steps.
 
-What arrives at once is parsed at once, and nothing else runs meanwhile. asyncio reads 256 KiB: in pieces of one byte
-they take a third of a second.
+uvicorn parses all that asyncio has read, up to 256 KiB, in one go, and nothing else runs meanwhile. As chunks of one
+byte this would take a third of a second.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The projections of a stack whose positions see all others as native code, with smaller weights, on a CPU.
+"""Native code for the projections of a stack whose positions all see each other, with smaller weights, on a CPU.
 
-They are nine tenths of such a stack's work. What is between them stays torch's. It is called through `together` alone.
+The projections are nine tenths of such a stack's work; torch computes the rest. Only `together` calls them.
 """
 
 from __future__ import annotations

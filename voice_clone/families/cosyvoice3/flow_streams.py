@@ -1,10 +1,10 @@
 """All open streams of the flow and the vocoder: a `voice_clone.codec.decoder_streams.DecoderStreams`.
 
 The flow always works in whole blocks of 25 tokens, counted from the reference's first one, so a stream is the same
-however its tokens come. Block b can be solved when the 3 tokens behind it are there. What later blocks need of it is in
-a page, 185 MB in fp32 at the released size. Pages come from a bounded pool. A stream that gets none solves its blocks
-again together with new ones, for which it waits twice as long each time: twice the work, and the same samples. Blocks
-that depend on the voice alone are solved once, and their pages are shared by all its streams.
+however its tokens come. A block can be computed when the 3 tokens behind it are there. What later blocks need of it is
+in a page, 185 MB in fp32 at the released size. Pages come from a bounded pool. A stream without a page computes its old
+blocks again with the new ones, and waits each time for twice as many new ones: about twice the work in all, and the
+same samples. Blocks that depend only on the voice are computed once, and all its streams share their pages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Text to token ids: Qwen2's byte-level BPE, with tokens for sounds that no letters say. Needs no torch.
+"""Text to token ids: Qwen2's byte-level BPE, with tokens for laughter, breath and phonemes. Needs no torch.
 
-Each part of a prompt is encoded by itself, so no token spans two parts. Nothing is normalised: a number is what the
-model makes of its digits.
+Each part of a prompt is encoded by itself, so no token spans two parts. Nothing is normalised: the model reads the
+digits of a number as it likes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The speech tokenizer in torch: the weights of the released ONNX file, found by the names of the nodes that use them.
 
-The file is read as data; nothing in it is run. That its nodes have these names is known from programs that read the
-released one, above all `onnx2torch_v3` of s3tokenizer 0.3.0; few of its initializers have names that say anything. No
-such program proves that the network is the same one. Its tokens do: see `encoder_stages.load_tokens`.
+The file is read as data; nothing in it is run. The names of the nodes are those that other programs look for in the
+released file, above all `onnx2torch_v3` of s3tokenizer 0.3.0; most of its initializers have no meaningful names. This
+does not prove that the network is the same. Comparing tokens does: see `encoder_stages.load_tokens`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """All open streams of the codec's decoder: a `voice_clone.codec.decoder_streams.DecoderStreams`.
 
-Each chunk of a stream's text is decoded by itself, as official does it: from its first frame to its last. A frame's
-samples are made when the `REACH` frames behind it are there, or the chunk's end is. Then they go through the stream's
-`Finish`.
+Each chunk of a stream's text is decoded by itself, as in the official code. The samples of a frame are made when the
+`REACH` frames behind it, or the end of the chunk, have come. Then they go through the stream's `Finish`.
 """
 
 from __future__ import annotations

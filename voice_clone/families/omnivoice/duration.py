@@ -1,8 +1,8 @@
-"""How long a text is spoken: weights of its characters, by script. Needs no torch.
+"""How long the speech of a text will be, estimated from weights of its characters. Needs no torch.
 
-A character's weight is the time that it takes, as multiples of that of a Latin letter. With a reference its own pace
-counts, without one that of a fixed sentence. Source: omnivoice 0.2.1, `utils/duration.py` (`RuleDurationEstimator`) and
-`models/omnivoice.py` (`_estimate_target_tokens`).
+A character's weight depends on its script: the time that it takes, as a multiple of a Latin letter's. The pace is that
+of the reference, or without one that of a fixed sentence. Source: omnivoice 0.2.1, `utils/duration.py`
+(`RuleDurationEstimator`) and `models/omnivoice.py` (`_estimate_target_tokens`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`.
 
-The clip is prepared as official does it (omnivoice 0.2.1, `create_voice_clone_prompt`): a quiet one is made louder,
-long silences and those at the ends are cut, and what is no whole frame.
+The clip is prepared as in the official code (omnivoice 0.2.1, `create_voice_clone_prompt`): a quiet clip is made
+louder, and long silences, silences at the ends, and an incomplete last frame are cut.
 """
 
 from __future__ import annotations

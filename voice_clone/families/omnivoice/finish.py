@@ -1,15 +1,15 @@
-"""From the codec's samples of one stream to those that are heard, as they come.
+"""What is done to the codec's samples of one stream before they are sent, while they come.
 
 The chunks of a long text are joined by fades with silence between them. Long silences are cut, if the request wants
 it. A clone gets the level of its reference, a voice without reference a fixed peak. The ends are faded, with silence
 around them.
 Source: omnivoice 0.2.1, `models/omnivoice.py` (`_post_process_audio`) and `utils/audio.py`.
 
-Every step is the same however the samples are cut, and holds back only what a later sample can still change:
+The result does not depend on how the samples are cut. Each step holds back only what a later sample can still change:
 
 - joints: nothing, because the plan says how long each chunk of the text is;
-- silence: what may be cut, and no speech (see `silence.py`);
-- level: a clone's, nothing; without a reference the first chunk of the text, whose peak counts for all;
+- silence: silence that may be cut, and no speech (see `silence.py`);
+- level: nothing of a clone; without a reference the first chunk of the text, whose peak sets the level of all;
 - ends: the last 0.1 s, which fade if nothing follows.
 """
 

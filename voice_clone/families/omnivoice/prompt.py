@@ -1,7 +1,7 @@
 """The talker's prompt: ids of each chunk of a text, and the codes of a clip; and the options. Needs no torch.
 
-The talker reads the ids of a chunk, the codes of the clip, and the frames that it is to unmask. Without a clip the
-frames of the first chunk are the clip of all others.
+The talker reads the ids of a chunk, the codes of the clip, and the frames that it must unmask. Without a clip the
+frames of the first chunk take its place for all other chunks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Silence is cut out of a waveform, of a whole one or while it comes.
+"""Cuts silence out of a whole waveform, or out of one that is still coming.
 
-What is silent, and how much of it stays, is as `remove_silence` of omnivoice 0.2.1 (`utils/audio.py`) has it of pydub
-0.25.1 (`silence.py`), sample by sample: 16 bit, windows that begin every 10 ms, levels as whole numbers, times as whole
-milliseconds.
+What counts as silence, and how much of it stays, is sample by sample the same as in `remove_silence` of omnivoice 0.2.1
+(`utils/audio.py`), which uses pydub 0.25.1 (`silence.py`): 16 bit, windows that begin every 10 ms, levels as whole
+numbers, times as whole milliseconds.
 """
 
 from __future__ import annotations

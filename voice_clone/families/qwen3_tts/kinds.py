@@ -1,4 +1,4 @@
-"""What the kinds of checkpoints cannot do, and who can; and what stands for the encoder where there is none.
+"""What each kind of checkpoint cannot do, and which kind can; and the stand-in for a kind without an encoder.
 
 Needs no torch.
 """

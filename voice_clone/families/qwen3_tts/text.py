@@ -3,9 +3,9 @@
 Sources: transformers 4.57.3 `tokenization_qwen2_fast.py` and `Qwen2Converter`; the templates are those of qwen-tts
 0.1.1 (`Qwen3TTSModel`, `_build_assistant_text`, `_build_ref_text`, `_build_instruct_text`).
 
-The splitting pattern is Qwen2's, with which the models were trained. transformers 4.57.3 takes any large tokenizer in
-a local folder for Mistral's and puts Mistral's pattern in its place (transformers #42591); loaded by its name on the
-hub, the same checkpoint keeps Qwen2's, and so it does here.
+The splitting pattern is Qwen2's, with which the models were trained. transformers 4.57.3 uses Mistral's pattern for any
+large tokenizer in a local folder (transformers #42591), but Qwen2's if the checkpoint is loaded by its name on the hub.
+Here it is always Qwen2's.
 """
 
 from __future__ import annotations

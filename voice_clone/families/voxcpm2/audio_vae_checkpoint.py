@@ -1,7 +1,7 @@
 """The AudioVAE's weights in a checkpoint folder, and how their official names and layouts become ours.
 
-Convolutions are weight-normed: a direction and a length. Of the decoder's scales and biases, which it has for several
-ranges of output rates, we take those of the one rate.
+Convolutions are weight-normed: a direction and a length. The decoder has scales and biases for several ranges of output
+rates; only those of its own rate are taken.
 """
 
 from __future__ import annotations

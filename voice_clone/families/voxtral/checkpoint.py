@@ -1,8 +1,8 @@
 """A checkpoint folder of Voxtral TTS: configuration, weights, and how their names and layouts become ours.
 
 Rotary dimensions 2i and 2i + 1 of the backbone turn together; see `halves_apart`. The codec's convolutions are
-weight-normed. The semantic head has rows for ids that are never made, and the semantic codebook is kept as sums of the
-vectors of each code with their numbers.
+weight-normed. The semantic head has rows for ids that are never made. The semantic codebook is stored as the sum of the
+vectors of each code, and their count.
 """
 
 from __future__ import annotations

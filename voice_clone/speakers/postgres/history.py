@@ -1,16 +1,15 @@
-"""What memory knows of the database, and how old that is.
+"""What this server's memory knows of the database, and how old that is.
 
-Memory knows all changes up to a number. Rows come from several connections at once, each with all that was newer than
-what was known when it was asked for. They may lag, but are never wrong: a row is dropped if memory knows a later change
-already.
+Memory knows all changes up to a number. Several connections deliver rows at once, each with all changes that were new
+when it was asked. Rows may come late, but do no harm: a row is dropped if memory already knows a later change.
 
 A database that was restored from a backup, or a standby that took over without all changes, has an older counter, or
-another history (PostgreSQL counts them as timelines). Then nothing that memory knows counts: all is read again. The
-first server that notices raises the counter above every number that was given, under a new epoch. So the others notice,
-too, and no generation is given twice.
+another history (PostgreSQL counts them as timelines). Then memory is invalid, and everything is read again. The first
+server that notices raises the counter above every number that was used, under a new epoch. So the others notice, too,
+and no generation is used twice.
 
-One look at the changes serves all requests that wait for one. A request must see every change acknowledged before it
-began. So a look that began after it did is enough, and all that wait meanwhile share the next one. When the store does
+A look asks the database for new changes. A request must see every change that was acknowledged before it began, so it
+needs a look that began later than itself; all requests that wait meanwhile share the next look. When the database does
 not answer, requests stop waiting for it: memory serves until it is too old, while a thread looks again and again.
 """
 

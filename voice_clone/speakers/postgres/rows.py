@@ -9,8 +9,8 @@ entry that is added to the record when a speaker is written:
           seal    SHA-256 of the record, without what a change of artifacts replaces
 
 Clip and artifacts are stored with their SHA-256. Artifacts also say whose they are, in the metadata of their
-safetensors bytes; for a clip the record has the SHA-256. Older servers did not write `row` and this metadata, and leave
-them as they are: what is not there is not checked.
+safetensors bytes; for a clip the record has the SHA-256. Older servers do not write `row` and this metadata, and do not
+change them. If they are missing, they are not checked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The tables, and the steps by which they came to be. `tools/voice_store migrate` takes the missing steps.
+"""The tables, and the migrations that make them. `tools/voice_store migrate` runs those that are missing.
 
     counter     one row: the number of the last change, and the epoch (see `history`). A change of speakers locks it
     voice       a speaker, by the SHA-256 of its key. A deleted one leaves its number of generation, and nothing else
     blob        its clip (model_type, mode and fingerprint are empty) and its artifacts, as safetensors bytes
-    written     the last changes by a token of their writer, which asks for it if it got no answer
+    written     tokens of the latest changes: a writer that got no answer to a commit looks for its token
     version     the steps taken
 
 A change of a speaker takes the next number. The counter's row is locked before a change is decided and until it is

@@ -1,4 +1,4 @@
-"""What the networks of the voice encoder hear of a waveform: three kinds of log-mel frames."""
+"""The inputs of the voice encoder's networks: three kinds of log-mel frames of a waveform."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The flow: speech tokens and a voice to a mel spectrogram, block by block (flow matching, Lipman et al. 2023; DiT).
 
-A transformer says in which direction noise is to be moved to become the spectrogram; ten steps of Euler's method move
-it. It is asked twice each time, with and without tokens and voice (classifier-free guidance). Attention is causal by
+Ten steps of Euler's method turn noise into the spectrogram. In each step a transformer computes the direction, twice:
+with and without tokens and voice (classifier-free guidance). Attention is causal by
 blocks of 50 frames, counted from the reference's first frame, and the convolutions before it are causal. So a block
 depends on those before it by their keys and values at each step and layer, and by the convolutions' last inputs, which
-a `Page` keeps. Blocks whose pages are gone are solved again together with the next ones: the same numbers come out,
+a `Page` keeps. Blocks whose pages are gone are computed again together with the next ones, with the same results,
 because the same products are computed in another order. Source: the official repository's `cosyvoice/flow`.
 
 Shapes: n frames of a block, 50 but in the last one; D the transformer's width; 2 stands for with and without guidance.

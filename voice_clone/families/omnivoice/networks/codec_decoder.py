@@ -1,7 +1,7 @@
 """code2wav: codes to a 24 kHz waveform, in windows.
 
-A frame's samples depend on the `REACH` frames on each side of it. So a window with that much around its frames gives
-exactly their samples, and where a text begins or ends, as much as there is, for the network pads with zeros there.
+A frame's samples depend on the `REACH` frames on each side of it. So a window with as many frames around those that are
+wanted gives exactly their samples. Where a text begins or ends there are fewer, and the network pads with zeros.
 
 Source: transformers 5.24.0, `modeling_higgs_audio_v2_tokenizer.py`; names are its state dict's.
 

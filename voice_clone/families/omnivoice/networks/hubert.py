@@ -1,6 +1,7 @@
 """HuBERT (Hsu et al. 2021), of which the codec takes the mean of all layers' hidden states.
 
-Names are those of transformers' `HubertModel` with group norm and norms behind the branches, as in the base model.
+Names are those of transformers' `HubertModel` with group norm and with norms after the residual sums, as in the base
+model.
 
 Shapes: B signals, T steps of 20 ms, C channels.
 """

@@ -2,8 +2,8 @@
 
 SEANet convolutions (24 kHz -> 25 Hz), a causal transformer, a convolution to 12.5 Hz, split residual vector
 quantisation. Sources: transformers 4.57.3 `modeling_mimi.py`; qwen-tts 0.1.1 `Qwen3TTSTokenizerV2Encoder`.
-Module names are those of `speech_tokenizer/model.safetensors` below `encoder.`; what encoding does not need there
-(codebooks past the valid ones, output projections) has no place here.
+Module names are those of `speech_tokenizer/model.safetensors` below `encoder.`. Tensors there that encoding
+does not need (codebooks past the valid ones, output projections) are not loaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Networks outside torch, each with the interface of its torch module.
 
-An `Onnx...` one runs in this process, on ONNX Runtime. The network of a `Served...` one is a model of the same server:
-it runs on Triton's own ONNX Runtime or TensorRT backend and batches across requests. Such a backend cannot refuse a
-clip that the network does not take; that is done here.
+An `Onnx...` class runs its network in this process, on ONNX Runtime. The network of a `Served...` class is a model of
+the same server, on Triton's own ONNX Runtime or TensorRT backend, which batches across requests. Such a backend cannot
+refuse a clip that the network does not take, so the class refuses it.
 """
 
 from __future__ import annotations

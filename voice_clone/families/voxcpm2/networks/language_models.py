@@ -1,11 +1,11 @@
 """The two language models of VoxCPM2 and the encoder of frames before them, as one `Stack`.
 
-The base model reads tokens and frames. Its results of frames are rounded (finite scalar quantization, Mentzer et al.
+The base model reads tokens and frames. Its results for frames are rounded (finite scalar quantization, Mentzer et al.
 2024); the residual model reads them together with the frames. Source: voxcpm 2.0.3, `VoxCPM2Model._inference`.
 
-What the stack reads of a position: a token's embedding, whether it is a frame instead, and the frame. What it makes:
-both results, and the frame, which the next one goes on from. So frames are encoded only where they are read, and
-everything about a position is in its row.
+The row of a position has all about it. The stack reads a token's embedding, a flag that says whether the position is a
+frame, and the frame, which it encodes. It returns the results of both models, and the frame, from which the next one
+continues.
 
 Shapes: N positions, C hidden size, W numbers of a frame, I = C + 1 + W, H = 2 C + W.
 """

@@ -1,9 +1,9 @@
 """From the language models' results to a frame of latents, by diffusion, and whether speech ends with it.
 
-Noise becomes a frame by Euler's method over a learned velocity (Lipman et al. 2023), with classifier-free guidance: the
-velocity without the language models' results is scaled to fit the one with them, and the first step stands still
-(CFG-Zero*, Fan et al. 2025). A small transformer reads the velocity off the frame so far, among rows that all see each
-other. Source: voxcpm 2.0.3, `UnifiedCFM` and `VoxCPMLocDiTV2`.
+Euler's method turns noise into a frame, along a learned velocity (Lipman et al. 2023) with classifier-free guidance:
+the velocity without the language models' results is scaled to fit the one with them, and the first step changes nothing
+(CFG-Zero*, Fan et al. 2025). A small transformer, whose rows all see each other, computes the velocity from the frame
+so far. Source: voxcpm 2.0.3, `UnifiedCFM` and `VoxCPMLocDiTV2`.
 
 Shapes: B frames, C size of the transformer, W numbers of a frame, W = latents * channels, n steps.
 """
