@@ -162,7 +162,7 @@ class AsyncCall:
                     message = await answer_of(self._call, anext(messages))
                     if retry.error_in(message) and self._repeatable:
                         await let_end(self._call, messages)
-                        if await self._begin_anew():
+                        if await self._begin_again():
                             break
                     elif not message.error_message:
                         self._told(None)
@@ -173,7 +173,7 @@ class AsyncCall:
             except (grpc.RpcError, ConnectionFailed) as failure:
                 error = failure if isinstance(failure, ConnectionFailed) else self.error_of(failure)
                 self._told(error)
-                if not (retry.may_repeat(error) and await self._begin_anew()):
+                if not (retry.may_repeat(error) and await self._begin_again()):
                     raise
 
     def error_of(self, failure: grpc.RpcError) -> VoiceCloneError:
@@ -210,7 +210,7 @@ class AsyncCall:
         assert address is not None
         self._begin(address)
 
-    async def _begin_anew(self) -> bool:
+    async def _begin_again(self) -> bool:
         """Whether it could."""
         if not self._repeatable:
             return False

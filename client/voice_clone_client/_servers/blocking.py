@@ -183,12 +183,12 @@ class Call(Iterator[Any]):
                     raise
                 error = self.error_of(failure)
                 self._servers.record(self._address, error)
-                if not (retry.may_repeat(error) and self._begin_anew()):
+                if not (retry.may_repeat(error) and self._begin_again()):
                     raise
                 continue
             if retry.error_in(message) and self._repeatable:
                 let_end(self._call)
-                if self._begin_anew():
+                if self._begin_again():
                     continue
             elif not message.error_message:
                 self._servers.record(self._address, None)
@@ -209,7 +209,7 @@ class Call(Iterator[Any]):
         """Another stream at the same server."""
         return self._servers.connection(self._address).stream(request, timeout=timeout, metadata=self._metadata)
 
-    def _begin_anew(self) -> bool:
+    def _begin_again(self) -> bool:
         """Whether it could."""
         if not self._repeatable:
             return False
