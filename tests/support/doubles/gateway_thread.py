@@ -39,6 +39,7 @@ def serving(end: Callable[[threading.Thread], None] = threading.Thread.join) -> 
             # on a connection takes 40 ms more.
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # the server closes it
             listener.bind(("127.0.0.1", 0))
+            listener.listen()
             chosen = Settings(triton=url, **settings)
             options = {**server_options(chosen), "lifespan": "on", "timeout_graceful_shutdown": 5}
             server = uvicorn.Server(uvicorn.Config(create_app(chosen), **options))
