@@ -76,7 +76,7 @@ class Settings:
     )
     model: str = _setting("", "the model family of requests that name none; empty: the server's default")
     model_aliases: tuple[str, ...] = _setting(
-        ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+        ("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"),
         "further names of models: ALIAS for the default family, or ALIAS=FAMILY",
         item=_checked(parse_alias),
     )

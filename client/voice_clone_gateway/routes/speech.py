@@ -135,7 +135,11 @@ class SpeechResponse(Response):
         encoder, pieces = await self._begin(spoken, streaming=True)
         events = self._payload.events
         kind = "text/event-stream; charset=utf-8" if events else encoder.media_type
-        await send(self._start({"content-type": kind, "cache-control": "no-store"}, spoken))
+        live = {
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",
+        }  # the latter for nginx: no buffering
+        await send(self._start({"content-type": kind, **live}, spoken))
         self._app.state.metrics.first_audio.observe(time.monotonic() - self._began)
         try:
             index = 0

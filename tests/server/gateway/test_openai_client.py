@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import json
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import openai as sdk
 import pytest
 import soundfile
 from openai import OpenAI
+from openai.types.audio import SpeechModel
 from voice_clone_client import Client, pcm16
 
 pytestmark = pytest.mark.share("servers")
@@ -53,7 +54,7 @@ def test_create(openai: OpenAI, voice: str, spoken: Spoken) -> None:
 
 
 def test_the_defaults(openai: OpenAI, voice: str, spoken: Spoken) -> None:
-    for model in ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"):
+    for model in get_args(SpeechModel):
         answer = openai.audio.speech.create(
             model=model, input=TEXT, voice=voice, instructions="Speak like a pirate.", extra_body=MORE["extra_body"]
         )
@@ -113,7 +114,7 @@ def test_typed_errors(
 
 
 def test_models(openai: OpenAI) -> None:
-    assert [model.id for model in openai.models.list()] == ["qwen3_tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
+    assert [model.id for model in openai.models.list()] == ["qwen3_tts", *get_args(SpeechModel)]
     assert openai.models.retrieve("tts-1").object == "model"
     with pytest.raises(sdk.NotFoundError):
         openai.models.retrieve("gpt-9")

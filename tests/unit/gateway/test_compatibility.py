@@ -297,6 +297,13 @@ def test_null_speaks_as_absent(shared: Shared, path: str) -> None:
     assert sent(triton).keys() == {"text", "voice"}
 
 
+def test_nginx_does_not_hold_a_stream_back(shared: Shared) -> None:
+    _, http = shared
+    for more, header in (({}, "no"), ({"stream_format": "sse"}, "no"), ({"stream": False}, None)):
+        answer = http.post("/v1/audio/speech", json={**SPEECH, **more})
+        assert answer.status_code == 200 and answer.headers.get("x-accel-buffering") == header
+
+
 def test_no_default_voice(shared: Shared) -> None:
     triton, http = shared
     answer = http.post("/v1/audio/speech", json={"input": "Hello."})
