@@ -35,7 +35,7 @@ class Keys:
         lines: see `keys`; blank lines and lines that begin with # are ignored.
 
     Raises:
-        ValueError: a line is invalid; the text has its number, not its content.
+        ValueError: a line is invalid, or has the key of an earlier one; the text has its number, not its content.
     """
 
     def __init__(self, lines: list[str]) -> None:
@@ -47,7 +47,10 @@ class Keys:
                 secret, key = parse_key(line)
             except ValueError as error:
                 raise ValueError(f"key {number} {error}") from None
-            self._keys.append((_digest(secret), key))
+            digest = _digest(secret)
+            if any(digest == known for known, _ in self._keys):
+                raise ValueError(f"key {number} is that of an earlier line; give each line a key of its own")
+            self._keys.append((digest, key))
 
     @classmethod
     def load(cls, path: str, environment: Mapping[str, str] | None = None) -> Keys:

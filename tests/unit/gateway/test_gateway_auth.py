@@ -111,6 +111,12 @@ def test_wrong_keys(line: str) -> None:
     assert "lonely" not in str(failure.value)
 
 
+def test_a_key_on_two_lines() -> None:
+    with pytest.raises(ValueError, match="key 2 is that of an earlier line") as failure:
+        Keys(["lonely speak name=alice", "lonely speak,manage"])
+    assert "lonely" not in str(failure.value)
+
+
 def test_cors_is_off_unless_asked_for(triton: Server, serve: Serve) -> None:
     origin = {"Origin": "https://app.example"}
     closed = serve(triton.url).get("/v1/models", headers=origin)
