@@ -40,6 +40,7 @@ def stream_of(channel: Any) -> Any:
     """Triton's call for decoupled models, with one request instead of an iterator of requests.
 
     grpc starts a thread for an iterator, and sends its requests after the headers; the bytes on the wire are the same.
+    This side of the stream is closed with the request: one that stays open keeps its model loaded (fault: open-stream).
 
     Args:
         channel: a `grpc.Channel` or a `grpc.aio.Channel`.

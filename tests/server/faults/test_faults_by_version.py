@@ -12,7 +12,7 @@ import queue
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -112,7 +112,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a server with some of these models."""
     servers = []
 
-    def start(*names: str) -> TritonServer:
+    def start(*names: str, options: Sequence[str] = ()) -> TritonServer:
         for name in names:
             body = BODIES[name].replace("{done}", repr(str(tmp_path / "done")))
             write_model(
@@ -120,7 +120,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 CODE.replace("{body}", body),
                 CONFIG.format(name=name, decoupled=str(name in STREAMS).lower()),
             )
-        servers.append(TritonServer(None, models=tmp_path / "models", log=tmp_path / "log"))
+        servers.append(TritonServer(None, models=tmp_path / "models", log=tmp_path / "log", options=options))
         return servers[-1].start()
 
     yield start
@@ -239,6 +239,23 @@ def test_lost_codes(start: Start) -> None:
         client.async_stream_infer("late", [x()])
         error = answers.get(timeout=60.0)
     assert "late" in error.message() and error.status() is None
+
+
+@pytest.mark.parametrize("open_still", [False, True])
+def test_open_stream(start: Start, tmp_path: Path, open_still: bool) -> None:
+    """What a stream asked first keeps its model loaded until the stream is closed, though it has long been answered."""
+    server = start("patient", options=["--exit-timeout-secs=3"])
+    answers: queue.Queue[object] = queue.Queue()
+    with triton.InferenceServerClient(server.url) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        client.async_stream_infer("patient", [x()], enable_empty_final_response=True)
+        for _ in range(3):
+            assert isinstance(answers.get(timeout=60.0), triton.InferResult)
+        if not open_still:
+            client.stop_stream()
+        status = server.stop()
+    log = (tmp_path / "log").read_text()
+    assert ("Exit timeout expired" in log, status != 0) == (open_still, open_still)
 
 
 def test_max_inflight_requests(start: Start, tmp_path: Path) -> None:
