@@ -6,11 +6,18 @@ import sys
 
 from voice_clone_client._standard_output import until_reader_leaves
 
+from .settings import parse
+
 
 def main() -> int:
     """Serve until a signal; returns the exit code."""
+    return until_reader_leaves(_serve)
+
+
+def _serve() -> int:
+    settings = parse()
     try:
-        from .app import main as serve
+        from .app import serve  # takes seconds, which --help and a wrong option need not wait for
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("voice_clone"):
             raise
@@ -20,8 +27,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-
-    return until_reader_leaves(serve)
+    return serve(settings)
 
 
 if __name__ == "__main__":

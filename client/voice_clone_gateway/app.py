@@ -1,4 +1,4 @@
-"""The ASGI application, and the command that serves it."""
+"""The ASGI application, and how it is served."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from .http.protocol import FairWebSocket, TimedProtocol
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, vendor_websockets, voices, websocket
-from .settings import Settings, parse
+from .settings import Settings
 from .signing import Signing
 from .speech_statuses import SpeechStatuses
 from .traces import Traces
@@ -137,9 +137,8 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def serve(settings: Settings) -> int:
     """Serve until a signal; returns the exit code."""
-    settings = parse(arguments)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = create_app(settings)

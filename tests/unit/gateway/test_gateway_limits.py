@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from voice_clone_gateway.app import main, server_options
+from voice_clone_gateway.app import serve as serve_settings
+from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings, parse
 
 from tests.support.doubles.gateway_thread import Serve, Shared
@@ -199,6 +200,6 @@ def test_where_it_cannot_listen(host: str, port: int | None, where: str, reason:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         chosen = taken.getsockname()[1] if port is None else port
         with pytest.raises(SystemExit) as ended:
-            main(["--host", host, "--port", str(chosen)])
+            serve_settings(parse(["--host", host, "--port", str(chosen)]))
     said = str(ended.value)
     assert said.startswith(f"voice-clone-gateway: cannot listen at {where}") and reason in said
