@@ -32,7 +32,7 @@ async def answer_of(call: Any, answer: Awaitable[T]) -> T:
 
 
 async def let_end(call: Any, messages: AsyncIterator[Any]) -> None:
-    """Wait for the end of a stream after the server's error; see `channel.let_end`."""
+    """Wait for the end of a stream after its last message; see `channel.let_end`."""
 
     async def rest() -> None:
         async for _ in messages:

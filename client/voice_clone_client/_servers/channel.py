@@ -24,7 +24,7 @@ OPTIONS = (
 )
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
-END_SECONDS = 2.0  # the server ends a stream within this time after its error
+END_SECONDS = 2.0  # the server ends a stream within this time after its last message
 
 
 def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None, way: Way) -> Any:
@@ -99,9 +99,9 @@ def shorter(usual: float | None, limit: float | None) -> float | None:
 
 
 def let_end(call: Any) -> None:
-    """Wait for the end of a stream after the server's error, and cancel it only if it does not end.
+    """Wait for the end of a stream after its last message, and cancel it only if it does not end.
 
-    A stream that is cancelled close to an error keeps its model loaded (fault: late-cancel), and the server then waits
+    A stream that is cancelled close to its end keeps its model loaded (fault: late-cancel), and the server then waits
     for that model when it stops.
     """
     timer = threading.Timer(END_SECONDS, call.cancel)

@@ -104,4 +104,6 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._reader.finished and not self._closed:  # as in `Speech`
+            await let_end(self._call, self._messages)
         self.close()

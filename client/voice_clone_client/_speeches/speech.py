@@ -102,4 +102,6 @@ class Speech(Iterator[Chunk]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._reader.finished and not self._closed:  # the last chunk is here, perhaps not yet the stream's end
+            let_end(self._call)
         self.close()

@@ -324,6 +324,27 @@ def test_close_from_another_thread(triton: Server) -> None:
         assert triton.left.acquire(timeout=WAIT)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_leaving_behind_the_last_chunk_cancels_nothing(triton: Server, asynchronous: bool) -> None:
+    """A cancel close to the end of a stream may keep its model loaded (fault: late-cancel)."""
+
+    def ends_late(context: Any) -> Iterator[Any]:
+        yield chunk(0, final=True, info={"cache": "hit"})
+        time.sleep(0.3)
+
+    async def leave() -> None:
+        async with vc.AsyncClient(triton.url) as client, client.speak("Hi.", voice="ada") as speaking:
+            assert (await anext(speaking)).final
+
+    triton.play = ends_late
+    if asynchronous:
+        in_loop(leave)
+    else:
+        with vc.Client(triton.url) as client, client.speak("Hi.", voice="ada") as speaking:
+            assert next(speaking).final
+    assert not triton.left.acquire(timeout=0.1)
+
+
 def test_close_after_the_end(triton: Server) -> None:
     with vc.Client(triton.url) as client:
         with client.speak("Hi.", voice="ada") as speaking:
