@@ -29,6 +29,7 @@ class _Server:
     turn: int = 0  # when it was chosen last
     pause: float = 0.0  # before it is asked again; 0: it works, as far as is known
     next_ask: float = 0.0
+    asked: bool = False  # whether it is ready, and its answer has not come
     gone: bool = False  # it is none of the servers any more, but has calls
 
 
@@ -103,14 +104,20 @@ class Chooser:
         """This server works."""
         with self._lock:
             if (server := self._servers.get(address)) is not None:
-                server.pause = 0.0
+                server.pause, server.asked = 0.0, False
 
     def failed(self, address: Address) -> None:
-        """This server cannot be reached, or takes no calls."""
+        """This server cannot be reached, or takes no calls.
+
+        Calls that one failure has ended, all at once, lengthen the pause once.
+        """
+        now = self._clock()
         with self._lock:
-            if (server := self._servers.get(address)) is not None:
-                server.pause = min(max(FIRST_PAUSE, 2 * server.pause), LONGEST_PAUSE)
-                server.next_ask = self._clock() + server.pause
+            server = self._servers.get(address)
+            if server is None or (server.pause and not server.asked and now < server.next_ask):
+                return
+            server.pause, server.asked = min(max(FIRST_PAUSE, 2 * server.pause), LONGEST_PAUSE), False
+            server.next_ask = now + server.pause
 
     def due(self) -> list[Address]:
         """The servers that are down and should be asked now whether they are ready; none if there is no other one."""
@@ -120,7 +127,7 @@ class Chooser:
                 return []
             due = [each for each in self._servers.values() if each.pause and not each.gone and now >= each.next_ask]
             for server in due:
-                server.next_ask = now + LONGEST_PAUSE  # its answer comes before
+                server.asked, server.next_ask = True, now + LONGEST_PAUSE  # its answer comes before
             return [server.address for server in due]
 
 

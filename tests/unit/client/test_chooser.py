@@ -9,7 +9,7 @@ from voice_clone_client import InvalidArgument
 from voice_clone_client._servers import addresses
 from voice_clone_client._servers.addresses import Address, Addresses
 from voice_clone_client._servers.affinity import of_voice
-from voice_clone_client._servers.chooser import FREE, LONGEST_PAUSE, Chooser
+from voice_clone_client._servers.chooser import FIRST_PAUSE, FREE, LONGEST_PAUSE, Chooser
 
 from tests.support.doubles.clock import Clock
 
@@ -86,10 +86,19 @@ def test_a_server_that_is_down_is_left_out_until_it_says_that_it_is_ready() -> N
     assert servers.due() == [B], "a second after the second failure"
     for _ in range(9):
         servers.failed(B)
-    clock.now += LONGEST_PAUSE
-    assert servers.due() == [B]
+        clock.now += LONGEST_PAUSE
+        assert servers.due() == [B]
     servers.answered(B)
     assert homes(servers) == before and servers.due() == []
+
+
+def test_calls_that_fail_at_once_are_one_failure() -> None:
+    clock = Clock()
+    servers = chooser(clock)
+    for _ in range(9):
+        servers.failed(B)
+    clock.now += FIRST_PAUSE
+    assert servers.due() == [B]
 
 
 def test_if_all_are_down_one_is_tried_all_the_same() -> None:
