@@ -103,7 +103,8 @@ def load(path: str | os.PathLike[str]) -> NDArray[np.float32]:
         if name.endswith(".safetensors"):
             values = safetensors.load(Path(name).read_bytes())[_TENSOR]
         else:
-            values = np.load(name, allow_pickle=False)
+            with open(name, "rb") as file:  # np.load leaves a damaged zip open
+                values = np.load(file, allow_pickle=False)
         return _vector(values).astype(np.float32)
     except KeyError:
         raise InvalidArgument(f"{name} has no tensor {_TENSOR!r}") from None

@@ -47,6 +47,7 @@ def serving(end: Callable[[threading.Thread], None] = threading.Thread.join) -> 
             thread.start()
             stack.callback(end, thread)
             stack.callback(setattr, server, "should_exit", True)
-            return stack.enter_context(client_of(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+            client: httpx2.Client = stack.enter_context(client_of(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+            return client
 
         yield start

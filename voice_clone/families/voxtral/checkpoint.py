@@ -79,8 +79,12 @@ class Checkpoint(CheckpointFiles):
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder."""
         codec = self.config.codec
-        config = {"codec": "voxtral", "eps": [codec.norm_eps, codec.qk_norm_eps], "blocks": codec.encoder_blocks}
-        config["window"] = codec.attn_sliding_window_size
+        config = {
+            "codec": "voxtral",
+            "eps": [codec.norm_eps, codec.qk_norm_eps],
+            "blocks": codec.encoder_blocks,
+            "window": codec.attn_sliding_window_size,
+        }
         return self.fingerprint(config, MODEL, "", self.sources(module, CODEC))
 
     def voices(self) -> dict[str, Tensor]:
