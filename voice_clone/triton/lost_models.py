@@ -77,7 +77,7 @@ class LostModels:
         self._period = period
         self._models = ModelProcesses(server)
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
-        self._worked = float("-inf")  # when another family than that of a dead model was last seen at work
+        self._worked: dict[str, float] = {}  # when each model was last seen at work
         self._logged = self._answered = False  # the log and this model's callers know that a model has died
         self._holds: str = ""  # the model that stands still, and with it the server
         self._logs_standstill = False  # whether this process logged that
@@ -127,6 +127,7 @@ class LostModels:
         """Do what these states ask for; whether it is the server's end."""
         self.went_on()
         self._looked = now = time.monotonic()
+        self._worked.update({each.model: now for each in models if each.busy and not each.dead})
         seen = {(each.pid, "dead" if each.dead else "still") for each in models if each.dead or each.still}
         self._since = {key: self._since.get(key, now) for key in seen}
         logs = os.getpid() == min((each.pid for each in models if not (each.dead or each.still)), default=0)
@@ -162,13 +163,11 @@ class LostModels:
     def _handle_death(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Answer the callers of a dead model, and end the server unless another family is at work."""
         families = {each.model.removesuffix(TALKER) for each in models if each.model.endswith(TALKER)}
-        family = min((each for each in families if _is_of(dead, each)), key=len, default="")
+        family = min((each for each in families if _is_of(dead.model, each)), key=len, default="")
         others = {each for each in families if not f"{each}_".startswith(f"{family}_")}
-        at_work = {each for each in others if any(_is_of(model, each) and model.busy for model in models)}
+        worked = [at for model, at in self._worked.items() if any(_is_of(model, each) for each in others)]
         spent = now - self._since[dead.pid, "dead"]
-        if at_work:
-            self._worked = now
-        waits = bool(family) and now - self._worked < PAUSE and spent < self._patience
+        waits = bool(family) and now - max(worked, default=float("-inf")) < PAUSE and spent < self._patience
         if logs and not self._logged:  # now, because this process may be gone before the end
             self._logged = True
             when = f" when no other family is at work, in {self._patience:g} s at the latest" if waits else ""
@@ -199,8 +198,8 @@ class LostModels:
             os.kill(process, number)
 
 
-def _is_of(process: ModelProcess, family: str) -> bool:
-    return process.model.startswith(f"{family}_")
+def _is_of(model: str, family: str) -> bool:
+    return model.startswith(f"{family}_")
 
 
 def _log_directly(text: str) -> None:

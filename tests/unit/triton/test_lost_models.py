@@ -175,6 +175,20 @@ def test_a_moment_between_two_requests_is_no_pause(
     assert found.ends() and found.lost.is_set()
 
 
+def test_a_family_that_has_just_worked_goes_on(
+    watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one's death is looked at while this one is between two requests."""
+    monkeypatch.setattr(lost_models, "PAUSE", 2.0)
+    second = {"b_talker": named(BUSY) + WAITS + named(IDLE) + LIVES}
+    found = watched("b", a_talker=named(IDLE) + WAITS + DIES, **second)
+    assert not found.ends(0.5)
+    found.go("b_talker")
+    found.go("a_talker")
+    assert not found.ends(1.0) and not found.lost.is_set()
+    assert found.ends() and found.lost.is_set()
+
+
 def test_patience_with_another_family_ends(watched: Callable[..., Watched]) -> None:
     models = {"a_talker": named(IDLE) + WAITS + DIES, "b_talker": named(BUSY) + LIVES}
     found = watched("b", patience=1.0, **models)
