@@ -93,20 +93,22 @@ def parse(cls: type[T], values: Any, where: str) -> T:
     return cls(**arguments)
 
 
-def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str) -> None:
+def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str, *, null: bool = False) -> None:
     """Refuse what no released checkpoint has and the networks would not compute.
 
     Args:
-        values: a JSON object; a key that it lacks, or that is null, is right.
+        values: a JSON object; a key that it lacks is right.
         fixed: the only value of each key.
-        where: the file and the key, with what stands between them and the keys of `values`, for the error.
+        where: what the error puts before the key, such as "config.json: text_config.".
+        null: whether null is right, too: the official code takes it for a key that is not there.
 
     Raises:
         CheckpointError: a value is another one.
     """
     for name, right in fixed.items():
-        if values.get(name) not in (None, right):
-            raise CheckpointError(f"{where}{name} is {values[name]!r}; only {right!r} is supported")
+        value = values.get(name, right)
+        if value != right and not (null and value is None):
+            raise CheckpointError(f"{where}{name} is {value!r}; only {right!r} is supported")
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
@@ -169,17 +171,17 @@ def check_weights(folder: Path, file: str) -> None:
     """
     shards = shard_files(folder, file)
     for name in [f"{file}.safetensors"] if shards is None else sorted(set(shards.values())):
-        _check_file(folder, name)
+        _names_in(folder, name)
 
 
 def weight_names(folder: Path, file: str) -> set[str]:
     """The names of all tensors in a weight file, whole or in shards; arguments and errors as of `check_weights`."""
     shards = shard_files(folder, file)
-    return _check_file(folder, f"{file}.safetensors") if shards is None else set(shards)
+    return _names_in(folder, f"{file}.safetensors") if shards is None else set(shards)
 
 
-def _check_file(folder: Path, name: str) -> set[str]:
-    """The names of its tensors."""
+def _names_in(folder: Path, name: str) -> set[str]:
+    """The names of the tensors in one weight file; errors as of `check_weights`."""
     names: set[str] = set()
     try:
         with (folder / name).open("rb") as file:

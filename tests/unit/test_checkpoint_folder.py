@@ -13,12 +13,18 @@ from voice_clone.errors import CheckpointError
 FIXED = {"bias": False, "scaling": None, "strides": [1, 1]}
 
 
-@pytest.mark.parametrize("values", [{}, {"bias": None}, {"bias": False, "strides": [1, 1], "other": 3}])
-def test_a_key_that_is_missing_or_null_is_right(values: dict[str, Any]) -> None:
+@pytest.mark.parametrize("values", [{}, {"scaling": None}, {"bias": False, "strides": [1, 1], "other": 3}])
+def test_a_key_that_is_missing_is_right(values: dict[str, Any]) -> None:
     check_fixed(values, FIXED, "config.json: layers.")
 
 
-@pytest.mark.parametrize("values", [{"bias": True}, {"scaling": {}}, {"strides": [1, 2]}])
+def test_null_is_right_where_the_official_code_takes_it_for_nothing() -> None:
+    check_fixed({"bias": None, "strides": None}, FIXED, "config.json: layers.", null=True)
+    with pytest.raises(CheckpointError):
+        check_fixed({"bias": True}, FIXED, "config.json: layers.", null=True)
+
+
+@pytest.mark.parametrize("values", [{"bias": True}, {"bias": None}, {"scaling": {}}, {"strides": [1, 2]}])
 def test_another_value_is_refused_by_the_name_of_its_key(values: dict[str, Any]) -> None:
     [(name, value)] = values.items()
     with pytest.raises(CheckpointError) as refused:

@@ -1,4 +1,4 @@
-"""A quick look at a checkpoint folder, before a server starts that would take long to fail. Needs no torch."""
+"""Quick checks of a checkpoint folder, for tools: a server would fail on it only after a while. Needs no torch."""
 
 from __future__ import annotations
 

@@ -214,11 +214,12 @@ def load_config(folder: Path) -> VoxtralConfig:
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
     config = parse(VoxtralConfig, values, CONFIG_FILE)
     parts = values["multimodal"]
-    check_fixed(parts["audio_tokenizer_args"], _CODEC_FIXED, f"{CONFIG_FILE}: audio_tokenizer_args.")
+    check_fixed(parts["audio_tokenizer_args"], _CODEC_FIXED, f"{CONFIG_FILE}: audio_tokenizer_args.", null=True)
     check_fixed(
         parts["audio_model_args"]["acoustic_transformer_args"],
         {"use_biases": False, "input_dim": config.dim, "dim": config.dim},
         f"{CONFIG_FILE}: acoustic_transformer_args.",
+        null=True,
     )
     _check(config)
     return config
