@@ -45,27 +45,24 @@ class ForgetRequests:
 
     Each model gets its requests from a thread of its own, so that none waits for another one. A model that is not
     loaded keeps nothing, and one that is loading checks the store itself (`ForgetHandler`). While the server loads its
-    models, other servers of a fleet may delete voices: these requests wait for `server_is_ready`.
+    models, other servers of a fleet may delete voices: these requests wait until it is ready.
 
     Args:
         repository: the folder of the models.
         ask: makes a model forget these voices, and returns what it keeps; raises Unsupported if it is not loaded.
+        ready: set when the server has loaded all of its models. Before that Triton refuses each call as it does when it
+            stops, after which this process would make no others.
     """
 
-    def __init__(self, repository: Path, ask: Callable[[str, Collection[str]], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, repository: Path, ask: Callable[[str, Collection[str]], Mapping[str, Any]], ready: threading.Event
+    ) -> None:
         self._repository = repository
         self._ask = ask
         self._lock = threading.Lock()
         self._models: dict[str, queue.SimpleQueue[_Order | None]] = {}
-        self._ready = threading.Event()
+        self._ready = ready
         self._closing = threading.Event()
-
-    def server_is_ready(self) -> None:
-        """Say that the server has loaded all of its models: a request has come.
-
-        Before that Triton refuses each call as it does when it stops, after which this process would make no others.
-        """
-        self._ready.set()
 
     def forget(self, voices: Collection[str]) -> None:
         """See `OtherProcesses`."""

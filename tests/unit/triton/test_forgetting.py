@@ -22,6 +22,13 @@ from voice_clone.triton.forgetting import ForgetHandler, ForgetRequests
 KEPT = {"entries": 1, "bytes": 10, "voices": ["7"]}
 
 
+def ready() -> threading.Event:
+    """Of a server that has loaded its models."""
+    event = threading.Event()
+    event.set()
+    return event
+
+
 class Models:
     """Models that answer, are not loaded, fail, or hang."""
 
@@ -49,8 +56,7 @@ def repository(tmp_path: Path) -> Path:
 def test_all_that_are_loaded_are_notified_before_it_returns(repository: Path) -> None:
     models = Models()
     models.faults["b_talker"] = Unsupported("it is not loaded")
-    requests = ForgetRequests(repository, models.ask)
-    requests.server_is_ready()
+    requests = ForgetRequests(repository, models.ask, ready())
     requests.forget(["7", "inline-x"])
     assert sorted(models.notified) == [("a_code2wav", ["7", "inline-x"]), ("a_talker", ["7", "inline-x"])]
     assert requests.kept() == {model: {**KEPT, "voices": 1} for model in ("a_code2wav", "a_talker")}
@@ -65,8 +71,7 @@ def test_who_fails_is_notified_again_and_holds_up_no_other(
     (repository / "slow_talker").mkdir()
     models = Models()
     models.faults["a_talker"] = Internal("it is busy")
-    requests = ForgetRequests(repository, models.ask)
-    requests.server_is_ready()
+    requests = ForgetRequests(repository, models.ask, ready())
     requests.forget(["7"])
     assert {model for model, _ in models.notified} == {"a_code2wav", "b_talker"}
     assert "a_talker has not confirmed yet" in caplog.text and "slow_talker has not confirmed yet" in caplog.text
@@ -78,13 +83,14 @@ def test_who_fails_is_notified_again_and_holds_up_no_other(
 
 def test_no_model_is_asked_before_the_server_is_ready(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
     models = Models()
-    requests = ForgetRequests(repository, models.ask)
+    server = threading.Event()
+    requests = ForgetRequests(repository, models.ask, server)
     began = time.monotonic()
     for voice in "789":
         requests.forget([voice])
     assert time.monotonic() - began < forgetting.PATIENCE / 2, "it waited for answers that cannot come yet"
     assert models.notified == [] and not caplog.records
-    requests.server_is_ready()
+    server.set()
     until(lambda: len(models.notified) == 9)
     assert [voices for model, voices in models.notified if model == "b_talker"] == [["7"], ["8"], ["9"]]
     requests.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,11 @@ class SpeakerCacheModel(Model):
             extraction_timeout=settings.extraction_timeout,
         )
         self._write_token = WriteToken(settings.write_token)
+        self._server_ready = threading.Event()
         self._encoders = TritonVoiceEncoders(
-            self._repository, [check_word("model_types", name) for name in settings.model_types]
+            self._repository, self._server_ready, [check_word("model_types", name) for name in settings.model_types]
         )
-        self._forget_requests = ForgetRequests(self._repository, request_forget)
+        self._forget_requests = ForgetRequests(self._repository, request_forget, self._server_ready)
         self._cache = SpeakerCache(
             open_store(settings),
             self._encoders,
@@ -67,8 +69,7 @@ class SpeakerCacheModel(Model):
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""
-        self._encoders.server_is_ready()
-        self._forget_requests.server_is_ready()
+        self._server_ready.set()  # a request comes when all models are loaded
         operation, options = request.text("operation") or "", request.json_object("options")
         self._write_token.check(operation, options, request.parameter(TOKEN_PARAMETER))
         inputs = {

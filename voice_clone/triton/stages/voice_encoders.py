@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,28 +38,22 @@ class TritonVoiceEncoders:
 
     Args:
         repository: the folder of the models, where families are looked for.
+        ready: set when the server has loaded all of its models. To ask Triton 2.51 about a model before that corrupts
+            the memory that this process shares with it, and this process dies of the first or second question.
         model_types: the families that count instead; empty for all that are found.
     """
 
-    def __init__(self, repository: Path, model_types: Sequence[str] = ()) -> None:
+    def __init__(self, repository: Path, ready: threading.Event, model_types: Sequence[str] = ()) -> None:
         self._repository = repository
         self._model_types = tuple(model_types)
-        self._server_is_ready = False
-
-    def server_is_ready(self) -> None:
-        """Say that the server has loaded all of its models: a request has come.
-
-        To ask Triton 2.51 about a model before that corrupts the memory that this process shares with it, and this
-        process dies of the first or second question.
-        """
-        self._server_is_ready = True
+        self._ready = ready
 
     def model_types(self) -> Iterator[str]:
         """The families whose artifacts are made at upload, the default first: those set, else those loaded, by name.
 
-        None before `server_is_ready`.
+        None before the server is ready.
         """
-        if not self._server_is_ready:
+        if not self._ready.is_set():
             return iter(())
         if self._model_types:
             return iter(self._model_types)
@@ -79,8 +74,8 @@ class TritonVoiceEncoders:
         return {"instructions": instructions, "voiceless": voiceless}
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
-        """As `Encoder`; before `server_is_ready` no encoder is loaded."""
-        if not self._server_is_ready:
+        """As `Encoder`; before the server is ready no encoder is loaded."""
+        if not self._ready.is_set():
             raise Unsupported("voice encoders answer when the server has loaded all models; ask again then")
         outputs = call(f"{model_type}{SUFFIX}", {"waveform": waveform, "sample_rate": sample_rate, "mode": mode})
         modes, presets, limits = (outputs.pop(name, None) for name in (_MODES, _PRESETS, _LIMITS))
