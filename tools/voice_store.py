@@ -22,7 +22,8 @@ from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.store import Store
-from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, verify
+from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.voice_file import AUDIO, group_artifacts, verify
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
-from voice_clone.speakers.voice_file import Damaged
+from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two checks whether another server is done

@@ -28,7 +28,8 @@ from voice_clone.speakers.parsing import MAX_NOTE, MAX_SEED, MAX_TRANSCRIPT, che
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
-from voice_clone.speakers.voice_file import AUDIO, Damaged, group_artifacts, pack_bundle, unpack_bundle
+from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.voice_file import AUDIO, group_artifacts, pack_bundle, unpack_bundle
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number

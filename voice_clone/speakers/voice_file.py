@@ -9,8 +9,8 @@ The file of a speaker has the record in its header:
     tensors   audio                            uint8 [bytes]: the clip as it was uploaded; absent for a ready embedding
               <model_type>/<mode>/<tensor>     the artifacts as the encoder named them
 
-The header says how long the file is. The seal proves at start that the header is what was written, without
-reading a tensor; a digest proves it for each tensor when it is read.
+The seal proves at start that the header is what was written, without reading a tensor; a digest proves it for each
+tensor when it is read.
 
 A bundle carries speakers from one server to another:
 
@@ -20,13 +20,9 @@ A bundle carries speakers from one server to another:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import math
-import os
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +33,7 @@ from safetensors.numpy import load, save
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.tensor_file import Damaged, opened
 
 Tensors = Mapping[str, NDArray[Any]]
 FORMAT = "voice-clone speaker 1"
@@ -44,16 +41,6 @@ BUNDLE_FORMAT = "voice-clone bundle 1"
 AUDIO = "audio"
 MAX_FILE_BYTES = 512 << 20
 MAX_HEADER_BYTES = 8 << 20  # a transcript of the longest kind and the digests of many tensors need a fraction
-_SIZES = {  # bytes of a number, by the name of its type
-    **dict.fromkeys(("BOOL", "I8", "U8"), 1),
-    **dict.fromkeys(("I16", "U16", "F16"), 2),
-    **dict.fromkeys(("I32", "U32", "F32"), 4),
-    **dict.fromkeys(("I64", "U64", "F64"), 8),
-}
-
-
-class Damaged(Exception):
-    """The file, or a tensor of it, is not what was once written."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +81,7 @@ def read_header(path: Path) -> Header:
         Damaged: the file is torn, foreign or altered.
         OSError: the file cannot be read.
     """
-    with _open(path) as file:
+    with opened(path, MAX_FILE_BYTES, MAX_HEADER_BYTES) as file:
         return _header(file.metadata, file.entries)
 
 
@@ -103,7 +90,7 @@ def read(path: Path, wanted: Callable[[str], bool]) -> tuple[Header, dict[str, N
 
     Raises: as `read_header`.
     """
-    with _open(path) as file:
+    with opened(path, MAX_FILE_BYTES, MAX_HEADER_BYTES) as file:
         return _header(file.metadata, file.entries), file.tensors([name for name in file.entries if wanted(name)])
 
 
@@ -152,86 +139,6 @@ def digest(tensor: NDArray[Any]) -> str:
     """SHA-256 of a tensor's type, shape and bytes."""
     head = f"{tensor.dtype.str}{list(tensor.shape)}".encode()
     return hashlib.sha256(head + b"\0" + tensor.tobytes()).hexdigest()
-
-
-class _OpenFile:
-    """A file that is open for reading.
-
-    It is read, not mapped: mapped memory ends the process where the disk fails or the file is cut short meanwhile.
-
-    Attributes:
-        metadata: of its header.
-        entries: {tensor name: {"dtype", "shape", "data_offsets"}}.
-    """
-
-    def __init__(self, handle: int, size: int, length: int) -> None:
-        self._handle = handle
-        self._start = 8 + length
-        try:
-            entries: dict[str, dict[str, Any]] = json.loads(_read_at(handle, 8, length).decode())
-            self.metadata = dict(entries.pop("__metadata__", {}))
-            self.entries = entries
-            end = 0
-            for begin, stop in sorted(map(_place, entries.values())):
-                if begin != end or stop < begin:
-                    raise ValueError("the tensors leave gaps, or overlap")
-                end = stop
-        except (Damaged, OSError):
-            raise
-        except Exception as error:  # it may hold anything
-            raise Damaged(f"the header cannot be read: {error}") from None
-        if self._start + end != size:
-            raise Damaged("the file is cut short, or too long")
-
-    def tensors(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """These tensors."""
-        entries, data, end = {}, [], 0
-        try:
-            for name in names:
-                begin, stop = self.entries[name]["data_offsets"]
-                data.append(_read_at(self._handle, self._start + begin, stop - begin))
-                entries[name] = {**self.entries[name], "data_offsets": [end, end + stop - begin]}
-                end += stop - begin
-            header = json.dumps(entries).encode()
-            return load(b"".join((len(header).to_bytes(8, "little"), header, *data)))
-        except (Damaged, OSError):
-            raise
-        except Exception as error:
-            raise Damaged(str(error)) from None
-
-
-def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
-    """Where the bytes of a tensor begin and end, from the end of the header."""
-    begin, stop = entry["data_offsets"]
-    if min(entry["shape"], default=0) < 0 or stop - begin != _SIZES[entry["dtype"]] * math.prod(entry["shape"]):
-        raise ValueError("a tensor has too many bytes, or too few")
-    return begin, stop
-
-
-@contextlib.contextmanager
-def _open(path: Path) -> Iterator[_OpenFile]:
-    """The file, if it is a regular one and its size is sane: others must cost neither time nor memory."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or not 8 < status.st_size <= MAX_FILE_BYTES:
-            raise Damaged("wrong size for a voice file")
-        length = int.from_bytes(_read_at(handle, 0, 8), "little")
-        if length > MAX_HEADER_BYTES:
-            raise Damaged("wrong size for the header of a voice file")
-        yield _OpenFile(handle, status.st_size, length)
-    finally:
-        os.close(handle)
-
-
-def _read_at(handle: int, start: int, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        piece = os.pread(handle, size - len(data), start + len(data))
-        if not piece:
-            raise Damaged("the file is cut short")
-        data += piece
-    return bytes(data)
 
 
 def _header(metadata: Mapping[str, str] | None, names: Iterable[str]) -> Header:

@@ -224,7 +224,8 @@ CUT_MEANWHILE = """
 import os
 import sys
 from pathlib import Path
-from voice_clone.speakers.voice_file import Damaged, read
+from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.voice_file import read
 
 def cut(name):
     os.truncate(path, 9000)  # whole pages of it are gone

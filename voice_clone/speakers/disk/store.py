@@ -38,7 +38,8 @@ from voice_clone.speakers.disk.files import (
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, NotDurable
-from voice_clone.speakers.voice_file import AUDIO, Damaged, Tensors
+from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.voice_file import AUDIO, Tensors
 
 log = logging.getLogger(__name__)
 
@@ -338,7 +339,7 @@ class KnownInDirectory:
         for path in _latest_first(self._directory / VOICES)[:MAX_KNOWN_VOICES]:
             try:
                 header, tensors = voice_file.read_artifacts(path, artifact)
-            except (OSError, voice_file.Damaged) as error:
+            except (OSError, Damaged) as error:
                 log.debug("skipped a voice on disk: %s", error)
                 continue
             if tensors:
@@ -348,7 +349,7 @@ class KnownInDirectory:
         """As `KnownVoices.origins`."""
         found = set()
         for path in _latest_first(self._directory / VOICES):
-            with contextlib.suppress(OSError, voice_file.Damaged):
+            with contextlib.suppress(OSError, Damaged):
                 found.add(voice_file.read_header(path).record.origin.voice)
         return found
 

@@ -27,7 +27,7 @@ from voice_clone.speakers.postgres.rows import COLUMNS, Row, read
 from voice_clone.speakers.postgres.sessions import CLOSED, Connection
 from voice_clone.speakers.record import MAX_GENERATION, SpeakerRecord
 from voice_clone.speakers.store import Change, Listener
-from voice_clone.speakers.voice_file import Damaged
+from voice_clone.speakers.tensor_file import Damaged
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ from safetensors.numpy import load, save
 
 from voice_clone.speakers.postgres.sessions import Connection
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.voice_file import Damaged, Tensors
+from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.voice_file import Tensors
 
 COLUMNS = "v.id, v.change, v.generation, v.token, v.record::text"
 AMENDED = ("generation", "artifacts", "beside", "generated_at")  # fields that a change of artifacts replaces

@@ -43,7 +43,8 @@ from voice_clone.speakers.postgres.sessions import (
 from voice_clone.speakers.postgres.transaction import Transaction, settle
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store import MAX_KNOWN_VOICES, InDoubt, Listener
-from voice_clone.speakers.voice_file import Damaged, Header, Tensors, file_tensors
+from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.voice_file import Header, Tensors, file_tensors
 from voice_clone.speakers.voice_file import digest as tensor_digest
 
 log = logging.getLogger(__name__)
