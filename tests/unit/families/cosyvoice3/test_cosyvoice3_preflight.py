@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.families.checkpoint_faults import Fault, cut, without
 from tests.support.families.cosyvoice3 import make_cosyvoice3
 from voice_clone.errors import CheckpointError
 from voice_clone.families.cosyvoice3.preflight import check
@@ -17,19 +17,7 @@ pytestmark = pytest.mark.thorough
 TOKENIZER, SPEAKER = "speech_tokenizer_v3.onnx", "campplus.onnx"
 
 
-def without(*names: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for name in names:
-            (folder / name).unlink()
-
-    return change
-
-
-def cut(name: str, size: int) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
-
-
-def holding(name: str, content: bytes) -> Callable[[Path], None]:
+def holding(name: str, content: bytes) -> Fault:
     return lambda folder: (folder / name).write_bytes(content)
 
 

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.families.checkpoint_faults import Fault, assert_refused_before_a_start, configured, cut, without
 from tests.support.families.fish import make_fish
-from tools.families.recognition import FamilyError
-from tools.triton_server import ROOT, TritonServer
-from voice_clone.errors import CheckpointError
+from tools.triton_server import ROOT
 from voice_clone.families.fish_speech.preflight import check
 
-
-def without(*names: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for name in names:
-            (folder / name).unlink()
-
-    return change
-
-
-def cut(name: str, size: int) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
-
-
-def configured(part: str, **values: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        (config[part] if part else config).update(values)
-        (folder / "config.json").write_text(json.dumps(config))
-
-    return change
-
-
-CASES: dict[str, tuple[Callable[[Path], None], str]] = {
+CASES: dict[str, tuple[Fault, str]] = {
     "biases": (
         configured("text_config", attention_qkv_bias=True),
         "config.json: text_config.attention_qkv_bias is True; only False is supported",
@@ -70,12 +44,7 @@ def test_what_is_wrong(whole: Path, tmp_path: Path, case: str) -> None:
     check(folder)
     change, message = CASES[case]
     change(folder)
-    with pytest.raises(CheckpointError) as caught:
-        check(folder)
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-    with pytest.raises(FamilyError) as refused:  # by every tool that starts a server
-        TritonServer(folder)
-    assert str(refused.value) == f"{folder}: {caught.value}"
+    assert_refused_before_a_start(check, folder, message)
 
 
 def test_it_needs_no_torch() -> None:

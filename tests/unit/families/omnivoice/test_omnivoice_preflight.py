@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.families.checkpoint_faults import Fault, configured, cut, without
 from tools.families.omnivoice.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.errors import CheckpointError
 from voice_clone.families.omnivoice.config import load_config
@@ -18,25 +17,7 @@ from voice_clone.families.omnivoice.preflight import check
 pytestmark = pytest.mark.thorough
 
 
-def without(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).unlink()
-
-
-def cut(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-10])
-
-
-def configured(change: dict[str, Any], layers: dict[str, Any] | None = None) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        values = json.loads((folder / "config.json").read_text())
-        values.update(change)
-        values["llm_config"].update(layers or {})
-        (folder / "config.json").write_text(json.dumps(values))
-
-    return write
-
-
-def renamed(old: str, new: str) -> Callable[[Path], None]:
+def renamed(old: str, new: str) -> Fault:
     def write(folder: Path) -> None:
         file = folder / "tokenizer.json"
         file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
@@ -44,25 +25,25 @@ def renamed(old: str, new: str) -> Callable[[Path], None]:
     return write
 
 
-CASES: dict[str, tuple[Callable[[Path], object], str]] = {
+CASES: dict[str, tuple[Fault, str]] = {
     "no configuration": (without("config.json"), "config.json: the file is missing"),
-    "another model": (configured({"model_type": "other"}), "model_type is 'other'; only 'omnivoice' is supported"),
-    "other codes": (configured({"audio_vocab_size": 2049}), "audio_vocab_size is 2049; only 1025 is supported"),
-    "other layers": (configured({}, {"model_type": "llama"}), "llm_config.model_type is 'llama'"),
+    "another model": (configured("", model_type="other"), "model_type is 'other'; only 'omnivoice' is supported"),
+    "other codes": (configured("", audio_vocab_size=2049), "audio_vocab_size is 2049; only 1025 is supported"),
+    "other layers": (configured("llm_config", model_type="llama"), "llm_config.model_type is 'llama'"),
     "other positions": (
-        configured({}, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}),
+        configured("llm_config", rope_parameters={"rope_type": "yarn", "rope_theta": 1e6}),
         "rope_type must be 'default'",
     ),
-    "no theta": (configured({}, {"rope_parameters": None}), "'rope_theta' is missing"),
-    "heads": (configured({}, {"num_key_value_heads": 3}), "4 heads and 3 key-value heads"),
+    "no theta": (configured("llm_config", rope_parameters=None), "'rope_theta' is missing"),
+    "heads": (configured("llm_config", num_key_value_heads=3), "4 heads and 3 key-value heads"),
     "no tokenizer": (without("tokenizer.json"), "tokenizer.json: the file is missing"),
-    "half a tokenizer": (cut("tokenizer.json"), "tokenizer.json: not a tokenizer that can be read"),
+    "half a tokenizer": (cut("tokenizer.json", -10), "tokenizer.json: not a tokenizer that can be read"),
     "no control token": (renamed("<|denoise|>", "<|noise|>"), "<|denoise|> is no token of it"),
-    "few tokens": (configured({}, {"vocab_size": 900}), "config.json allows ids below 900"),
+    "few tokens": (configured("llm_config", vocab_size=900), "config.json allows ids below 900"),
     "no weights": (without("model.safetensors"), "model.safetensors: the file is missing"),
-    "half the weights": (cut("model.safetensors"), "model.safetensors: not a whole safetensors file"),
+    "half the weights": (cut("model.safetensors", -10), "model.safetensors: not a whole safetensors file"),
     "no codec": (without("audio_tokenizer/config.json"), "audio_tokenizer/config.json: the file is missing"),
-    "half a codec": (cut("audio_tokenizer/model.safetensors"), "not a whole safetensors file"),
+    "half a codec": (cut("audio_tokenizer/model.safetensors", -10), "not a whole safetensors file"),
 }
 
 
@@ -82,7 +63,7 @@ def test_a_whole_checkpoint_is_fine(made: Path, tmp_path: Path) -> None:
 
 def test_older_files_have_theta_elsewhere(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "checkpoint"))
-    configured({}, {"rope_parameters": None, "rope_theta": 5000})(folder)
+    configured("llm_config", rope_parameters=None, rope_theta=5000)(folder)
     assert load_config(folder).rope_theta == 5000.0
 
 

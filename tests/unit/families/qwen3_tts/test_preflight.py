@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.families.checkpoint_faults import assert_refused_before_a_start, configured, cut, without
 from tests.support.families.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from tools.families.recognition import FamilyError
@@ -18,29 +17,8 @@ from tools.triton_server import ROOT, TritonServer
 from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.preflight import check
 
-
-def of_type(kind: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "tts_model_type": kind}))
-
-    return change
-
-
-def without(*names: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for name in names:
-            (folder / name).unlink(missing_ok=True)
-
-    return change
-
-
-def cut(name: str, size: int) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
-
-
 CASES = {
-    "no speakers": (of_type("custom_voice"), "config.json: talker_config: spk_id is empty"),
+    "no speakers": (configured("", tts_model_type="custom_voice"), "config.json: talker_config: spk_id is empty"),
     "no weights": (without("model.safetensors"), "model.safetensors: the file is missing"),
     "no codec": (without("speech_tokenizer/model.safetensors"), "speech_tokenizer/model.safetensors: the file is miss"),
     "no codec's configuration": (without("speech_tokenizer/config.json"), "speech_tokenizer/config.json: the file is"),
@@ -61,12 +39,7 @@ def test_what_is_wrong(checkpoint_folder: CheckpointFactory, tmp_path: Path, cas
     check(folder)
     change, message = CASES[case]
     change(folder)
-    with pytest.raises(CheckpointError) as caught:
-        check(folder)
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-    with pytest.raises(FamilyError) as refused:  # by every tool that starts a server
-        TritonServer(folder)
-    assert str(refused.value) == f"{folder}: {caught.value}"
+    assert_refused_before_a_start(check, folder, message)
 
 
 def test_kinds_on_one_server_have_one_decoder(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:

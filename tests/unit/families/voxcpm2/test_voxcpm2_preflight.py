@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.families.checkpoint_faults import Fault, configured, cut, without
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.preflight import check
 
-
-def without(*names: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for name in names:
-            (folder / name).unlink()
-
-    return change
-
-
-def cut(name: str, size: int) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
-
-
-def configured(part: str, **values: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        (config[part] if part else config).update(values)
-        (folder / "config.json").write_text(json.dumps(config))
-
-    return change
-
-
-CASES: dict[str, tuple[Callable[[Path], None], str]] = {
+CASES: dict[str, tuple[Fault, str]] = {
     "no configuration": (without("config.json"), r"config\.json: the file is missing"),
     "VoxCPM 1": (configured("", architecture="voxcpm"), "architecture is 'voxcpm', not 'voxcpm2'"),
     "scaled by muP": (configured("lm_config", use_mup=True), r"lm_config\.use_mup is True; only False is known"),
