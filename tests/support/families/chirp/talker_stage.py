@@ -10,10 +10,10 @@ import torch
 
 from tests.support.families.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
 from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_options
-from tests.support.families.chirp.sampling import ChirpSampling
 from tests.support.families.chirp.talker import ChirpTalker
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument, Unsupported
@@ -51,7 +51,7 @@ class ChirpTalkerStage:
         defaults = self._config.sampling
         given = {name: knobs.get(name, getattr(defaults, name)) for name in SAMPLING}
         max_frames = knobs.get("max_frames", defaults.max_frames)
-        sampling = ChirpSampling(seed=knobs["seed"], **given)
+        sampling = OneSampling(seed=knobs["seed"], **given)
         request = TalkerRequest(prompt, sampling, max_frames, budgeted="max_frames" not in knobs)
         context = np.zeros((0, len(self._config.codebook_sizes)), np.int32)  # no reference is decoded
         return StreamPlan(request, context, voice={TIMBRE: prompt.timbre})
@@ -62,7 +62,7 @@ class ChirpTalkerStage:
         timbre = np.zeros((rows, self._config.timbre_size), np.float16)
         prompt = Prompt(timbre, np.zeros(8, np.uint8), np.zeros(8, np.uint8), breath=True)
         # top_p below 1 takes the longest way through the sampler.
-        return TalkerRequest(prompt, ChirpSampling(seed=0, top_p=0.9), max_frames)
+        return TalkerRequest(prompt, OneSampling(seed=0, top_p=0.9), max_frames)
 
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
         """None: the torch stack caches no prefixes."""
