@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import HTTPFailure
@@ -152,3 +153,15 @@ class JsonBounds:
 
 def _refusal(what: str) -> HTTPFailure:
     return HTTPFailure(400, f"the JSON {what}; no request needs as many", "too_complex")
+
+
+async def parse_message(message: Mapping[str, Any]) -> Any:
+    """The JSON value of a message of a WebSocket, as the ASGI server has it; see `parse_json`.
+
+    Raises:
+        HTTPFailure: it is no JSON in a text frame.
+    """
+    text = message.get("text")
+    if text is None:
+        raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
+    return await parse_json(text.encode(), "message")

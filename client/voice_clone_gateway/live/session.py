@@ -16,13 +16,13 @@ from starlette.websockets import WebSocketDisconnect
 
 from ..accounts import audited, audited_result, finish_reason
 from ..http.errors import HTTPFailure
+from ..http.json_bounds import parse_message
 from ..http.keys import Key
 from ..long_text.long_speech import LongSpeech
 from ..long_text.streaming_text import StreamingText
 from ..synthesis import long_plan, order, speaker
 from .config import StreamConfig
 from .output import Output
-from .reading import read
 from .utterance import Piece, Utterance
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Session(ABC):
             WebSocketDisconnect: the client has left.
         """
         try:
-            await self.follow(await read(message))
+            await self.follow(await parse_message(message))
         except WebSocketDisconnect:
             raise
         except Exception as error:

@@ -135,10 +135,7 @@ class SpeechResponse(Response):
         encoder, pieces = await self._begin(spoken, streaming=True)
         events = self._payload.events
         kind = "text/event-stream; charset=utf-8" if events else encoder.media_type
-        live = {
-            "cache-control": "no-store",
-            "x-accel-buffering": "no",
-        }  # the latter for nginx: no buffering
+        live = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx buffers without the second one
         await send(self._start({"content-type": kind, **live}, spoken))
         self._app.state.metrics.first_audio.observe(time.monotonic() - self._began)
         try:

@@ -15,13 +15,13 @@ from starlette.websockets import WebSocketDisconnect
 
 from ..http.auth import admit
 from ..http.errors import HTTPFailure, failure
+from ..http.json_bounds import parse_message
 from ..http.keys import Key
 from ..http.origins import check_origin
 from ..http.presented_keys import bearing, of_deepgram, of_elevenlabs
 from ..live import deepgram, elevenlabs
 from ..live.deepgram import DeepgramSession
 from ..live.elevenlabs_session import MultiStreamInputSession, StreamInputSession
-from ..live.reading import read
 from ..live.session import Session
 from .live import serve
 
@@ -77,7 +77,7 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
     await websocket.accept()
     try:
         first = await _first_message(websocket, settings.head_seconds)
-        secret = elevenlabs.parse(await read(first)).key
+        secret = elevenlabs.parse(await parse_message(first)).key
         opened = session(admit(bearing(websocket, (secret or "").encode(errors="replace")), "speak"))
     except WebSocketDisconnect:
         return
