@@ -1,9 +1,9 @@
 """Signed records in audio files (C2PA): that a file is synthetic, what made it and when, and who says so.
 
 A manifest is signed with a private key and contains the certificate. It has no text and no name of a voice, only a
-digest, which can be matched to a voice by those who have the voice's record. Changing one byte of the file breaks the
-manifest, and encoding the file again removes it; the mark in the sound stays. WAV, MP3, FLAC and M4A files can have a
-manifest. The package c2pa-python does the work.
+digest, which can be matched to a voice by those who have the voice's record. Changing the sound or the statements
+breaks the manifest, and encoding the file again removes it; the mark in the sound stays. WAV, MP3, FLAC and M4A files
+can have a manifest. The package c2pa-python does the work.
 """
 
 from __future__ import annotations
