@@ -86,9 +86,8 @@ class Speaking:
         began = time.monotonic()
         request.model_name = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
-        return Speech(
-            self._servers.stream(request, left, headers=channel.metadata(headers, None)), require_whole, self._mark
-        )
+        call = self._servers.stream(request, left, headers=channel.metadata(headers, None))
+        return Speech(call, began, require_whole, self._mark)
 
     def speak_stream(
         self,
@@ -137,4 +136,5 @@ class Speaking:
         request.model_name = family = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
         call = self._servers.stream(request, left, new_id, repeatable=False)
-        return StreamingTextSpeech(call, text, appends.Pieces(new_id), self._timeout, family, require_whole, self._mark)
+        pieces = appends.Pieces(new_id)
+        return StreamingTextSpeech(call, began, text, pieces, self._timeout, family, require_whole, self._mark)

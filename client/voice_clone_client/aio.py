@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
@@ -89,9 +90,10 @@ class AsyncClient:
             self._mark,
             knobs,
         )
+        began = time.monotonic()
         family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
         call = self._servers.stream(request, family, deadline, headers=sent)
-        return self._remembered(AsyncSpeech(call, require_whole, self._mark))
+        return self._remembered(AsyncSpeech(call, began, require_whole, self._mark))
 
     def speak_stream(
         self,
@@ -123,10 +125,11 @@ class AsyncClient:
             knobs,
             new_id,
         )
+        began = time.monotonic()
         family = partial(self._family, model, deadline)
         call = self._servers.stream(request, family, deadline, new_id, repeatable=False)
         speech = AsyncStreamingTextSpeech(
-            call, text, appends.Pieces(new_id), self._timeout, family, require_whole, self._mark
+            call, began, text, appends.Pieces(new_id), self._timeout, family, require_whole, self._mark
         )
         return self._remembered(speech)
 

@@ -21,6 +21,7 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
 
     Args:
         call: of the speech.
+        began: when it was asked for, on `time.monotonic`.
         text: its pieces.
         pieces: collects them.
         timeout: seconds for the answer to a piece.
@@ -30,6 +31,7 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
     def __init__(
         self,
         call: AsyncCall,
+        began: float,
         text: AsyncIterable[str] | Iterable[str],
         pieces: appends.Pieces,
         timeout: float | None,
@@ -37,7 +39,7 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         require_whole: bool = False,
         mark: str | None = None,
     ) -> None:
-        super().__init__(call, require_whole, mark)
+        super().__init__(call, began, require_whole, mark)
         self._timeout = timeout
         self._pieces = pieces
         self._written = asyncio.Event()

@@ -12,12 +12,13 @@ class Progress:
     """A speech from its request on.
 
     Args:
+        began: when it was asked for, on `clock`.
         clock: seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, began: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._began = clock()
+        self._began = began
         self._first: float | None = None
         self._ended: float | None = None
         self._state: State = "running"

@@ -26,11 +26,11 @@ class Speech(Iterator[Chunk]):
     then `whole` is False and, with `require_whole`, `Incomplete` is raised after the last chunk.
     """
 
-    def __init__(self, call: Any, require_whole: bool = False, mark: str | None = None) -> None:
+    def __init__(self, call: Any, began: float, require_whole: bool = False, mark: str | None = None) -> None:
         self._call = call
         self._reader = _responses.SpeechReader(require_whole, mark)
         self._closed = False
-        self._progress = Progress()
+        self._progress = Progress(began)
 
     def __next__(self) -> Chunk:
         try:

@@ -23,6 +23,7 @@ class StreamingTextSpeech(Speech):
 
     Args:
         call: of the speech.
+        began: when it was asked for, on `time.monotonic`.
         text: its pieces.
         pieces: collects them.
         timeout: seconds for the answer to a piece.
@@ -32,6 +33,7 @@ class StreamingTextSpeech(Speech):
     def __init__(
         self,
         call: Call,
+        began: float,
         text: Iterable[str],
         pieces: appends.Pieces,
         timeout: float | None,
@@ -39,7 +41,7 @@ class StreamingTextSpeech(Speech):
         require_whole: bool = False,
         mark: str | None = None,
     ) -> None:
-        super().__init__(call, require_whole, mark)
+        super().__init__(call, began, require_whole, mark)
         self._timeout = timeout
         self._pieces = pieces
         self._written = threading.Condition()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,10 @@ class Both:
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         assert self._loop is not None
         return self._loop.run_until_complete(work(*arguments))
+
+    @property
+    def servers(self) -> Any:
+        return self._client._servers
 
     def speak(self, text: Any = "Hi.", **more: Any) -> Any:
         method = self._client.speak if isinstance(text, str) else self._client.speak_stream
@@ -89,6 +94,23 @@ def test_a_speech_that_is_read(triton: Server, client: Both) -> None:
     assert ended.total_ms >= running.total_ms
     client.close(spoken)
     assert spoken.status == ended, "closed after its end, it stays as it is, and so do its times"
+
+
+@pytest.mark.parametrize("text", ["Hi.", ["Hi."]], ids=["whole", "appended"])
+def test_the_time_of_sending_counts(triton: Server, client: Both, text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's stages begin with the request, so the speech's own time must not begin after them."""
+    servers = client.servers
+    stream = servers.stream
+
+    def slow(*arguments: Any, **more: Any) -> Any:
+        call = stream(*arguments, **more)
+        time.sleep(0.1)
+        return call
+
+    monkeypatch.setattr(servers, "stream", slow)
+    spoken = client.speak(text)
+    assert spoken.status.total_ms >= 100
+    client.close(spoken)
 
 
 @pytest.mark.parametrize("begun", [False, True])
