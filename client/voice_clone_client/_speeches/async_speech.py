@@ -50,6 +50,7 @@ class AsyncSpeech(AsyncIterator[Chunk]):
                     return chunk
         except StopAsyncIteration:
             self._reader.end()
+            self._closed = True  # nothing is left to wait for
             raise
         except asyncio.CancelledError:
             if not self._closed:  # the waiting task was cancelled, not the speech

@@ -47,6 +47,7 @@ class Speech(Iterator[Chunk]):
                     return chunk
         except StopIteration:
             self._reader.end()
+            self._closed = True  # nothing is left to wait for
             raise
         except grpc.RpcError as error:
             if not self._closed:
