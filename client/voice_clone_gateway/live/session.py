@@ -141,17 +141,16 @@ class Session(ABC):
         return True
 
     def write(self, text: str, config: StreamConfig, lane: str = "") -> None:
-        """Add to the open utterance of a lane; the first visible character begins one.
+        """Add to the open utterance of a lane; the first visible character begins one. A refused text begins none.
 
         Raises:
             HTTPFailure, VoiceCloneError: a limit is reached, or the text is too long.
         """
         utterance = self._open.get(lane)
         if utterance is None and text.strip():
-            utterance = self._open[lane] = self._begin(config, lane, self._speak)
-        if utterance is not None and not utterance.failed:
-            self._key.characters.take(len(text))
-            utterance.speech.write(text)
+            self._open[lane] = self._begin(config, lane, self._speak, text)
+        elif utterance is not None and not utterance.failed:
+            self._add_text(utterance.speech, text)
 
     def flush(self, lane: str = "") -> None:
         """Speak the open utterance of a lane as far as it was written."""
@@ -210,16 +209,18 @@ class Session(ABC):
         except RuntimeError:  # starlette's error if the connection was closed meanwhile
             raise WebSocketDisconnect from None
 
-    def _begin(self, config: StreamConfig, lane: str, turn: _Turn) -> Utterance:
+    def _begin(self, config: StreamConfig, lane: str, turn: _Turn, text: str = "") -> Utterance:
         """A new utterance, whose turn comes after those of its lane.
 
         Raises:
-            HTTPFailure: too many wait.
+            HTTPFailure, VoiceCloneError: too many wait; or as `write`.
         """
         if len(self._utterances) >= self._settings.session_utterances:
             message = f"{len(self._utterances)} utterances wait already; wait until one is spoken"
             raise HTTPFailure(429, message, "too_many_utterances")
-        utterance = Utterance(self._count, lane, config, self._speech(config), self._loop.time())
+        speech = self._speech(config)
+        self._add_text(speech, text)
+        utterance = Utterance(self._count, lane, config, speech, self._loop.time())
         before = next((each.task for each in reversed(self._utterances) if each.lane == lane), None)
         self._count += 1
         self._utterances.append(utterance)
@@ -238,6 +239,11 @@ class Session(ABC):
             flush, renew = config.flush_after_ms, config.renew_after_ms
             return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
         return LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
+
+    def _add_text(self, speech: LongSpeech, text: str) -> None:
+        """Add to a text, as far as the key may still speak."""
+        self._key.characters.take(len(text))
+        speech.write(text)
 
     async def _pass(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
         """The turn of an utterance without text."""

@@ -116,6 +116,21 @@ def test_limits() -> None:
     run(test, max_input_characters=40, session_utterances=2, max_body_bytes=10_000)
 
 
+def test_a_text_that_is_refused_begins_no_utterance() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure()
+            await caller.send("input.text", text="x" * 41)
+            assert "at most 40 characters" in (await caller.next())["error"]["message"]
+            await caller.send("cancel")
+            assert (await caller.next())["utterance_index"] is None
+            await caller.send("input.text", text="Short.")
+            await caller.send("input.done")
+            assert (await caller.until("session.done"))[-1]["utterance_index"] == 0
+
+    run(test, max_input_characters=40)
+
+
 def test_as_many_speeches_as_the_gateway_allows() -> None:
     async def test(gateway: Gateway) -> None:
         async with gateway.call() as one, gateway.call() as other:
