@@ -53,7 +53,7 @@ class AsyncClient:
     ) -> None:
         self._servers = AsyncServers(url, credentials, channel.metadata(headers, token), proxy)
         self._shared = False  # the connections are another client's
-        # its own, then those of the clients whose connections it shares, which have its own among theirs
+        # A speech is added to each set: that of its client, and those of the clients whose connections that shares.
         self._speeches: tuple[WeakSet[AsyncSpeech], ...] = (WeakSet(),)
         self._model = model
         self._default: str | None = None  # the server's default family, once it is known
@@ -186,11 +186,9 @@ class AsyncClient:
     ) -> Candidates:
         """Let a model make voices of a description; see `Client.design`."""
         orders = _designs.orders(description, seeds, model or self._model, await self.families(), knobs)
-        speeches = [self.speak(text, **order) for order in orders]
-        async with AsyncExitStack() as stack:  # they are made side by side
-            for speech in speeches:
-                await stack.enter_async_context(speech)
-            heard = [await speech.read() for speech in speeches]
+        async with AsyncExitStack() as stack:
+            speeches = [await stack.enter_async_context(self.speak(text, **order)) for order in orders]
+            heard = [await speech.read() for speech in speeches]  # they are made side by side
         return [_designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 
     async def keep(

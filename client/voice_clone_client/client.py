@@ -167,10 +167,8 @@ class Client(Speaking):
             Incomplete: the model missed the end of a candidate; and as `speak`.
         """
         orders = _designs.orders(description, seeds, model or self._model, self.families(), knobs)
-        speeches = [self.speak(text, **order) for order in orders]
-        with ExitStack() as stack:  # they are made side by side
-            for speech in speeches:
-                stack.enter_context(speech)
+        with ExitStack() as stack:
+            speeches = [stack.enter_context(self.speak(text, **order)) for order in orders]  # made side by side
             heard = [speech.read() for speech in speeches]
         return [_designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 

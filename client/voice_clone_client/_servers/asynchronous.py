@@ -165,14 +165,14 @@ class AsyncCall:
                         if await self._begin_again():
                             break
                     elif not message.error_message:
-                        self._told(None)
+                        self._record(None)
                         self._repeatable = self._repeatable and not message.infer_response.outputs
                     yield message
             except StopAsyncIteration:
                 return
             except (grpc.RpcError, ConnectionFailed) as failure:
                 error = failure if isinstance(failure, ConnectionFailed) else self.error_of(failure)
-                self._told(error)
+                self._record(error)
                 if not (retry.may_repeat(error) and await self._begin_again()):
                     raise
 
@@ -200,7 +200,7 @@ class AsyncCall:
         finally:
             call.cancel()
 
-    def _told(self, error: VoiceCloneError | None) -> None:
+    def _record(self, error: VoiceCloneError | None) -> None:
         assert self._address is not None
         self._servers.record(self._address, error)
 
