@@ -30,7 +30,7 @@ class AudioOutput:
         comment: for its tag, where the format has a place for it.
     """
 
-    def __init__(self, path: str, comment: Comment = lambda info: None) -> None:
+    def __init__(self, path: str, comment: Comment) -> None:
         self._path = path
         self._comment = comment
         self._open = ExitStack()

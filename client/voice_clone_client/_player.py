@@ -42,14 +42,15 @@ class Player:
     """Plays chunks while they arrive. The end of the `with` block waits for the player; an error stops the player.
 
     Args:
-        saved: the file that gets the same chunks, `-` for stdout. Then a player that fails does not end the speech.
+        saved: the file that gets the same chunks, `-` for stdout; None for none. With one, a player that fails does not
+            end the speech.
 
     Raises:
         PlayerFailed: as `find_player`; the player failed: from `write`, or, if the speech is saved, from the end of the
             block alone.
     """
 
-    def __init__(self, saved: str | None = None) -> None:
+    def __init__(self, saved: str | None) -> None:
         self._name = find_player()
         self._saved = saved
         self._process: subprocess.Popen[bytes] | None = None

@@ -47,7 +47,7 @@ class SpeechReader:
         mark: what the request asks for; see `Client`.
     """
 
-    def __init__(self, require_whole: bool = False, mark: str | None = None) -> None:
+    def __init__(self, require_whole: bool, mark: str | None) -> None:
         self._require_whole = require_whole
         self._mark = mark
         self.info: Mapping[str, Any] | None = None

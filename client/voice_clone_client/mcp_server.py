@@ -51,7 +51,7 @@ class ListedVoice(BaseModel):
     preset: bool = Field(default=False, description="Whether it comes with the model, and was not uploaded.")
 
 
-def mcp_server(connection: Mapping[str, Any], folder: Path | None = None) -> MCPServer[Any]:
+def mcp_server(connection: Mapping[str, Any], folder: Path | None) -> MCPServer[Any]:
     """A server with the tools `list_voices`, `speak`, which answers audio, and `speak_to_file`.
 
     An error of the speech server is an answer with `is_error` and a text that begins with its slug. A call that the

@@ -24,7 +24,7 @@ class TritonClients:
         VoiceCloneError, OSError: the address, the proxy, the token or the certificate of the Triton server is invalid.
     """
 
-    def __init__(self, settings: Settings, keys: Iterable[Key] = ()) -> None:
+    def __init__(self, settings: Settings, keys: Iterable[Key]) -> None:
         secure = settings.triton_tls or settings.triton_ca
         credentials = tls_credentials(settings.triton_ca or None) if secure else None
 

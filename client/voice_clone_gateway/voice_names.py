@@ -39,7 +39,7 @@ class VoiceNames:
         ValueError: an alias has another form.
     """
 
-    def __init__(self, finder: Finder, default: str = "", aliases: Iterable[str] = ()) -> None:
+    def __init__(self, finder: Finder, default: str, aliases: Iterable[str] = ()) -> None:
         self._finder = finder
         self.default = default
         self.aliases = dict(parse_voice_alias(alias) for alias in aliases)

@@ -24,7 +24,7 @@ class AsyncServers(Pool):
     """As `blocking.Servers`, for one event loop, to which the channels belong."""
 
     def __init__(
-        self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None = None
+        self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None
     ) -> None:
         super().__init__(grpc.aio, url, credentials, metadata, proxy)
         self._look_up: asyncio.Task[None] | None = None

@@ -23,7 +23,7 @@ class Servers(Pool):
     """The servers of the synchronous client; the arguments but the first are those of `Pool`."""
 
     def __init__(
-        self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None = None
+        self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None
     ) -> None:
         super().__init__(grpc, url, credentials, metadata, proxy)
         self._looking_up = threading.Lock()

@@ -47,7 +47,7 @@ class Pool:
         url: str,
         credentials: grpc.ChannelCredentials | None,
         metadata: Metadata,
-        proxy: str | None = None,
+        proxy: str | None,
     ) -> None:
         self._module = module
         self._addresses = Addresses(url)

@@ -25,7 +25,7 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     Cancelling the task that waits for a chunk stops the speech on the server too.
     """
 
-    def __init__(self, call: AsyncCall, began: float, require_whole: bool = False, mark: str | None = None) -> None:
+    def __init__(self, call: AsyncCall, began: float, require_whole: bool, mark: str | None) -> None:
         self._call = call
         self._messages = aiter(call)
         self._reader = _responses.SpeechReader(require_whole, mark)

@@ -36,8 +36,8 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         pieces: appends.Pieces,
         timeout: float | None,
         family: Callable[[], Coroutine[Any, Any, str]],
-        require_whole: bool = False,
-        mark: str | None = None,
+        require_whole: bool,
+        mark: str | None,
     ) -> None:
         super().__init__(call, began, require_whole, mark)
         self._timeout = timeout

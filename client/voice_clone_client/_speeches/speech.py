@@ -26,7 +26,7 @@ class Speech(Iterator[Chunk]):
     then `whole` is False and, with `require_whole`, `Incomplete` is raised after the last chunk.
     """
 
-    def __init__(self, call: Any, began: float, require_whole: bool = False, mark: str | None = None) -> None:
+    def __init__(self, call: Any, began: float, require_whole: bool, mark: str | None) -> None:
         self._call = call
         self._reader = _responses.SpeechReader(require_whole, mark)
         self._closed = False

@@ -38,8 +38,8 @@ class StreamingTextSpeech(Speech):
         pieces: appends.Pieces,
         timeout: float | None,
         family: str,
-        require_whole: bool = False,
-        mark: str | None = None,
+        require_whole: bool,
+        mark: str | None,
     ) -> None:
         super().__init__(call, began, require_whole, mark)
         self._timeout = timeout

@@ -51,7 +51,7 @@ class AuditLog:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, target: str = "") -> None:
+    def __init__(self, target: str) -> None:
         self._log = log if target == "log" else None
         self._file: _File | None = None
         if target and target != "log":

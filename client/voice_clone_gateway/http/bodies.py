@@ -62,7 +62,7 @@ class BodyLimit:
     """
 
     def __init__(
-        self, app: ASGIApp, most: int, exceptions: Mapping[str, int], budget: Budget, retry_after: int = 1
+        self, app: ASGIApp, most: int, exceptions: Mapping[str, int], budget: Budget, retry_after: int
     ) -> None:
         self._app = app
         self._most = most

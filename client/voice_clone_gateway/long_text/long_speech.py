@@ -91,7 +91,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         InvalidArgument: the plan is invalid.
     """
 
-    def __init__(self, speaker: Speaker, plan: Plan = Plan()) -> None:
+    def __init__(self, speaker: Speaker, plan: Plan) -> None:
         if plan.prefetch < 0 or plan.parallel < 1:
             raise InvalidArgument("a speech needs prefetch >= 0 and parallel >= 1")
         self._speaker = speaker
