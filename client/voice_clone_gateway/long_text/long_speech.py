@@ -1,12 +1,12 @@
 """A text of any length, or one that is still being written, as one speech, sentence by sentence in one voice.
 
-    async with LongSpeech(client) as speech:
-        speech.begin({"voice": "ada", "seed": 7})
-        speech.write("First sentence. Second sen")
-        speech.write("tence.")
-        speech.end()
-        async for chunk in speech:
-            ...
+    speech = LongSpeech(client, Plan())
+    speech.begin({"voice": "ada", "seed": 7})
+    speech.write("First sentence. Second sen")
+    speech.write("tence.")
+    speech.end()
+    async for chunk in speech:
+        ...
 
 While the chunks of one sentence are read, the server makes a bounded number of further sentences, and none while
 `MOST_UNREAD` seconds wait to be read. So a reader that is slow or stops keeps no server busy and fills no memory. A
@@ -22,7 +22,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from types import TracebackType
 from typing import Any
 
 from voice_clone_client import Cancelled, Chunk, InvalidArgument
@@ -80,8 +79,8 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
     """The chunks of a text, sentence by sentence; for one event loop.
 
     An error of a sentence is raised after the audio before it, and ends the speech. A missed end is one, if `options`
-    of `begin` ask for `require_whole`. A text without a letter or digit is
-    such an error, InvalidArgument; a blank text has no chunks.
+    of `begin` ask for `require_whole`. A text without a letter or digit is such an error, InvalidArgument; a blank text
+    has no chunks.
 
     Args:
         speaker: speaks the sentences.
@@ -193,8 +192,10 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
 
     def _window(self) -> list[SentenceSpeech]:
         """The sentence that is read, and those that the plan makes ahead of it."""
-        read = sum(speech.complete for speech in self._speeches[self._current : self._current + 1])  # but for its end
-        return self._speeches[self._current : self._current + read + 1 + self._plan.prefetch]
+        end = self._current + 1 + self._plan.prefetch
+        if self._current < len(self._speeches) and self._speeches[self._current].complete:
+            end += 1  # all of its audio was read
+        return self._speeches[self._current : end]
 
     @property
     def _unread(self) -> float:
@@ -275,14 +276,6 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             if speech.task is None:
                 break
             speech.stop()
-
-    async def __aenter__(self) -> LongSpeech:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _badness(finish_reason: str) -> int:

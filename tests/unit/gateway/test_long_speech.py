@@ -203,10 +203,11 @@ def test_a_cancelled_reader_stops_everything() -> None:
 def test_nothing_is_made_before_it_begins() -> None:
     async def test() -> None:
         double = Double()
-        async with LongSpeech(double, CUT) as speech:
-            speech.end(TEXT)
-            await settle()
-            assert double.speeches == []
+        speech = LongSpeech(double, CUT)
+        speech.end(TEXT)
+        await settle()
+        assert double.speeches == []
+        speech.close()
         with pytest.raises(Cancelled):
             await anext(speech)
 
