@@ -9,7 +9,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -94,7 +94,7 @@ class SpeechResponse(Response):
         return failed
 
     @contextmanager
-    def _running(self) -> Any:
+    def _running(self) -> Iterator[None]:
         """Count the speech as a running one."""
         metrics = self._app.state.metrics
         with self._key.gate.pass_through(), self._app.state.gate.pass_through(), metrics.live.track_inprogress():
@@ -144,8 +144,6 @@ class SpeechResponse(Response):
                 if piece:
                     await send(_body(self._delta(encoder, index, piece) if events else piece))
                     index += 1
-        except ClientGone:
-            raise
         except Exception as error:
             self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
             failed = self._failed(error)
@@ -198,12 +196,12 @@ class SpeechResponse(Response):
     def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
         """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""
         info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
+        headers = {**headers, **self._trace.headers, "x-speech-info": info}
         if self._warnings:
-            headers = {**headers, "x-speech-warning": ascii("; ".join(self._warnings))[1:-1]}
+            headers["x-speech-warning"] = ascii("; ".join(self._warnings))[1:-1]
         if self._statement is not None:
-            headers = {**headers, "x-speech-provenance": self._statement}
-        headers = {**headers, **self._trace.headers}
-        raw = [(name.encode(), value.encode()) for name, value in {**headers, "x-speech-info": info}.items()]
+            headers["x-speech-provenance"] = self._statement
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}
 
     def _delta(self, encoder: Encoder, index: int, piece: bytes) -> bytes:
