@@ -1,4 +1,4 @@
-"""The messages of a client of the gateway's own WebSocket; `websocket` describes the protocol."""
+"""The messages of a client of the gateway's own WebSocket; `routes.websocket` describes the protocol."""
 
 from __future__ import annotations
 

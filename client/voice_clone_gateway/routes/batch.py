@@ -71,9 +71,9 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
                 return await speak_item(app, key, request_id, index, _merge(defaults, item))
         except Exception as error:
             app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
-            failed, reason = failure(error, request_id), getattr(error, "finish_reason", None)
-        detail = ErrorDetail(**failed.body()["error"])
-        return BatchResult(index=index, status="error", finish_reason=reason, error=detail)
+            detail = ErrorDetail(**failure(error, request_id).body()["error"])
+            reason = getattr(error, "finish_reason", None)
+            return BatchResult(index=index, status="error", finish_reason=reason, error=detail)
 
     with key.gate.pass_through(most) as parallel, app.state.gate.pass_through():
         places = asyncio.Semaphore(parallel)

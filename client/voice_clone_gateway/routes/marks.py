@@ -33,8 +33,8 @@ class Detected(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     mark: str | None
-    """The kind of the mark, such as `perth`; null: there is none, or see mark_unread, where the next four
-    are null, too."""
+    """The kind of the mark, such as `perth`; null: there is none, or see mark_unread, where the next four are null,
+    too."""
     confidence: float | None
     """0 to 1; of the piece of the sound that has the most."""
     speed: float | None

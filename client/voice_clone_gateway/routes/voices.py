@@ -138,11 +138,10 @@ async def upload_voice(
         if await request.app.state.voice_names.reserved([form.name], request.state.key.owner):
             raise name_reserved(form.name)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
+        clip = None if form.audio_sample is None else await form.audio_sample.read()
         voice = await request.state.client.upload(
             form.name,
-            None
-            if form.audio_sample is None
-            else await request.app.state.clips.readable(await form.audio_sample.read()),
+            None if clip is None else await request.app.state.clips.readable(clip),
             reference_text=form.transcript(),
             consent=form.consent,
             description=form.speaker_description,

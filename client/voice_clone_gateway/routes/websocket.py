@@ -45,10 +45,9 @@ sentences, and characters up to their end.
 
 A client that reads slowly slows the speech down and fills little memory: while 10 s of its audio wait, nothing further
 is begun, and a piece of token_level ends with its next sentence. One that reads nothing for `--stall-seconds` loses its
-connection. The key is sent as `Authorization: Bearer KEY` or,
-by browsers, which cannot set headers, as a subprotocol: offer `voice-clone` and `bearer.` + the key in base64url
-without padding. Pages of other origins must be in the gateway's list. Close codes: 1000 after session.close, 1008 after
-a timeout, 1009 for a message that is too large.
+connection. The key is sent as `Authorization: Bearer KEY` or, by browsers, which cannot set headers, as a subprotocol:
+offer `voice-clone` and `bearer.` + the key in base64url without padding. Pages of other origins must be in the
+gateway's list. Close codes: 1000 after session.close, 1008 after a timeout, 1009 for a message that is too large.
 """
 
 from __future__ import annotations
