@@ -24,7 +24,7 @@ from ._speeches import appends
 from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
-from .errors import Cancelled, DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
+from .errors import DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
 from .types import Candidate, Candidates, Detection, Family, Knobs, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class AsyncClient:
         return self._owner
 
     async def close(self) -> None:
-        """Close the connections and cancel the speeches that run."""
+        """Close the connections. Speeches that run and calls that wait end with `Cancelled`."""
         for speech in tuple(self._speeches[0]):
             speech.close()  # gRPC would cancel the call, which looks like a cancellation of the waiting task
         if not self._shared:
@@ -350,8 +350,6 @@ class AsyncClient:
         task = self._default_task  # shared: the cancellation of one call must not cancel it
         if not (await asyncio.wait((task,), timeout=channel.shorter(self._timeout, limit)))[0]:
             raise DeadlineExceeded("the server did not answer in time")
-        if task.cancelled():
-            raise Cancelled("the client was closed")
         try:
             return task.result()
         except VoiceCloneError as error:

@@ -363,7 +363,7 @@ class Client(Speaking):
         return self._owner
 
     def close(self) -> None:
-        """Close the connections and cancel the speeches that run."""
+        """Close the connections. Speeches that run and calls that wait end with `Cancelled`."""
         if not self._shared:
             self._servers.close()
 

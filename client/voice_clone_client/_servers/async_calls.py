@@ -31,6 +31,15 @@ async def answer_of(call: Any, answer: Awaitable[T]) -> T:
         raise
 
 
+def is_cancelled() -> bool:
+    """Whether the current task itself was cancelled; Python 3.10 does not know it, and this says no.
+
+    Else a CancelledError in it is that of a call which was cancelled.
+    """
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is not None and cancelling() > 0
+
+
 async def let_end(call: Any, messages: AsyncIterator[Any]) -> None:
     """Wait for the end of a stream after its last message; see `channel.let_end`."""
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from typing import Any
 
 import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2
 
-from ..errors import ConnectionFailed, VoiceCloneError
+from ..errors import Cancelled, ConnectionFailed, VoiceCloneError
 from . import affinity, retry
 from .addresses import REFRESH_SECONDS, Address
 from .affinity import Metadata
-from .async_calls import answer_of, let_end, quiet_task
+from .async_calls import answer_of, is_cancelled, let_end, quiet_task
 from .pool import ASK_SECONDS, Pool
 
 
@@ -35,15 +35,16 @@ class AsyncServers(Pool):
         key, changes = affinity.of_request(request), retry.changes(request)
         metadata = (*self._metadata, *affinity.headers(key))
         until = None if timeout is None else time.monotonic() + timeout
-        first = await self.choose(key)
-        assert first is not None
-        try:
-            return await self._infer(first, request, timeout, metadata)
-        except VoiceCloneError as error:
-            other = await self.choose(key, (first,)) if retry.may_repeat(error, changes) else None
-            if other is None:
-                raise
-        return await self._infer(other, request, None if until is None else until - time.monotonic(), metadata)
+        with self._until_closed():
+            first = await self.choose(key)
+            assert first is not None
+            try:
+                return await self._infer(first, request, timeout, metadata)
+            except VoiceCloneError as error:
+                other = await self.choose(key, (first,)) if retry.may_repeat(error, changes) else None
+                if other is None:
+                    raise
+            return await self._infer(other, request, None if until is None else until - time.monotonic(), metadata)
 
     def stream(
         self,
@@ -61,11 +62,12 @@ class AsyncServers(Pool):
     async def ready(self, model: str, timeout: float | None) -> bool:
         """As `Servers.ready`."""
         request = service_pb2.ModelReadyRequest(name=model)
-        for address in await self._known():
-            with contextlib.suppress(grpc.RpcError):
-                stub = self.connection(address).stub
-                if (await stub.ModelReady(request, timeout=timeout, metadata=self._metadata)).ready:
-                    return True
+        with self._until_closed():
+            for address in await self._known():
+                with contextlib.suppress(grpc.RpcError):
+                    stub = self.connection(address).stub
+                    if (await stub.ModelReady(request, timeout=timeout, metadata=self._metadata)).ready:
+                        return True
         return False
 
     async def choose(self, key: str | None, tried: Collection[Address] = ()) -> Address | None:
@@ -83,6 +85,16 @@ class AsyncServers(Pool):
             task.cancel()
         for connection in self.take_all():
             await connection.channel.close()
+
+    @contextlib.contextmanager
+    def _until_closed(self) -> Iterator[None]:
+        """Raises Cancelled if `close` ends the calls in the block, for which gRPC raises CancelledError."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._closed or is_cancelled():
+                raise
+            raise Cancelled("the client was closed") from None
 
     async def _infer(self, address: Address, request: Any, timeout: float | None, metadata: Metadata) -> Any:
         try:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _responses
-from .._servers.async_calls import let_end
+from .._servers.async_calls import is_cancelled, let_end
 from .._servers.asynchronous import AsyncCall
 from ..errors import BrokenStream, Cancelled, VoiceCloneError
 from ..types import Chunk, SpeechStatus
@@ -53,7 +53,7 @@ class AsyncSpeech(AsyncIterator[Chunk]):
             self._closed = True  # nothing is left to wait for
             raise
         except asyncio.CancelledError:
-            if not self._closed:  # the waiting task was cancelled, not the speech
+            if not self._closed or is_cancelled():  # the waiting task was cancelled, not the speech alone
                 raise
         except grpc.RpcError as error:
             if not self._closed:
