@@ -151,12 +151,7 @@ class MultiStreamInputSession(_ElevenLabsSession):
         context = self._contexts.pop(lane, None)
         if context is not None and not context.unflushed:
             self.end(context.config, lane)
-        elif context is not None:
-            await self._stop(lane, complete=False)
-        else:
-            await self._stop(lane, complete=True)
-
-    async def _stop(self, lane: str, complete: bool) -> None:
-        stopped = await self.stop(lambda each: each.lane == lane and each.complete.is_set() == complete)
-        if stopped:
+            return
+        closed_before = context is None
+        if await self.stop(lambda each: each.lane == lane and each.complete.is_set() == closed_before):
             await self.tell_final({"contextId": lane})
