@@ -52,7 +52,7 @@ class Retries:
 
     def speak(self, text: str, **options: Any) -> HeldSpeech:
         """Begin to speak `text`. A caller's own seed, and a model that draws nothing, leave one attempt."""
-        repeatable = options.get("seed") is not None or options.get("do_sample") is False
+        deterministic = options.get("seed") is not None or options.get("do_sample") is False
         require_whole, deadline = options.pop("require_whole", False), options.pop("deadline", None)
         began = time.monotonic()
 
@@ -60,9 +60,8 @@ class Retries:
             left = None if deadline is None else deadline - (time.monotonic() - began)
             return self._speak(text, **options, deadline=left)
 
-        return HeldSpeech(
-            begin, 0 if repeatable else self._retries, require_whole, lambda: self._retried(options["model"])
-        )
+        retries = 0 if deterministic else self._retries
+        return HeldSpeech(begin, retries, require_whole, lambda: self._retried(options["model"]))
 
 
 class HeldSpeech(AsyncIterator[Chunk]):

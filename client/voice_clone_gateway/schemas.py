@@ -162,10 +162,9 @@ class SpeechOptions(Strict):
 
     def ignored(self) -> list[str]:
         """A sentence for each field that has no effect, though the caller may expect one."""
-        sentences = []
         if (self.initial_codec_chunk_frames or 0) > 1:
-            sentences.append("initial_codec_chunk_frames is ignored: the server sets the length of the first chunk")
-        return sentences
+            return ["initial_codec_chunk_frames is ignored: the server sets the length of the first chunk"]
+        return []
 
 
 class SpeechRequest(SpeechOptions):
