@@ -55,8 +55,9 @@ export function fieldsAreValid(form) {
 
 // Shows an error of the API beside the field that it is about, if the form shows this field.
 export function placeError(form, error) {
-  const begun = BEGUN.find(([words]) => words.test(error.message))?.[1];
-  const id = [NAMED[error.param], NAMED[error.code], begun].find((each) => each && form.contains(find(`${each}-error`)));
+  const begun = BEGUN.filter(([words]) => words.test(error.message)).map(([, field]) => field);
+  const named = [NAMED[error.param], NAMED[error.code], ...begun];
+  const id = named.find((each) => each && form.contains(find(`${each}-error`)));
   const box = id && find(`${id}-error`);
   if (!box || box.parentElement.hidden) {
     showError(form.id, error);

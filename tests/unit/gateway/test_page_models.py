@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tritonclient.grpc import service_pb2
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, Server, chunk, speech
@@ -120,3 +121,17 @@ def test_a_voice_that_no_model_supports_says_why(page: Page, triton: Server, ser
     page.goto(str(serve(triton.url).base_url))
     expect(page.locator(".voice .what")).to_have_text(f"cannot be spoken here; {reason}")
     expect(page.get_by_role("button", name="Prepare ada again")).to_have_count(0)
+
+
+def test_an_error_of_the_instructions_is_beside_their_field(page: Page, triton: Server, serve: Serve) -> None:
+    triton.instructions = {"made_up": "instruct"}
+    open_page(page, triton, serve, "made_up")
+    refused = service_pb2.ModelStreamInferResponse(
+        error_message="invalid_argument: instruct has 900 tokens, at most 512"
+    )
+    triton.play = lambda context: iter([refused])
+    page.get_by_label("Text", exact=True).fill("Hello there.")
+    page.get_by_label("Instructions").fill("Sadly.")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#instructions-error")).to_have_text("Instruct has 900 tokens, at most 512.")
+    assert triton.speeches[-1][1]["options"] == b'{"instruct": "Sadly."}'
