@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
+import openai as sdk
 import pytest
 
 from tests.support.doubles.gateway_thread import Serve
@@ -111,6 +112,16 @@ def test_a_file_is_tried_again(triton: Server, serve: Serve, form: str, misses: 
     assert len(triton.speeches) == min(misses, 2) + 1
     retried = metric(http, 'retried_speeches_total{family="qwen3_tts"}')
     assert retried == min(misses, 2)
+
+
+def test_the_openai_client_does_not_repeat_what_was_repeated(triton: Server, serve: Serve) -> None:
+    triton.play = Ends("budget", "budget", "budget", "stop")
+    http = serve(triton.url, missed_end_retries=2)
+    openai = sdk.OpenAI(base_url=str(http.base_url.join("/v1")), api_key="none")
+    with openai, pytest.raises(sdk.InternalServerError) as raised:
+        openai.audio.speech.create(model="tts-1", input="Hi.", voice="ada", extra_body={"stream": False})
+    assert raised.value.code == "incomplete" and raised.value.response.headers["x-should-retry"] == "false"
+    assert len(triton.speeches) == 3
 
 
 @pytest.mark.parametrize("given", [{"seed": 7}, {"do_sample": False}])
