@@ -279,6 +279,9 @@ def _with_sizes(encoded: bytes) -> bytes:
 
 
 def _read_wav(encoded: bytes, most: int) -> Samples:
+    encoded = encoded[_after_tags(encoded) :]  # libsndfile skips them, too, but then misses the end of the file
+    if encoded[:4] not in _ENDIAN:
+        raise SoundFileError("no WAV file where the tags end")
     endian, chunk = _ENDIAN[encoded[:4]], _data_chunk(encoded)
     if chunk is None:
         return _mono(io.BytesIO(encoded), most)
@@ -366,7 +369,7 @@ class _Endless(io.BytesIO):
 
 
 def _after_tags(encoded: bytes) -> int:
-    """Where an MP3 file goes on after the ID3 tags at its beginning."""
+    """Where a file goes on after the ID3 tags at its beginning."""
     at = 0
     while encoded[at : at + 3] == b"ID3" and at + 10 <= len(encoded):
         size = 0

@@ -128,6 +128,15 @@ def test_a_picture_before_an_mp3() -> None:
 # WAV
 
 
+@pytest.mark.parametrize("name", ["wav", "wavex"])
+def test_tags_before_a_wav(name: str) -> None:
+    clip = decode(2 * (b"ID3\4\0\0\0\0\0\x14" + bytes(20)) + CLIPS[name])
+    np.testing.assert_array_equal(clip.waveform, decode(CLIPS[name]).waveform)
+    assert clip.losses == WHOLE
+    with pytest.raises(InvalidArgument, match="cannot be decoded"):
+        decode(b"ID3\4\0\0" + bytes(4) + bytes(2) + CLIPS[name])  # libsndfile calls this a WAV file
+
+
 def with_sizes(wav: bytes, size: int) -> bytes:
     """The file with this size in both places, as recorders leave it that cannot go back to the header."""
     at = wav.index(b"data") + 4
