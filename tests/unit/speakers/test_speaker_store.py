@@ -25,7 +25,7 @@ from tests.support.doubles.fakes import Voices, clip, file_of
 from tests.support.waiting import until
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
 from voice_clone.settings import Settings, VoiceSettings
-from voice_clone.speakers.disk.files import Files
+from voice_clone.speakers.disk.files import BatchWriter, Files
 from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.speakers.record import ArtifactId
 
@@ -173,6 +173,22 @@ def test_an_extraction_that_cannot_be_saved_leaves_the_voice_pending(make_voices
     assert voices.resolve().result["status"] == "hit", "speech needs no room on the disk"
     voices.restart()
     assert voices.resolve().result["status"] == "miss"
+
+
+def test_a_batch_that_could_not_be_finished_is_finished_before_the_next(tmp_path: Path) -> None:
+    """Two imports at once: the second one has begun when the disk keeps the files of the first from their names."""
+    disk = FailingFiles("rename", errno.EIO, after=1)  # the list gets its name
+    writer, paths = BatchWriter(tmp_path, tmp_path, disk), [tmp_path / "one", tmp_path / "two"]
+    writer.replace([(paths[0], lambda: b"1")])
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.finish()
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.replace([(paths[1], lambda: b"2")])
+    disk.left = 100
+    writer.replace([(paths[1], lambda: b"2")])
+    assert (paths[0].read_bytes(), writer.path_of(paths[1]).read_bytes()) == (b"1", b"2")
+    writer.finish()
+    assert [path.read_bytes() for path in paths] == [b"1", b"2"] and sorted(tmp_path.iterdir()) == paths
 
 
 def test_a_delete_that_fails_keeps_the_voice(make_voices: Make) -> None:

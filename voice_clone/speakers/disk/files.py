@@ -157,15 +157,19 @@ class BatchWriter:
 
     @property
     def unfinished(self) -> bool:
-        """Whether `finish` has something to do; another `replace` must wait for it."""
+        """Whether `finish` has something to do."""
         return self._listed
 
     def replace(self, contents: Iterable[tuple[Path, Callable[[], bytes]]]) -> None:
         """Put these bytes at these paths, in the end by `finish`. The change is made when this returns.
 
+        The batch before is finished first: there is one list.
+
         Raises:
             OSError: nothing has changed and no temporary file is left.
         """
+        if self._listed:
+            self.finish()
         written: list[Path] = []
         names: list[str] = []
         try:
