@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from voice_clone.batching.statistics import Statistics
@@ -57,23 +58,21 @@ class Outbox:
         self._statistics = statistics
         self._open: dict[Stream[Any], None] = {}  # in the order of the questions; used by the thread alone
         self._next_poll = 0.0
-        self._queue: queue.SimpleQueue[tuple[Stream[Any], FrameChunk | BaseException | None] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # what the thread does next
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
     def open(self, stream: Stream[Any]) -> None:
         """Announce a stream: from now on its sink is asked whether it is still wanted."""
-        self._queue.put((stream, None))
+        self._queue.put(partial(self._watch, stream))
 
     def put(self, stream: Stream[Any], item: FrameChunk | BaseException) -> None:
         """Deliver a stream's next chunk, or the error that ends it."""
-        self._queue.put((stream, item))
+        self._queue.put(partial(self._deliver, stream, item))
 
     def refused(self, stream: Stream[Any], error: Overloaded) -> None:
         """Count a stream that was never opened; its caller has the error."""
-        self._queue.put((stream, error))
+        self._queue.put(partial(self._count, stream, error.slug))
 
     def close(self) -> None:
         """Deliver what is left, then end."""
@@ -90,7 +89,7 @@ class Outbox:
                 got = self._queue.get(timeout=POLL_SECONDS if self._open else None)
                 if got is None:
                     return
-                self._take(*got)
+                got()
             except queue.Empty:
                 pass
             except Exception:
@@ -103,15 +102,15 @@ class Outbox:
                     log.exception("the outbox failed to ask the sinks whether their clients are there")
                 polled = False
 
-    def _take(self, stream: Stream[Any], item: FrameChunk | BaseException | None) -> None:
-        if item is None:
-            if not self._open:  # a new stream's client is there, and the question would delay its first frame
-                self._next_poll = self._clock() + POLL_SECONDS
-            self._open[stream] = None
-        elif stream not in self._open:
-            if isinstance(item, Overloaded):  # otherwise its sink has failed, and it has ended already
-                self._count(stream, item.slug)
-        elif isinstance(item, FrameChunk):
+    def _watch(self, stream: Stream[Any]) -> None:
+        if not self._open:  # a new stream's client is there, and the question would delay its first frame
+            self._next_poll = self._clock() + POLL_SECONDS
+        self._open[stream] = None
+
+    def _deliver(self, stream: Stream[Any], item: FrameChunk | BaseException) -> None:
+        if stream not in self._open:  # its sink has failed, and it has ended already
+            return
+        if isinstance(item, FrameChunk):
             self._send(stream, item)
         else:
             self._fail(stream, item)

@@ -11,8 +11,9 @@ from tests.support.doubles.clock import Clock
 from tests.support.waiting import until
 from voice_clone.batching.outbox import POLL_SECONDS, POLL_STREAMS, Levels, Outbox
 from voice_clone.batching.source import PayloadForm
-from voice_clone.batching.stream import FrameChunk, Stream
-from voice_clone.errors import Cancelled
+from voice_clone.batching.statistics import Statistics
+from voice_clone.batching.stream import FrameChunk, Stream, Timing
+from voice_clone.errors import Cancelled, Overloaded
 
 STREAMS = 64
 ROUND = STREAMS // POLL_STREAMS  # polls that ask them all
@@ -118,3 +119,30 @@ def test_a_new_one_is_asked_last(watched: Watched) -> None:
     until(lambda: new in watched.outbox._open, 10.0)
     assert watched.poll(ROUND) == [*range(2 * POLL_STREAMS, STREAMS), *range(2 * POLL_STREAMS)]
     assert watched.poll(1)[0] == STREAMS
+
+
+class Counts(Statistics):
+    """Only the reasons for which streams end."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def ended(self, reason: str, frames: int, timing: Timing) -> None:
+        self.reasons.append(reason)
+
+    def levels(self, live: int, waiting: int, starved: int) -> None:
+        pass
+
+
+def test_each_stream_is_counted_once() -> None:
+    """Also one whose sink has failed before the server stops; and one that was refused."""
+    counts = Counts()
+    outbox = Outbox(lambda _: None, lambda _: None, lambda: Levels(0, 0, 0), counts, Clock())
+    failed, refused = (Stream(name, 0, Sink(0, []), (1,), PayloadForm(2)) for name in ("failed", "refused"))
+    outbox.open(failed)
+    outbox.put(failed, failed.flush())
+    outbox.put(failed, Overloaded("the server is shutting down"))
+    outbox.refused(refused, Overloaded("full"))
+    outbox.close()
+    outbox.join()
+    assert counts.reasons == ["internal", "overloaded"]
