@@ -107,21 +107,15 @@ class TalkerModel(Model):
             responder.end()
             return
         plan, stream, deadline = read_call(request, self._stage, self.family, self._max_reference_frames)
-        if plan.text is None:
-            sink = TalkerSink(stream, responder, self._last_chunks)
-            self._engine.submit(stream.stream_id, plan.request, sink, deadline, schedule=plan.chunk_frames)
-            return
-        written = TalkerSink(stream, responder, self._last_chunks, texts=self._texts)
+        text_open = plan.text is not None
+        sink = TalkerSink(stream, responder, self._last_chunks, texts=self._texts if text_open else None)
         submit = partial(
-            self._engine.submit,
-            stream.stream_id,
-            plan.request,
-            written,
-            deadline,
-            text_open=True,
-            schedule=plan.chunk_frames,
+            self._engine.submit, stream.stream_id, plan.request, sink, deadline, text_open, plan.chunk_frames
         )
-        self._texts.open(stream.stream_id, plan.text, submit)
+        if plan.text is None:
+            submit()
+        else:
+            self._texts.open(stream.stream_id, plan.text, submit)
 
     def close(self) -> None:
         """Let the running streams end."""

@@ -26,8 +26,7 @@ class TalkerStream:
 
     Attributes:
         stream_id: names it; a caller knows it.
-        talker: the model that speaks it.
-        secret_id: names it between talker and code2wav; a secret of these two.
+        secret_id: names it between talker and code2wav; a secret of these two, by `with_secret`.
         context: reference frames [n, width] that go with the first chunk.
         info: what the stages so far report of it.
         voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
@@ -35,15 +34,11 @@ class TalkerStream:
     """
 
     stream_id: str
-    talker: str
+    secret_id: str
     context: NDArray[Any]
     info: Mapping[str, Any]
     voice: bytes | None = None
     origin: Origin = field(default_factory=Origin.unknown)
-    secret_id: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "secret_id", with_secret(self.stream_id, self.talker))
 
 
 class Inputs(Protocol):
@@ -88,7 +83,8 @@ def read_call(
     plan = replace(plan, request=replace(plan.request, origin=origin))
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
-    stream = TalkerStream(stream_id, f"{family}_talker", plan.context, known, voice, origin)
+    secret_id = with_secret(stream_id, f"{family}_talker")
+    stream = TalkerStream(stream_id, secret_id, plan.context, known, voice, origin)
     return plan, stream, _deadline(inputs.parameter("deadline_ms"), info)
 
 
