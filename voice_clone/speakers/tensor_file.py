@@ -78,6 +78,12 @@ class TensorFile:
             raise Damaged(str(error)) from None
 
 
+def metadata_of(data: bytes) -> dict[str, str]:
+    """The metadata in the header of a whole file, given as bytes that `safetensors` takes."""
+    header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return header.get("__metadata__") or {}
+
+
 def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
     """Where the bytes of a tensor begin and end, from the end of the header."""
     begin, stop = entry["data_offsets"]

@@ -33,7 +33,7 @@ from safetensors.numpy import load, save
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.tensor_file import Damaged, opened
+from voice_clone.speakers.tensor_file import Damaged, metadata_of, opened
 
 Tensors = Mapping[str, NDArray[Any]]
 FORMAT = "voice-clone speaker 1"
@@ -113,10 +113,9 @@ def unpack(data: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
     """
     try:
         tensors = load(data)
-        length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
-        if length > MAX_HEADER_BYTES:
+        if int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES:
             raise ValueError("the header is too large")
+        metadata = metadata_of(data)
     except Exception as error:
         raise Damaged(str(error)) from None
     header = _header(metadata, tensors)
@@ -141,8 +140,7 @@ def digest(tensor: NDArray[Any]) -> str:
     return hashlib.sha256(head + b"\0" + tensor.tobytes()).hexdigest()
 
 
-def _header(metadata: Mapping[str, str] | None, names: Iterable[str]) -> Header:
-    metadata = metadata or {}
+def _header(metadata: Mapping[str, str], names: Iterable[str]) -> Header:
     if metadata.get("format") != FORMAT:
         raise Damaged("not a speaker's file")
     try:
@@ -177,8 +175,7 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
     """
     try:
         files = load(data)
-        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
-        if metadata.get("format") != BUNDLE_FORMAT:
+        if metadata_of(data).get("format") != BUNDLE_FORMAT:
             raise InvalidArgument("this is no bundle of voices; send what an export answered")
         names = sorted(files, key=lambda name: (len(name), name))
         return [unpack(files[name].tobytes()) for name in names]

@@ -26,7 +26,7 @@ from safetensors.numpy import load, save
 
 from voice_clone.speakers.postgres.sessions import Connection
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.tensor_file import Damaged
+from voice_clone.speakers.tensor_file import Damaged, metadata_of
 from voice_clone.speakers.voice_file import Tensors
 
 COLUMNS = "v.id, v.change, v.generation, v.token, v.record::text"
@@ -177,7 +177,7 @@ def tensors_of(data: bytes, token: UUID, name: BlobName) -> dict[str, NDArray[An
     """
     try:
         tensors = load(data)
-        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
+        metadata = metadata_of(data)
     except Exception as error:
         raise Damaged(str(error)) from None
     if metadata.get(_OF) not in (None, _of(token, name)):
