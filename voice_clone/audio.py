@@ -18,15 +18,13 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from voice_clone.audio_file import MIME_TYPES as _FORMATS
-from voice_clone.audio_file import Samples, SoundFileError, openable, read_samples, riff_codec
+from voice_clone.audio_file import MIME_TYPES, Samples, SoundFileError, openable, read_samples, riff_codec
 from voice_clone.errors import InvalidArgument
 
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
 MAX_CHANNELS = 8
 _SILENT = 1e-3  # -60 dBFS: a clip whose loudest sample is softer is inaudible
 MAX_PEAK = 100.0  # 40 dB above full scale: float files may exceed 1 a little, and what is far beyond is no audio
-MIME_TYPES = frozenset(_FORMATS.values())
 
 
 _FOREIGN = (  # offset, first bytes and kind of files that phones and browsers make
@@ -135,7 +133,7 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
     check_waveform(samples.waveform, rate, limits)
     missing = None if samples.missing is None else samples.missing / rate
     losses = Losses(samples.channel, missing, samples.undecoded)
-    return Clip(samples.waveform, rate, _FORMATS[form], encoded, losses)
+    return Clip(samples.waveform, rate, MIME_TYPES[form], encoded, losses)
 
 
 def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits) -> None:
@@ -227,7 +225,7 @@ def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
 
 def _check_format(file: soundfile.SoundFile) -> None:
     """Check the header against what is taken at all."""
-    if file.format not in _FORMATS:
+    if file.format not in MIME_TYPES:
         raise InvalidArgument(f"the audio is a {file.format} file; send WAV, FLAC, OGG or MP3")
     _check_rate(file.samplerate)
     if file.channels > MAX_CHANNELS:

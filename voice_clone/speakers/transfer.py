@@ -12,7 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.audio import MAX_RATE, MIME_TYPES, MIN_RATE, decode
+from voice_clone.audio import MAX_RATE, MIN_RATE, decode
+from voice_clone.audio_file import MIME_TYPES
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported, VoiceCloneError
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.clip_report import measure
@@ -207,7 +208,7 @@ class Transfer:
             *((info.generated_at, 0, now + MAX_CLOCK_AHEAD) for info in record.artifacts.values()),
         )
         texts = (
-            record.mime_type is None or record.mime_type in MIME_TYPES,
+            record.mime_type is None or record.mime_type in MIME_TYPES.values(),
             record.audio_digest is None or _DIGEST.fullmatch(record.audio_digest),
         )
         if not all(texts) or not all(value is None or least <= value <= most for value, least, most in numbers):
