@@ -175,5 +175,9 @@ def encoder_threads(settings: EncoderSettings) -> int:
 
 
 def runtime(settings: DecoderSettings | EncoderSettings) -> Runtime:
-    """ONNX Runtime as the settings ask for it."""
-    return Runtime.of(settings, device(settings))
+    """ONNX Runtime as the settings ask for it. Provider `auto` is that of the device."""
+    return Runtime(
+        folder=settings.onnx_dir or settings.checkpoint_dir / "onnx",
+        provider=device(settings) if settings.onnx_provider == "auto" else settings.onnx_provider,
+        threads=torch.get_num_threads(),
+    )

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 import voice_clone
 from voice_clone.errors import CheckpointError, Internal, Unsupported
-from voice_clone.settings import OnnxSettings
 
 FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
 
@@ -82,15 +81,6 @@ class Runtime:
     folder: Path
     provider: str
     threads: int
-
-    @staticmethod
-    def of(settings: OnnxSettings, device: str) -> Runtime:
-        """The runtime that the settings describe. Provider `auto` is that of `device` (`cpu`, `cuda`)."""
-        return Runtime(
-            folder=settings.onnx_dir or settings.checkpoint_dir / "onnx",
-            provider=device if settings.onnx_provider == "auto" else settings.onnx_provider,
-            threads=torch.get_num_threads(),
-        )
 
 
 class Session:

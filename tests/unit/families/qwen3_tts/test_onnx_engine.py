@@ -26,6 +26,7 @@ from tools.families.qwen3_tts.onnx_export import (
     random_codes,
     speech,
 )
+from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
@@ -223,10 +224,10 @@ def test_another_onnx_runtime_is_named(
 
 
 def test_settings(tmp_path: Path) -> None:
-    given = DecoderSettings(checkpoint_dir=tmp_path)
-    assert Runtime.of(given, "cuda") == Runtime(tmp_path / "onnx", "cuda", torch.get_num_threads())
-    given = DecoderSettings(checkpoint_dir=tmp_path, onnx_dir=tmp_path / "o", onnx_provider="tensorrt")
-    assert Runtime.of(given, "cpu") == Runtime(tmp_path / "o", "tensorrt", torch.get_num_threads())
+    given = DecoderSettings(checkpoint_dir=tmp_path, device="cuda")
+    assert compute.runtime(given) == Runtime(tmp_path / "onnx", "cuda", torch.get_num_threads())
+    given = DecoderSettings(checkpoint_dir=tmp_path, onnx_dir=tmp_path / "o", onnx_provider="tensorrt", device="cpu")
+    assert compute.runtime(given) == Runtime(tmp_path / "o", "tensorrt", torch.get_num_threads())
     environ = {"VOICE_CLONE_ONNX_PROVIDER": "rocm", "VOICE_CLONE_CHECKPOINT_DIR": "c"}
     with pytest.raises(InvalidArgument, match="onnx_provider is 'rocm'; it must be one of auto, cpu, cuda, tensorrt"):
         DecoderSettings.of(Settings({}, environ))
