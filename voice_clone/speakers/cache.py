@@ -85,9 +85,7 @@ class SpeakerCache:
         self._voice_states = VoiceStates(config, self._other_processes)
         self._store = store
         try:
-            self._registry = Registry(
-                store, config.max_speakers, config.policy == "immutable", self._voice_states.forget
-            )
+            self._registry = Registry(store, config.max_speakers, config.immutable, self._voice_states.forget)
         except BaseException:
             self._store.close()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from voice_clone.audio import ClipLimits
 
@@ -18,7 +17,7 @@ class CacheConfig:
         max_speakers: the limit of registered speakers.
         clip: limits of a reference clip.
         max_bundle_bytes: the largest bundle exported or imported.
-        policy: whether an upload may replace a registered speaker.
+        immutable: whether an upload may not replace a registered speaker.
         require_consent: whether a speaker without consent is refused.
         extraction_timeout: seconds that one extraction may take.
         workers: the number of extractions at once.
@@ -32,7 +31,7 @@ class CacheConfig:
     max_speakers: int = 1000
     clip: ClipLimits = field(default_factory=ClipLimits)
     max_bundle_bytes: int = 512 << 20
-    policy: Literal["replace", "immutable"] = "replace"
+    immutable: bool = False
     require_consent: bool = False
     extraction_timeout: float = 60.0
     workers: int = 4

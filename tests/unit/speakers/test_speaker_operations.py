@@ -145,7 +145,7 @@ def test_replace_is_the_default_and_immutable_refuses(make_voices: Make) -> None
     first = voices.resolve().artifacts
     assert voices.upload("ADA", 2)["name"] == "ADA"
     assert voices.resolve().artifacts != first and voices.call("list").result["count"] == 1
-    voices.restart(policy="immutable")
+    voices.restart(immutable=True)
     with pytest.raises(SpeakerExists, match="under the name 'ada' already; delete it first"):
         voices.upload("ada", 3)
     voices.call("delete", name="Ada")

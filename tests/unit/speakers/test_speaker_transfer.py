@@ -168,7 +168,7 @@ def test_an_import_replaces_or_is_refused_as_an_upload_is(make_voices: Make) -> 
     before = target.call("list").result
     with pytest.raises(SpeakerExists):
         target.call("import", {"policy": "immutable"}, audio=bundle)
-    target.restart(policy="immutable")
+    target.restart(immutable=True)
     with pytest.raises(SpeakerExists):
         target.call("import", audio=bundle)
     assert target.call("list").result == before
