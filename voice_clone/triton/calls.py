@@ -79,6 +79,16 @@ def responses(
         _keep(size, answers, whole)
 
 
+def cancel_stream(talker: str, stream_id: str) -> None:
+    """Tell a talker that nobody listens to a stream any more. Never raises."""
+    try:
+        call(talker, {"cancel": stream_id}, decoupled=True)
+    except VoiceCloneError as error:
+        log.info("%s was not asked to stop a stream: %s", talker, error)
+    except Exception:
+        log.exception("%s could not be asked to stop a stream", talker)
+
+
 def _request(
     model: str,
     inputs: Mapping[str, Value | None],

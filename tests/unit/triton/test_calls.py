@@ -72,6 +72,21 @@ def test_no_call_is_made_once_the_server_has_refused_one_because_it_stops() -> N
         assert asked == ["a_voice_encoder"]
 
 
+def test_to_cancel_a_stream_raises_nothing() -> None:
+    asked: list[Any] = []
+
+    def request(model_name: str, inputs: list[tuple[str, Any]], **given: Any) -> Any:
+        asked.append((model_name, *[(name, array.tolist()) for name, array in inputs]))
+        raise RuntimeError("broken")
+
+    with backend_double("calls") as (calls,):
+        calls.pb_utils.InferenceRequest = request
+        calls.cancel_stream("a_talker", "s")
+        calls._stopping.set()
+        calls.cancel_stream("a_talker", "s")
+    assert asked == [("a_talker", ("cancel", [b"s"]))]
+
+
 class Garbled:
     """An answer whose text newer servers have freed before it is read."""
 

@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from voice_clone.codec.worker import Report
-from voice_clone.errors import VoiceCloneError
-from voice_clone.triton.calls import call
+from voice_clone.triton.calls import cancel_stream
 from voice_clone.triton.stages.streams import talker_of
 from voice_clone.triton.telemetry import Metric, of_family
 
@@ -58,7 +57,7 @@ class Code2WavObserver:
         self._underrun_ms = make(f"{PREFIX}underrun_ms", waited, "histogram", buckets=UNDERRUN_MS)
         self._frame_ms = make(f"{PREFIX}frame_ms", "Decoding a frame", "histogram", buckets=FRAME_MS)
         self._batch = make(f"{PREFIX}batch_size", "Chunks decoded together", "histogram", buckets=BATCH_SIZES)
-        self._ended_streams: queue.Queue[str | None] = queue.Queue(maxsize=MAX_WAITING)
+        self._ended_streams: queue.Queue[tuple[str, str] | None] = queue.Queue(maxsize=MAX_WAITING)
         self._reports: queue.Queue[Report | None] = queue.Queue(maxsize=MAX_WAITING)
         targets = (self._notify_talker, self._publish_reports)
         self._threads = [threading.Thread(target=target, daemon=True) for target in targets]
@@ -67,8 +66,9 @@ class Code2WavObserver:
 
     def lost(self, stream_id: str) -> None:
         """See `Observer`. A stream of another caller has no talker."""
-        if talker_of(stream_id) is not None:
-            _put(self._ended_streams, stream_id)
+        talker = talker_of(stream_id)
+        if talker is not None:
+            _put(self._ended_streams, (talker, stream_id))
 
     def answered(self, stream_id: str) -> None:
         """See `Observer`. A talker whose server stops waits for this."""
@@ -86,14 +86,9 @@ class Code2WavObserver:
             thread.join()
 
     def _notify_talker(self) -> None:
-        while (stream_id := self._ended_streams.get()) is not None:
-            try:
-                # Triton does not notify the talker inside an ensemble that its stream has ended.
-                call(talker_of(stream_id) or "", {"cancel": stream_id}, decoupled=True)
-            except VoiceCloneError as error:
-                log.info("the talker was not notified: %s", error)
-            except Exception:
-                log.exception("the talker could not be notified")
+        """Triton does not notify the talker inside an ensemble that its stream has ended."""
+        while (ended := self._ended_streams.get()) is not None:
+            cancel_stream(*ended)
 
     def _publish_reports(self) -> None:
         while (report := self._reports.get()) is not None:

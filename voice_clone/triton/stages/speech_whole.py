@@ -13,7 +13,6 @@ answers, too. So `max_whole_speeches` stays below that, unless the Python backen
 from __future__ import annotations
 
 import json
-import logging
 import math
 import threading
 import uuid
@@ -23,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.errors import InvalidArgument, Overloaded, Unsupported, VoiceCloneError, from_message
+from voice_clone.errors import InvalidArgument, Overloaded, Unsupported, from_message
 from voice_clone.settings import Settings, WholeSpeechSettings
-from voice_clone.triton.calls import call, responses
+from voice_clone.triton.calls import call, cancel_stream, responses
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
@@ -34,8 +33,6 @@ from voice_clone.triton.tensors import Array, Value
 LOOK_SECONDS = 0.25  # between two questions whether the client of a speech has left
 MOST = 2.0**53  # of a float parameter
 REFUSING = 8  # threads beside those of the speeches
-
-log = logging.getLogger("voice_clone.speech_whole")
 
 
 class WholeSpeechModel(Model):
@@ -70,7 +67,7 @@ class WholeSpeechModel(Model):
         with self._clients.watched(responder, family, stream_id):
             for outputs in responses(family, inputs, parameters):
                 if not whole.takes(outputs):
-                    cancel(family, stream_id)  # the rest of its responses is still read
+                    cancel_stream(f"{family}_talker", stream_id)  # the rest of its responses is still read
         return whole.outputs()
 
     def _family(self, named: str | None) -> str:
@@ -185,7 +182,7 @@ class Clients:
                 speeches = list(self._speeches.items())
             for stream_id, (responder, family) in speeches:
                 if responder.cancelled():
-                    cancel(family, stream_id)
+                    cancel_stream(f"{family}_talker", stream_id)
 
 
 def carried(parameter: Any) -> Any:
@@ -193,13 +190,3 @@ def carried(parameter: Any) -> Any:
     if not isinstance(parameter, float):
         return parameter
     return math.ceil(max(-MOST, min(parameter, MOST))) if math.isfinite(parameter) else 0
-
-
-def cancel(family: str, stream_id: str) -> None:
-    """Ask the talker of a family to stop a stream; never raises."""
-    try:
-        call(f"{family}_talker", {"cancel": stream_id}, decoupled=True)
-    except VoiceCloneError as error:
-        log.info("the talker was not asked to stop a stream: %s", error)
-    except Exception:
-        log.exception("the talker could not be asked to stop a stream")
