@@ -26,11 +26,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from voice_clone.speakers.lru import POOLS
 from voice_clone.speakers.metrics import BUCKETS, COUNTERS
 from voice_clone.triton.telemetry import Metric
 
 PREFIX = "voice_clone_speaker_cache_"
-POOLS = ("registered", "inline")
 STORE_COUNTERS = ("write_failures", "quarantined", "look_failures", "resets", "claims_refused")  # each where it is
 STORE_GAUGES = {
     "age_seconds": "seconds since memory was known to be as the voice store",
@@ -44,17 +44,16 @@ class SpeakerMetrics:
 
     def __init__(self, stats: Callable[[], Mapping[str, Any]]) -> None:
         self._stats = stats
-        self._counters: dict[tuple[str, str], Metric] = {}
+        self._counters: dict[tuple[str, str], Metric] = {}  # by name and what it is of: a pool, the store, or ""
         self._gauges: dict[tuple[str, str], Metric] = {}
         for name in COUNTERS:
             self._counters[name, ""] = Metric(f"{PREFIX}{name}_total", f"{name} of the speaker cache", "counter")
         for pool in POOLS:
+            labels, text = {"pool": pool}, "of artifacts in memory"
             for name in ("evictions", "oversize_skips"):
-                text = f"{name} of artifacts in memory"
-                self._counters[name, pool] = Metric(f"{PREFIX}{name}_total", text, "counter", {"pool": pool})
+                self._counters[name, pool] = Metric(f"{PREFIX}{name}_total", f"{name} {text}", "counter", labels)
             for name in ("bytes", "entries"):
-                text = f"{name} of artifacts in memory"
-                self._gauges[name, pool] = Metric(f"{PREFIX}{name}", text, "gauge", {"pool": pool})
+                self._gauges[name, pool] = Metric(f"{PREFIX}{name}", f"{name} {text}", "gauge", labels)
         self._gauges["speakers", ""] = Metric(f"{PREFIX}voices", "registered voices", "gauge")
         of_store = stats()["store"]
         for name in of_store.keys() & STORE_GAUGES.keys():
@@ -96,7 +95,6 @@ class SpeakerMetrics:
                 self._shown[key] = value
 
 
-def _value(stats: Mapping[str, Any], name: str, pool: str) -> float:
-    if pool == "store":
-        return float(stats["store"][name])
-    return float(stats["pools"][pool][name] if pool else stats[name])
+def _value(stats: Mapping[str, Any], name: str, of: str) -> float:
+    part = {"": stats, "store": stats["store"], **stats["pools"]}[of]
+    return float(part[name])
