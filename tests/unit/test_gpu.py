@@ -94,9 +94,9 @@ def test_the_talker_names_its_setting() -> None:
 
 
 def test_code2wav_names_its_setting() -> None:
-    code2wav, stage = SimpleNamespace(warm_up=refuse_capture, max_batch=4), SimpleNamespace(chunk_frames=(1, 2))
+    code2wav = SimpleNamespace(warm_up=refuse_capture, max_batch=4)
     with backend_double("stages.code2wav") as (module,), pytest.raises(Unsupported, match="smaller max_decode_batch,"):
-        module._warm_up(code2wav, stage, DecoderSettings(checkpoint_dir=Path(), device="cpu"))
+        module._warm_up(code2wav, None, DecoderSettings(checkpoint_dir=Path(), device="cpu"), (1, 2))
 
 
 LOST = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")

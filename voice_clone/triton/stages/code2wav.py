@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,7 @@ class Code2WavModel(Model):
             settings.max_waiting_chunks,
             stage.form.sample_rate,
             self._observer,
-            warm_up=partial(_warm_up, code2wav, stage, settings),
+            warm_up=partial(_warm_up, code2wav, stage, settings, schedule),
         )
         self._open = OpenRequests()
         self._forget_handler = ForgetHandler(code2wav.forget, open_known_voices(settings).origins)
@@ -142,8 +142,7 @@ class Code2WavModel(Model):
         self._observer.close()
 
 
-def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings) -> None:
-    lengths = chunk_schedule(settings, stage.chunk_frames)
+def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings, lengths: Sequence[int]) -> None:
     batches = sorted({1, code2wav.max_batch})
     with memory_bounded_by("max_decode_batch"):
         code2wav.warm_up(lengths, batches, settings.warm_up_seconds)
