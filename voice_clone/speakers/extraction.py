@@ -32,7 +32,7 @@ from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.0125, 0.1  # seconds between two checks whether another server is done
+FIRST_PAUSE, LONGEST_PAUSE = 0.025, 0.1  # seconds between two checks whether another server is done
 TRIES = 3  # of one generation; after them the store contradicts itself. A change just before may end one try
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,8 @@ class Extractor:
                     clip = clip or self._stored_clip(now, artifact)
                     tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
                     return self._saved(now, artifact, tensors, info, use_cache, flight)
-            time.sleep(pause := min(2.0 * pause, LONGEST_PAUSE))
+            time.sleep(pause)
+            pause = min(2.0 * pause, LONGEST_PAUSE)
             self._changed_by_another(now, artifact, fingerprint)
 
     def _changed_by_another(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> bool:
