@@ -100,7 +100,7 @@ class SpeakerRecord:
 
     @property
     def origin(self) -> Origin:
-        """Cache tag of this speaker in other processes, as of now."""
+        """The name of this generation in the caches of other processes, looked up now."""
         return Origin(str(self.generation), time.monotonic())
 
     @property

@@ -133,4 +133,4 @@ class KnownVoices(Protocol):
         """
 
     def origins(self) -> set[str]:
-        """`SpeakerRecord.origin` of every speaker."""
+        """The `voice` of `SpeakerRecord.origin` of every speaker."""

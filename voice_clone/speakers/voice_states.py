@@ -39,7 +39,7 @@ class OtherProcesses(Protocol):
     """The other processes of the server that keep what they computed of voices."""
 
     def forget(self, voices: Collection[str]) -> None:
-        """Make them drop it, by `SpeakerRecord.origin` or `inline_origin`. Never raises."""
+        """Make them drop it, by the `voice` of `SpeakerRecord.origin`, or by `inline_origin`. Never raises."""
 
     def kept(self) -> Mapping[str, Any]:
         """What each of them keeps, fit for JSON."""
@@ -107,7 +107,7 @@ class VoiceStates:
 
 
 def inline_origin(digest: str) -> str:
-    """As `SpeakerRecord.origin`, of a clip that is not registered."""
+    """As the `voice` of `SpeakerRecord.origin`, of a clip that is not registered."""
     return f"inline-{digest}"
 
 

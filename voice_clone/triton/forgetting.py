@@ -137,7 +137,7 @@ class ForgetHandler:
 
     Args:
         forget: drops what was computed of voices, and answers what is left; thread-safe.
-        living: the origins of all voices in the store (`SpeakerRecord.origin`).
+        living: all voices in the store, by the `voice` of `SpeakerRecord.origin`.
     """
 
     def __init__(self, forget: Callable[[Collection[str]], CacheUsage], living: Callable[[], Collection[str]]) -> None:
