@@ -69,9 +69,9 @@ class Bare:
         prefill_chunk = compute.prefill_chunk(chosen)
         self._generator.warm_up(talker.example, prefill_chunk, 10.0)
         decoder = load_decoder(settings)
-        decoding = Code2Wav(StatefulStreams(decoder.decoder, decoder.form), decoder.form)
+        decoding = Code2Wav(StatefulStreams(decoder.decoder, decoder.form), decoder.form, max_batch=1)
         decoding.warm_up(CHUNK_FRAMES, (1,), 20.0)
-        self._worker = Code2WavWorker(decoding, 1, 4096, decoder.form.sample_rate, _Unobserved())
+        self._worker = Code2WavWorker(decoding, 4096, _Unobserved())
         self._engine: Engine[TalkerRequest[Prompt]] = Engine(
             self._generator, schedule=CHUNK_FRAMES, max_queue=64, prefill_chunk=prefill_chunk
         )

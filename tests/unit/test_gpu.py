@@ -192,9 +192,9 @@ def test_decoder(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: st
 @pytest.mark.parametrize("place", ["decode", "prepare"])
 @pytest.mark.parametrize("error", [LOST, SURVIVED[0]], ids=["lost", "survived"])
 def test_decoding_thread(endings: list[None], monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> None:
-    code2wav = make_code2wav(CodecDecoder(SMALL).requires_grad_(False), FORM)
+    code2wav = make_code2wav(CodecDecoder(SMALL).requires_grad_(False), FORM, max_batch=2)
     monkeypatch.setattr(code2wav, place, fail(error))
-    worker = Code2WavWorker(code2wav, 2, 9, FORM.sample_rate, Observer())
+    worker = Code2WavWorker(code2wav, 9, Observer())
     codes = np.zeros((3, SMALL.num_quantizers), np.int32)
     worker.prepare(Reference(codes))
     worker.submit(CodecChunk("a", 0, codes, codes[:0], final=True), Ticket())

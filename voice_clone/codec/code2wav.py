@@ -48,6 +48,9 @@ class Code2Wav:
         idle_seconds: a stream without a chunk for so long has lost its talker.
         clock: seconds, monotonic.
 
+    Attributes:
+        sample_rate: Hz.
+
     For one thread, but for `forget`.
     """
 
@@ -66,6 +69,7 @@ class Code2Wav:
         self._form = form
         self._marks = marks
         self.max_batch = max_batch
+        self.sample_rate = form.sample_rate
         self._max_chunk_frames = max_chunk_frames
         self._idle_seconds = idle_seconds
         self._clock = clock

@@ -191,9 +191,7 @@ class Code2WavWorker:
 
     Args:
         code2wav: the streams; used by that thread alone.
-        max_batch: chunks decoded together.
         max_queue: chunks that may wait; one more ends its stream.
-        sample_rate: Hz.
         observer: gets the reports.
         clock: seconds, monotonic.
         warm_up: runs first, on that thread; what it raises, the constructor raises.
@@ -202,19 +200,16 @@ class Code2WavWorker:
     def __init__(
         self,
         code2wav: Code2Wav,
-        max_batch: int,
         max_queue: int,
-        sample_rate: int,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
         warm_up: Work | None = None,
     ) -> None:
         self._clock = clock
         self._code2wav = code2wav
-        self._max_batch = max_batch
         self._max_queue = max_queue
         self._observer = observer
-        self._waiting = ChunkQueue(sample_rate, clock)
+        self._waiting = ChunkQueue(code2wav.sample_rate, clock)
         self._references: deque[Reference] = deque(maxlen=MAX_REFERENCES)  # the oldest are dropped
         self._abandoned: set[str] = set()  # streams whose client has left
         self._alive: set[str] = set()  # streams that gave a sign of life since the last sweep
@@ -281,7 +276,7 @@ class Code2WavWorker:
                 self._changed.wait(SWEEP_SECONDS)
             if self._closing and not (self._waiting or self._abandoned):
                 return None
-            return self._waiting.take(self._max_batch, self._code2wav.supports_ragged_batches)
+            return self._waiting.take(self._code2wav.max_batch, self._code2wav.supports_ragged_batches)
 
     def _drop_abandoned(self) -> None:
         """Drop the streams whose clients have left."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.small_codec import FORM, NO_CODES, random_codes
+from tests.support.families.small_codec import NO_CODES, random_codes
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.worker import Code2WavWorker, Report
@@ -57,7 +57,7 @@ class Ticket:
 class Bench:
     """A worker whose decoder can be held, and all its reports."""
 
-    def __init__(self, code2wav: Code2Wav, max_batch: int, max_queue: int) -> None:
+    def __init__(self, code2wav: Code2Wav, max_queue: int) -> None:
         self.code2wav = code2wav
         self.batches: list[list[tuple[str, int]]] = []
         self.order: list[tuple[str, int]] = []
@@ -69,7 +69,7 @@ class Bench:
         self.busy = threading.Event()
         self._decode = code2wav.decode
         code2wav.decode = self._held  # type: ignore[method-assign]
-        self.worker = Code2WavWorker(code2wav, max_batch, max_queue, FORM.sample_rate, self)
+        self.worker = Code2WavWorker(code2wav, max_queue, self)
 
     def _held(self, chunks: Sequence[CodecChunk]) -> list[Any]:
         self.busy.set()

@@ -23,7 +23,7 @@ def bench(decoder: CodecDecoder) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def new(max_batch: int = 4, max_queue: int = 1000, **given: Any) -> Bench:
-        made.append(Bench(make_code2wav(decoder, FORM, **given), max_batch, max_queue))
+        made.append(Bench(make_code2wav(decoder, FORM, max_batch=max_batch, **given), max_queue))
         return made[-1]
 
     yield new

@@ -77,9 +77,7 @@ class Code2WavModel(Model):
         self._observer = Code2WavObserver(self.family)
         self._worker = Code2WavWorker(
             code2wav,
-            code2wav.max_batch,
             settings.max_waiting_chunks,
-            stage.form.sample_rate,
             self._observer,
             warm_up=partial(_warm_up, code2wav, stage, settings, schedule),
         )
