@@ -41,7 +41,7 @@ from voice_clone.speakers.operations import (
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
-from voice_clone.speakers.transfer import Transfer, preload
+from voice_clone.speakers.transfer import Transfer
 from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
 
 log = logging.getLogger(__name__)
@@ -131,8 +131,8 @@ class SpeakerCache:
             raise Internal("the speaker cache failed to handle the request") from None
 
     def preload(self, folder: Path) -> None:
-        """Register the voices that come with the server. Raises: as `transfer.preload`."""
-        preload(folder, self._transfer, self._config.max_bundle_bytes)
+        """Register the voices that come with the server. Raises: as `Transfer.preload`."""
+        self._transfer.preload(folder)
 
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""

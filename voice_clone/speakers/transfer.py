@@ -37,6 +37,8 @@ MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact numb
 MAX_CLOCK_AHEAD = 86400.0  # seconds by which another server's clock may be ahead
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
+log = logging.getLogger(__name__)
+
 
 class Transfer:
     """Makes bundles of registered speakers, and registers the speakers of a bundle."""
@@ -128,15 +130,41 @@ class Transfer:
         self._registry.check_free(*(parse_name(draft.record.name) for draft in drafts), **whose)
         return self._registry.add_all(drafts, **whose)
 
-    def preload(self, bundle: bytes) -> list[SpeakerRecord]:
+    def preload(self, folder: Path) -> None:
+        """Register the voices of the bundles in a folder under names that are free: the operator's, and shared.
+
+        The folder is only read, so it may be part of an image or a volume mounted read-only. A name that is taken stays
+        with the voice that has it. A file that is no bundle, or too large a one, is logged and left out. Hidden files
+        are not read.
+
+        Raises:
+            InvalidArgument: there is no such folder.
+        """
+        try:
+            paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        except OSError:
+            raise InvalidArgument("the setting preloaded_voices names no folder that can be read") from None
+        registered, most = 0, self._config.max_bundle_bytes
+        for path in paths:
+            try:
+                if path.stat().st_size > most:
+                    raise InvalidArgument(f"it is larger than {most} bytes")
+                registered += len(self._add_free(path.read_bytes()))
+            except (VoiceCloneError, OSError) as error:
+                log.error("the voices in %r are not loaded: %s", path.name, error)
+        log.info("registered %d voices that come with this server", registered)
+
+    def _add_free(self, bundle: bytes) -> list[SpeakerRecord]:
         """Register the speakers of a bundle whose names are free, as the operator's and shared: all of them, or none.
 
         Raises:
             InvalidArgument: the bundle is damaged, or made with another checkpoint and without audio.
             Overloaded: as `Registry.add`.
         """
-        drafts = [replace(draft, record=replace(draft.record, owner=None, shared=True))
-                  for draft in self._drafts(bundle, True)]  # fmt: skip
+        drafts = [
+            replace(draft, record=replace(draft.record, owner=None, shared=True))
+            for draft in self._drafts(bundle, reextract=True)
+        ]
         while True:
             free = [draft for draft in drafts if self._registry.is_free(draft.record.key)]
             try:
@@ -245,31 +273,3 @@ class Transfer:
 def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:
     """The record as this owner's; shared only if it was the owner's before."""
     return replace(record, owner=owner, shared=record.shared and record.owner == owner)
-
-
-log = logging.getLogger(__name__)
-
-
-def preload(folder: Path, transfer: Transfer, most: int) -> None:
-    """Register the voices of the bundles in a folder under names that are free; they are the operator's, and shared.
-
-    The folder is only read, so it may be part of an image or a volume mounted read-only. A name that is taken stays
-    with the voice that has it. A file that is no bundle of at most `most` bytes is logged and left out. Hidden files
-    are not read.
-
-    Raises:
-        InvalidArgument: there is no such folder.
-    """
-    try:
-        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    except OSError:
-        raise InvalidArgument("the setting preloaded_voices names no folder that can be read") from None
-    registered = 0
-    for path in paths:
-        try:
-            if path.stat().st_size > most:
-                raise InvalidArgument(f"it is larger than {most} bytes")
-            registered += len(transfer.preload(path.read_bytes()))
-        except (VoiceCloneError, OSError) as error:
-            log.error("the voices in %r are not loaded: %s", path.name, error)
-    log.info("registered %d voices that come with this server", registered)
