@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from voice_clone.checkpoint_folder import MAX_HEADER, shard_files
+from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files
 from voice_clone.errors import CheckpointError
 
 _FLOATS = ("F32", "F16", "BF16")
@@ -217,7 +217,7 @@ def _open_weights(folder: Path, file: str) -> Iterator[_Weights]:
     try:
         handle = safe_open(folder / file, framework="pt")
     except FileNotFoundError:
-        raise CheckpointError(f"{file}: the file is missing from the checkpoint folder") from None
+        raise missing(file) from None
     except (OSError, SafetensorError):
         raise CheckpointError(f"{file}: not a whole safetensors file; it may have been cut short") from None
     with handle as entered:
@@ -231,7 +231,7 @@ def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
             header = file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER))
             status = os.fstat(file.fileno())
     except FileNotFoundError:
-        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+        raise missing(name) from None
     except OSError:
         raise CheckpointError(f"{name}: the file cannot be read") from None
     digest = hashlib.sha256(header).hexdigest()

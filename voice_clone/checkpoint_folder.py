@@ -30,6 +30,11 @@ def check_folder(folder: Path) -> None:
         raise CheckpointError("the checkpoint folder does not exist; set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR")
 
 
+def missing(name: str) -> CheckpointError:
+    """The error of a file that is not there."""
+    return CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+
+
 def check_file(folder: Path, name: str) -> None:
     """Check that the folder has a file.
 
@@ -37,7 +42,7 @@ def check_file(folder: Path, name: str) -> None:
         CheckpointError: it is missing.
     """
     if not (folder / name).is_file():
-        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+        raise missing(name)
 
 
 def check_converted(folder: Path, weights: str, pickles: str) -> None:
@@ -63,7 +68,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
         loaded = json.loads((folder / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+        raise missing(name) from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{name}: not readable as JSON ({type(error).__name__})") from None
     if not isinstance(loaded, dict):
@@ -191,7 +196,7 @@ def _names_in(folder: Path, name: str) -> set[str]:
         end = max(header[each]["data_offsets"][1] for each in names)
         whole = (folder / name).stat().st_size == 8 + size + end
     except FileNotFoundError:
-        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+        raise missing(name) from None
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
         whole = False
     if not whole:
@@ -243,7 +248,7 @@ def check_graph(folder: Path, name: str) -> None:
                 numbers.add(key >> 3)
             whole = file.tell() == size and _GRAPH in numbers
     except FileNotFoundError:
-        raise CheckpointError(f"{name}: the file is missing from the checkpoint folder") from None
+        raise missing(name) from None
     except (OSError, ValueError, OverflowError):
         whole = False
     if not whole:

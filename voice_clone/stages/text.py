@@ -11,7 +11,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 
-from voice_clone.checkpoint_folder import keep_no_words, read_json
+from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json
 from voice_clone.errors import CheckpointError, InvalidArgument
 
 MAX_TOKEN_LENGTH = 64  # characters; on average tokens are shorter in any text, and counting those of a huge one is slow
@@ -87,12 +87,11 @@ def qwen2_tokenizer(folder: Path, vocabulary_file: str, merges_file: str) -> tok
         CheckpointError: a file is missing or malformed.
     """
     vocabulary = read_json(folder, vocabulary_file)
+    check_file(folder, merges_file)
     try:
         lines = (folder / merges_file).read_text(encoding="utf-8").split("\n")
         merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version:")]
         model = models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False, byte_fallback=False)
-    except FileNotFoundError:
-        raise CheckpointError(f"{merges_file}: the file is missing from the checkpoint folder") from None
     except Exception:  # the library raises plain Exception
         raise CheckpointError(f"{merges_file}: its merges are malformed or do not fit {vocabulary_file}") from None
     tokenizer = tokenizers.Tokenizer(model)
