@@ -57,11 +57,6 @@ class PrimedStates:
     def __contains__(self, reference: Reference) -> bool:
         return reference.key in self.cached
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all states."""
-        return self.cached.nbytes
-
     def get(self, reference: Reference) -> tuple[StreamState, bool] | None:
         """The state after a reference, from which one stream may continue, and whether an earlier stream has used it;
         None if it is not cached.
@@ -82,10 +77,6 @@ class PrimedStates:
     def room(self, size: int) -> int:
         """How many states of `size` bytes fit."""
         return self.cached.max_bytes // size
-
-    def sweep(self) -> None:
-        """Evict what was not used for long."""
-        self.cached.sweep()
 
 
 class DecoderStreams(Protocol):
@@ -190,7 +181,7 @@ class StatefulStreams:
     @property
     def primed_bytes(self) -> int:
         """Memory of the cached states after references."""
-        return self._primed.nbytes
+        return self._primed.cached.nbytes
 
     @property
     def supports_ragged_batches(self) -> bool:
@@ -203,7 +194,7 @@ class StatefulStreams:
 
     def sweep(self) -> None:
         """As of `DecoderStreams`."""
-        self._primed.sweep()
+        self._primed.cached.sweep()
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
         """As of `DecoderStreams`. A decoder that runs the same code for all shapes needs the smallest alone."""
