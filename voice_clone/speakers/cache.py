@@ -93,8 +93,9 @@ class SpeakerCache:
         self._artifact_states = ArtifactStates(self._voice_states, describer)
         self._extractor = Extractor(self._registry, self._store, self._voice_states, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
-        parts = self._registry, self._extractor, self._voice_states, describer
-        self._background = Background(*parts, model_types, config.finish_seconds)
+        self._background = Background(
+            self._registry, self._extractor, self._voice_states, describer, model_types, config.finish_seconds
+        )
         log.info("restored %d voices", len(self._registry.records()))
         self._handlers: dict[type[Operation], Callable[[Any], Reply]] = {
             UploadClip: self._upload_clip,
