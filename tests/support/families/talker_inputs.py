@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.speech import parse_object
 from voice_clone.stages.protocols import StreamPlan
+from voice_clone.triton.request import Request
 from voice_clone.triton.stages.talker_call import TalkerStream, read_call
 from voice_clone.triton.tensors import pack
 
@@ -28,7 +30,7 @@ def tensors_of(prompt: Prompt) -> dict[str, Any]:
     return {name: getattr(prompt, name) for name in NAMES} | packed
 
 
-class Inputs:
+class Inputs(Request):
     """The inputs of one request."""
 
     def __init__(
@@ -42,26 +44,13 @@ class Inputs:
     ) -> None:
         packed = {name: value for name, value in tensors_of(prompt).items() if name != without}
         packed |= {name: np.array([tensors.pop(name)]) for name in ("language_id", "speaker_id") if name in tensors}
-        self._raw = {"prompt": pack(packed)}
-        self._info: Any = prompt_info
         if prompt_info.endswith("}"):
-            self._info = parse_object("prompt_info", prompt_info) | {"stream_id": stream_id}
-        self._tensors = {name: np.array([value]) for name, value in tensors.items()}
-        self._deadline_ms = deadline_ms
-
-    def raw(self, name: str) -> Any:
-        return self._raw.get(name)
-
-    def json_object(self, name: str) -> Any:
-        if name == "prompt_info":
-            return parse_object(name, self._info) if isinstance(self._info, str) else dict(self._info)
-        return parse_object(name, str(self._tensors[name][0]) if name in self._tensors else None)
-
-    def number(self, name: str) -> Any:
-        return None if name not in self._tensors else self._tensors[name][0].item()
-
-    def parameter(self, name: str) -> Any:
-        return self._deadline_ms if name == "deadline_ms" else None
+            prompt_info = json.dumps(parse_object("prompt_info", prompt_info) | {"stream_id": stream_id})
+        given = {"prompt": pack(packed), "prompt_info": prompt_info, **tensors}
+        self._inputs = {
+            name: np.array([v], object if isinstance(v, (str, bytes)) else None) for name, v in given.items()
+        }
+        self._parameters = {"deadline_ms": deadline_ms}
 
 
 class Answer:

@@ -73,10 +73,10 @@ def test_a_missing_tensor_is_named(config: Qwen3TTSConfig) -> None:
     with pytest.raises(InvalidArgument, match="prompt lacks reference_codes"):
         read(config, without="reference_codes")
     inputs = Inputs(make_prompt(config, 1))
-    inputs._raw = {"prompt": b"no safetensors"}
+    inputs._inputs["prompt"] = np.array([b"no safetensors"], object)
     with pytest.raises(InvalidArgument, match="prompt must be safetensors bytes"):
         read_call(inputs, stage_of(config), "qwen3_tts", 512)
-    inputs._raw = {}
+    del inputs._inputs["prompt"]
     with pytest.raises(InvalidArgument, match="prompt is missing; qwen3_tts_prompt makes it"):
         read_call(inputs, stage_of(config), "qwen3_tts", 512)
 

@@ -7,13 +7,14 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin
 from voice_clone.stages.protocols import KNOBS, StreamPlan, TalkerStage, check_reference
+from voice_clone.triton.request import Request
 from voice_clone.triton.stages.streams import with_secret
 from voice_clone.triton.tensors import pack, unpack
 
@@ -41,24 +42,8 @@ class TalkerStream:
     origin: Origin = field(default_factory=Origin.unknown)
 
 
-class Inputs(Protocol):
-    """The tensors and parameters of a request, None for an absent one; see `Request`."""
-
-    def raw(self, name: str) -> bytes | None:
-        """A STRING tensor of one element as bytes."""
-
-    def json_object(self, name: str) -> dict[str, Any]:
-        """A STRING tensor of one element that holds a JSON object; empty where there is none."""
-
-    def number(self, name: str) -> Any:
-        """A tensor of one element as a Python bool, int or float."""
-
-    def parameter(self, name: str) -> Any:
-        """A parameter of the request."""
-
-
 def read_call(
-    inputs: Inputs, stage: TalkerStage[Any, Any], family: str, max_reference_frames: int
+    request: Request, stage: TalkerStage[Any, Any], family: str, max_reference_frames: int
 ) -> tuple[StreamPlan[Any], TalkerStream, float | None]:
     """What a caller wants of the talker: the plan of the stream, what its sink needs, and its deadline.
 
@@ -68,16 +53,16 @@ def read_call(
     Raises:
         InvalidArgument: something is missing, of the wrong form, or out of range.
     """
-    packed = inputs.raw("prompt")
+    packed = request.raw("prompt")
     if packed is None:
         raise InvalidArgument(f"prompt is missing; {family}_prompt makes it")
-    info = inputs.json_object("prompt_info")
+    info = request.json_object("prompt_info")
     stream_id = info.get("stream_id")
     if not isinstance(stream_id, str) or not 1 <= len(stream_id) <= MAX_STREAM_ID:
         raise InvalidArgument(f"prompt_info must have a stream_id of 1 to {MAX_STREAM_ID} characters")
-    knobs = {name: value for name in KNOBS if (value := inputs.number(name)) is not None}
+    knobs = {name: value for name in KNOBS if (value := request.number(name)) is not None}
     knobs.setdefault("seed", secrets.randbits(64))
-    plan = stage.plan(unpack("prompt", packed), knobs, inputs.json_object("options"))
+    plan = stage.plan(unpack("prompt", packed), knobs, request.json_object("options"))
     check_reference(len(plan.context), max_reference_frames)
     origin = Origin.from_json(info.pop("origin", None))
     plan = replace(plan, request=replace(plan.request, origin=origin))
@@ -85,7 +70,7 @@ def read_call(
     voice = pack(plan.voice) if plan.voice else None
     secret_id = with_secret(stream_id, f"{family}_talker")
     stream = TalkerStream(stream_id, secret_id, plan.context, known, voice, origin)
-    return plan, stream, _deadline(inputs.parameter("deadline_ms"), info)
+    return plan, stream, _deadline(request.parameter("deadline_ms"), info)
 
 
 def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
