@@ -32,6 +32,7 @@ _GROUPS = (*(frozenset(pairs) | frozenset(pairs.values()) for pairs in _PAIRS), 
 _TO_CHINESE = {english: chinese for pairs in _PAIRS for english, chinese in pairs.items()}
 _TO_ENGLISH = {chinese: english for english, chinese in _TO_CHINESE.items()}
 WORDS = frozenset().union(*_GROUPS)
+MOST_HINTS = 8  # unknown words that a message names: to look for words like them takes long
 
 
 def instruction(asked: str | None, text: str) -> str | None:
@@ -47,9 +48,9 @@ def instruction(asked: str | None, text: str) -> str | None:
     Raises:
         InvalidArgument: a word is unknown, or two of them contradict each other.
     """
-    words = [each.strip().lower() for each in re.split(r"\s*[,，]\s*", (asked or "").strip()) if each]
+    words = [word for each in re.split("[,，]", asked or "") if (word := each.strip().lower())]
     if unknown := [each for each in words if each not in WORDS]:
-        raise InvalidArgument(_unknown(unknown))
+        raise InvalidArgument(_unknown(unknown[:MOST_HINTS]))
     dialect, accent = (any(each in group for each in words) for group in (DIALECTS, ACCENTS))
     if dialect and accent:
         raise InvalidArgument(

@@ -14,6 +14,7 @@ from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, REF_RMS
 from voice_clone.families.omnivoice.finish import FinishPlan
+from voice_clone.families.omnivoice.instruct import MOST_HINTS, instruction
 from voice_clone.families.omnivoice.prompt import OPTIONS, Prompt
 from voice_clone.families.omnivoice.prompt_stage import load_prompt
 from voice_clone.families.omnivoice.talker_stage import UNMASKING, load_talker
@@ -132,6 +133,15 @@ def test_what_is_refused_before_the_voice_is_known(
     speech = SpeechRequest(**{"text": "Good morning.", "voiceless": True, **asked})
     with pytest.raises(kind, match=what.replace("|", r"\|")):
         bare.prompt.draft(speech)
+
+
+def test_an_instruction_may_be_long() -> None:
+    """One request must not hold up the others: a look for each blank behind each blank would take hours."""
+    blanks = " " * 1_000_000
+    assert instruction(f"male{blanks},{blanks}low pitch", "Good morning.") == "male, low pitch"
+    with pytest.raises(InvalidArgument, match=r"unknown 'male +', 'x'") as caught:
+        instruction(f"male{blanks}low pitch," + "x, " * 100_000, "Good morning.")
+    assert str(caught.value).count("'x'") == MOST_HINTS - 1
 
 
 def test_voices_that_do_not_suit_are_refused(bare: BareTalker) -> None:
