@@ -7,7 +7,7 @@ a counter-based uniform (see philox.py).
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,10 +83,15 @@ def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
             raise InvalidArgument(f"{prefix}{name} must be {right}, got {value}")
 
 
+def _is_above_zero(value: Any) -> bool:
+    """Also of a whole number, which may be too large for a float."""
+    return bool(0 < value <= sys.float_info.max)  # NaN and infinity are not
+
+
 _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "seed": ("a number of 64 bits, from 0 to 2**64 - 1", lambda value: 0 <= value < 2**64),
-    "temperature": ("a number above 0", lambda value: math.isfinite(value) and value > 0),
-    "repetition_penalty": ("a number above 0", lambda value: math.isfinite(value) and value > 0),
+    "temperature": ("a number above 0", _is_above_zero),
+    "repetition_penalty": ("a number above 0", _is_above_zero),
     "top_p": ("above 0 and at most 1", lambda value: 0 < value <= 1),
     "top_k": ("0 (off) or a positive number", lambda value: value >= 0),
 }

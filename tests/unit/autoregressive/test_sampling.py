@@ -263,7 +263,7 @@ def test_suppressed_ids() -> None:
     [
         ("seed", [-1, 2**64]),
         ("temperature", [0.0, -1.0, float("nan"), float("inf")]),
-        ("subtalker_temperature", [0.0, float("nan")]),
+        ("subtalker_temperature", [0.0, float("nan"), 10**400]),
         ("repetition_penalty", [0.0, -0.5, float("nan")]),
         ("top_p", [0.0, -0.1, 1.01, float("nan")]),
         ("subtalker_top_p", [0.0, 1.5]),

@@ -55,7 +55,7 @@ class VoxtralTalker:
         refuse_streaming_text(knobs)
         check_tensors(tensors, TENSORS)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
-        sampling = SamplingParameters(seed=knobs["seed"], guidance=float(options.get("guidance", GUIDANCE)))
+        sampling = SamplingParameters(seed=knobs["seed"], guidance=options.get("guidance", GUIDANCE))
         self.source.talker.check(prompt)  # its length is that of its voice
         tokens = len(prompt.text_ids) - self._tokenizer.around_text
         room = self.source.max_length - self.source.talker.prompt_length(prompt)

@@ -169,7 +169,7 @@ class FlowHead(NoiseHead):
 
     def columns(self, sampling: SamplingParameters) -> npt.NDArray[np.float64]:
         """As of `FrameHead`."""
-        return np.array([sampling.guidance])
+        return np.array([sampling.guidance], np.float64)
 
     def variant_of(self, columns: npt.NDArray[np.float64]) -> AnyRows:
         """As of `FrameHead`."""
