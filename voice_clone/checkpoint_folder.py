@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_type_hints
@@ -119,17 +120,22 @@ def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str,
 def _convert(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return parse(kind, value, where)  # type: ignore[arg-type]
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if kind is float and _is_number(value):
         return float(value)
     if kind in (int, bool, str) and type(value) is kind:
         return value
     if kind == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
         return tuple(value)
-    if kind == tuple[float, ...] and isinstance(value, list) and all(type(item) in (int, float) for item in value):
+    if kind == tuple[float, ...] and isinstance(value, list) and all(map(_is_number, value)):
         return tuple(float(item) for item in value)
-    if isinstance(value, dict) and kind == Mapping[str, int]:
+    if kind == Mapping[str, int] and isinstance(value, dict) and all(type(item) is int for item in value.values()):
         return dict(value)
     raise CheckpointError(f"{where}: unexpected value {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value of JSON is a finite number that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def shard_files(folder: Path, file: str) -> dict[str, str] | None:

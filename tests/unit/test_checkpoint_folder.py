@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from voice_clone.checkpoint_folder import check_converted, check_file, check_fixed, check_folder, read_tokenizer
+from voice_clone.checkpoint_folder import check_converted, check_file, check_fixed, check_folder, parse, read_tokenizer
 from voice_clone.errors import CheckpointError
 
 FIXED = {"bias": False, "scaling": None, "strides": [1, 1]}
@@ -30,6 +33,39 @@ def test_another_value_is_refused_by_the_name_of_its_key(values: dict[str, Any])
     with pytest.raises(CheckpointError) as refused:
         check_fixed(values, FIXED, "config.json: layers.")
     assert str(refused.value) == f"config.json: layers.{name} is {value!r}; only {FIXED[name]!r} is supported"
+
+
+@dataclass(frozen=True)
+class Voices:
+    voice: Mapping[str, int]
+    theta: float = 1.0
+    factors: tuple[float, ...] = ()
+
+
+def test_numbers_are_parsed() -> None:
+    parsed = parse(Voices, {"voice": {"a": 1}, "theta": 2, "factors": [3, 0.5]}, "config.json")
+    assert parsed == Voices({"a": 1}, 2.0, (3.0, 0.5)) and isinstance(parsed.theta, float)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"voice": {"a": "1"}},
+        {"voice": {"a": 1, "b": None}},
+        {"voice": {"a": True}},
+        {"voice": ["a"]},
+        {"theta": 10**400},
+        {"theta": math.nan},
+        {"theta": math.inf},
+        {"theta": True},
+        {"factors": [1.0, 10**400]},
+        {"factors": [False]},
+    ],
+)
+def test_other_values_are_refused(values: dict[str, Any]) -> None:
+    [name] = values
+    with pytest.raises(CheckpointError, match=f"config.json: {name}: unexpected value"):
+        parse(Voices, {"voice": {}, **values}, "config.json")
 
 
 def test_pickles_without_what_is_made_of_them_are_refused(tmp_path: Path) -> None:

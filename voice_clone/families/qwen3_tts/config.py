@@ -11,6 +11,7 @@ has built-in speakers (`qwen3_tts_custom_voice`), VoiceDesign makes voices of de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,16 +241,20 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
         sampling=parse(SamplingDefaults, sampling, GENERATION_FILE),
         kind=config["tts_model_type"],
         **_speakers(config["talker_config"]),
-        **{key: config[key] for key in _TOP_LEVEL if key in config},
+        **{key: config[key] for key in (*_TEXT_TOKENS, "tts_model_size") if config.get(key) is not None},
     )
     _check(parsed)
     _refuse_variants(config["talker_config"], f"{CONFIG_FILE}: talker_config")
-    predictor = config["talker_config"].get("code_predictor_config", {})
+    predictor = config["talker_config"].get("code_predictor_config") or {}
     _refuse_variants(predictor, f"{CONFIG_FILE}: code_predictor_config")
     return parsed
 
 
-_TOP_LEVEL = ("tts_pad_token_id", "tts_bos_token_id", "tts_eos_token_id", "tts_model_size")
+_TEXT_TOKENS = ("tts_pad_token_id", "tts_bos_token_id", "tts_eos_token_id")
+_CODEC_TOKENS = (
+    *("codec_eos_token_id", "codec_think_id", "codec_nothink_id", "codec_think_bos_id", "codec_think_eos_id"),
+    *("codec_pad_id", "codec_bos_id"),
+)
 
 
 def _speakers(talker: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,11 +301,16 @@ def _check(config: Qwen3TTSConfig) -> None:
         raise CheckpointError(
             f"{CONFIG_FILE}: talker_config: spk_id is empty, but a CustomVoice checkpoint has speakers"
         )
-    for name, token in config.speakers.items():
+    codec = {name: getattr(talker, name) for name in _CODEC_TOKENS}
+    codec |= {f"spk_id of {name}": token for name, token in config.speakers.items()}
+    codec |= {f"codec_language_id of {name}": token for name, token in talker.codec_language_id.items()}
+    for name, token in codec.items():
         if not 0 <= token < talker.vocab_size:
-            raise CheckpointError(
-                f"{CONFIG_FILE}: talker_config: spk_id of {name} must lie in 0..{talker.vocab_size - 1}"
-            )
+            raise CheckpointError(f"{CONFIG_FILE}: talker_config: {name} must lie in 0..{talker.vocab_size - 1}")
+    for name in _TEXT_TOKENS:
+        token = getattr(config, name)
+        if type(token) is not int or not 0 <= token < talker.text_vocab_size:
+            raise CheckpointError(f"{CONFIG_FILE}: {name} must lie in 0..{talker.text_vocab_size - 1}")
     for name, dialect in config.dialects.items():
         if dialect not in talker.codec_language_id:
             raise CheckpointError(
@@ -314,9 +324,7 @@ def _check(config: Qwen3TTSConfig) -> None:
     }
     if len(set(groups.values())) != 1:
         raise CheckpointError(f"{CONFIG_FILE}: the numbers of codebooks disagree: {groups}")
-    upsampling = 1
-    for rate in (*decoder.upsample_rates, *decoder.upsampling_ratios):
-        upsampling *= rate
+    upsampling = math.prod((*decoder.upsample_rates, *decoder.upsampling_ratios))
     if upsampling != config.codec.decode_upsample_rate:
         raise CheckpointError(
             f"{CODEC_FOLDER}/{CONFIG_FILE}: the decoder upsamples by {upsampling}, "

@@ -235,9 +235,14 @@ def _check(config: VoxtralConfig) -> None:
         )
     if flow.dim != config.dim:
         raise CheckpointError(f"{CONFIG_FILE}: acoustic_transformer_args.dim is {flow.dim}; it must be {config.dim}")
-    for name, value in (("n_decoding_steps", flow.n_decoding_steps), ("n_layers", flow.n_layers)):
+    for name, value in (
+        ("acoustic_transformer_args.n_decoding_steps", flow.n_decoding_steps),
+        ("acoustic_transformer_args.n_layers", flow.n_layers),
+        ("audio_tokenizer_args.sampling_rate", codec.sampling_rate),
+        ("audio_tokenizer_args.pretransform_patch_size", codec.pretransform_patch_size),
+    ):
         if value < 1:
-            raise CheckpointError(f"{CONFIG_FILE}: acoustic_transformer_args.{name} is {value}; it must be at least 1")
+            raise CheckpointError(f"{CONFIG_FILE}: {name} is {value}; it must be at least 1")
     for part, heads, keys in (
         ("params", config.n_heads, config.n_kv_heads),
         ("acoustic_transformer_args", flow.n_heads, flow.n_kv_heads),

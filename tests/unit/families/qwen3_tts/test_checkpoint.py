@@ -219,6 +219,25 @@ def test_the_kind_of_a_checkpoint(copy: Path, kind: str, talker: dict[str, Any],
     assert message in refusal(copy)
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("talker_config", {"codec_eos_token_id": 3072}, "talker_config: codec_eos_token_id must lie in 0..3071"),
+        ("talker_config", {"codec_language_id": {"a": -1}}, "codec_language_id of a must lie in 0..3071"),
+        (None, {"tts_pad_token_id": 151671}, "config.json: tts_pad_token_id must lie in 0.."),
+        (None, {"tts_eos_token_id": "end"}, "config.json: tts_eos_token_id must lie in 0.."),
+    ],
+)
+def test_tokens_beyond_the_tables_are_refused(
+    copy: Path, part: str | None, change: dict[str, Any], message: str
+) -> None:
+    """At load, not with the first request."""
+    config = json.loads((copy / "config.json").read_text())
+    (config if part is None else config[part]).update(change)
+    (copy / "config.json").write_text(json.dumps(config))
+    assert message in refusal(copy)
+
+
 class TestShards:
     @pytest.fixture
     def sharded(self, tmp_path: Path) -> Path:
