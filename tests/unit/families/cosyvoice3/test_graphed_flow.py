@@ -18,10 +18,11 @@ from tests.support.families.cosyvoice_decoder import (
     some_tokens,
 )
 from tests.support.families.graph_safety import NoSynchronisation, Recorder
+from voice_clone.families.cosyvoice3.config import MEL_BANDS
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 from voice_clone.families.cosyvoice3.decoder_config import STEPS
 from voice_clone.families.cosyvoice3.networks import graphed_flow
-from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
+from voice_clone.families.cosyvoice3.networks.flow import BLOCK_FRAMES, Block, FlowNetwork, Span
 from voice_clone.families.cosyvoice3.networks.graphed_flow import GraphedFlow
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
 from voice_clone.layers.graphs import GraphRunner, Step
@@ -107,6 +108,22 @@ def test_streams_share_graphs_and_each_hears_itself(networks: Networks, monkeypa
         made = np.concatenate([*own, streams.flush(number)])
         assert abs(made - right).max() < CLOSE * right.std()
     assert len(recorder.replays) == 2  # of one stream, and of two
+
+
+def test_numbers_that_are_not_finite_reach_no_other_stream(networks: Networks) -> None:
+    """Also not where a short last block leaves the end of its rows as the block before left them."""
+    network = networks[0]
+
+    def span(frames: int, speaker: float, page: int) -> Span:
+        zeros = torch.zeros(frames, MEL_BANDS)
+        return Span(torch.full((MEL_BANDS,), speaker), [], [Block(zeros, zeros)], [flow.new_page(page)])
+
+    flow = GraphedFlow(network, GraphRunner(Recorder()), 2)
+    [[expected]] = flow.solve([span(20, 0.5, 0)])
+    [[broken]] = flow.solve([span(BLOCK_FRAMES, torch.nan, 1)])
+    assert broken.isnan().all() and expected.isfinite().all()
+    [[made]] = flow.solve([span(20, 0.5, 0)])
+    assert torch.equal(made, expected)
 
 
 def test_graphs_are_recorded_beforehand(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:

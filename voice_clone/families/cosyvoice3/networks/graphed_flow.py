@@ -108,6 +108,9 @@ class GraphedFlow:
         """The frames [B, 50, bands] of spans of one block each."""
         batch = round_up(len(spans), self._batches)
         self._send(spans, batch)
+        # A last block is shorter. What an earlier one left behind its end could be NaN, which no mask hides.
+        self._x[: len(spans)] = 0
+        self._fixed[: len(spans)] = 0
         for place, span in enumerate(spans):
             rows = Rows(self._network, span)
             count = len(rows.x[0])
