@@ -38,11 +38,6 @@ PENALTY, FIRST, OTHERS, COLUMNS = 0, slice(1, 5), slice(5, 9), 9  # the sampling
 NEUTRAL = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
 
 
-def columns(sampling: CodeSampling) -> npt.NDArray[np.float64]:
-    """The sampling columns of a stream of codes, fp64 [9]: its penalty and the options of its two samplers."""
-    return np.array([sampling.repetition_penalty, *sampling.first, *sampling.others])
-
-
 class CodeRows:
     """What the draws of codes need of B rows.
 
@@ -383,8 +378,8 @@ class CodeHead:
         self.embed, self._rule, self._recent = embed, rule, recent
 
     def columns(self, sampling: CodeSampling) -> npt.NDArray[np.float64]:
-        """As of `FrameHead`."""
-        return columns(sampling)
+        """As of `FrameHead`, fp64 [9]: the penalty and the options of both samplers."""
+        return np.array([sampling.repetition_penalty, *sampling.first, *sampling.others])
 
     def new_draws(self, seed: int) -> Draws:
         """As of `FrameHead`."""

@@ -26,7 +26,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import Pauses, TalkerRequest
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
@@ -130,7 +130,7 @@ def test_a_runaway_ends(
         return torch.cat((first[:, None], torch.randint(2048, (1, others))), dim=1)
 
     monkeypatch.setattr(talker.head.predictor, "complete", draw)
-    text = len(build_talker_input(talker, config, prompt).trailing_text)
+    text = len(talker.embed_prompt(prompt).trailing_text)
     assert 0 < text < 30
     generator = Generator(talker, 1, MAX_LENGTH, runaway_frames=limit)
     generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=1), 60))

@@ -14,7 +14,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input, prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
@@ -27,7 +27,7 @@ def test_prefill_length(
 ) -> None:
     for seed in range(6):
         prompt = make_prompt(config, seed, icl=icl, non_streaming=non_streaming, language=language)
-        built = build_talker_input(talker, config, prompt)
+        built = talker.embed_prompt(prompt)
         assert built.embeds.shape == (prefill_length(prompt), config.talker.hidden_size)
         # Every text token and the end mark are either in the prefill or follow.
         total = len(prompt.text_ids) + len(prompt.reference_ids) + 1
@@ -56,7 +56,7 @@ def test_prefill_in_chunks_between_steps(talker: Talker, config: Qwen3TTSConfig,
 
 @pytest.mark.parametrize("cut", [1, 7, 12])
 def test_prefill_in_chunks_equals_whole(talker: Talker, config: Qwen3TTSConfig, cut: int) -> None:
-    embeds = build_talker_input(talker, config, make_prompt(config, 1, icl=True)).embeds
+    embeds = talker.embed_prompt(make_prompt(config, 1, icl=True)).embeds
     cache = talker.stack.new_cache(3, MAX_LENGTH)
     whole = talker.stack.prefill(cache, 0, embeds)
     talker.stack.prefill(cache, 2, embeds[:cut])
@@ -66,7 +66,7 @@ def test_prefill_in_chunks_equals_whole(talker: Talker, config: Qwen3TTSConfig, 
 
 def test_cached_equals_uncached(talker: Talker, config: Qwen3TTSConfig) -> None:
     """Decoding position by position, in slots that are neighbours or not, equals one prefill of all."""
-    embeds = build_talker_input(talker, config, make_prompt(config, 2, icl=True)).embeds
+    embeds = talker.embed_prompt(make_prompt(config, 2, icl=True)).embeds
     length = len(embeds)
     for slots in ([0, 1], [3, 1]):
         cache = talker.stack.new_cache(4, MAX_LENGTH)

@@ -21,8 +21,6 @@ class CodecCheckpoint(CheckpointFiles):
         CheckpointError: as of `load_codec_config`.
     """
 
-    file = MODEL
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.config = load_codec_config(folder)
@@ -37,7 +35,7 @@ class CodecCheckpoint(CheckpointFiles):
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder `module`."""
         config = {"codec": "omnivoice", **asdict(self.config)}
-        return self.fingerprint(config, self.file, "", self.sources(module))
+        return self.fingerprint(config, MODEL, "", self.sources(module))
 
 
 def _fold(length: Tensor, direction: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
-from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
+from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
 from voice_clone.families.omnivoice.config import CHUNK_FRAMES, CODEBOOKS, CODES
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
@@ -45,5 +45,5 @@ def load_decoder(given: Settings) -> OmniVoiceDecoderStage:
     """The decoder stage as the settings ask for it, in torch."""
     settings = DecoderSettings.of(given)
     checkpoint = CodecCheckpoint(settings.checkpoint_dir)
-    network = DecoderNetwork(checkpoint, checkpoint.file, "", lambda: CodecDecoder(checkpoint.config))
+    network = DecoderNetwork(checkpoint, MODEL, "", lambda: CodecDecoder(checkpoint.config))
     return OmniVoiceDecoderStage(network.load(settings))

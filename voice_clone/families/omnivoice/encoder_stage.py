@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
-from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
+from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
 from voice_clone.families.omnivoice.finish import QUIET
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
@@ -80,5 +80,5 @@ def load_encoder(given: Settings, call: Call | None = None) -> OmniVoiceEncoder:
     checkpoint = CodecCheckpoint(settings.checkpoint_dir)
     encoder = empty(lambda: VoiceEncoder(checkpoint.config))
     fingerprint = checkpoint.encoder_fingerprint(encoder)
-    loaded = load_encoder_network(settings, encoder, checkpoint, checkpoint.file, "")
+    loaded = load_encoder_network(settings, encoder, checkpoint, MODEL, "")
     return OmniVoiceEncoder(loaded, fingerprint, settings.max_chunk_frames)

@@ -60,7 +60,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: `text` holds a control token of the model.
         """
-        return self._ids(text, [*self._end, *self.role_ids.tolist()])
+        return self._ids(text, END + ROLE, [*self._end, *self.role_ids.tolist()])
 
     def reference_ids(self, text: str) -> Ids:
         """The ids of the transcript of a reference clip: int32 [n].
@@ -68,7 +68,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: `text` holds a control token of the model.
         """
-        return self._ids(text, self._end)
+        return self._ids(text, END, self._end)
 
     def instruct_ids(self, text: str) -> Ids:
         """The ids of an instruction with its template, `<|im_start|>user\\n...<|im_end|>\\n`: int32 [n].
@@ -94,10 +94,10 @@ class Tokenizer:
         """The tail of a text of which nothing is known yet: the line break of the role, whose token is hidden."""
         return Tail(text=ROLE[-1], begin=-1, hidden=1)
 
-    def _ids(self, text: str, tail: list[int]) -> Ids:
+    def _ids(self, text: str, suffix: str, tail: list[int]) -> Ids:
+        """Those of a text between the role and a suffix, whose tokens are `tail`."""
         # Line breaks at the start of the text may merge with the role's. So the whole template is tokenised and then
         # cut by position, as the official code does it.
-        suffix = END if tail == self._end else END + ROLE
         ids = self._encode(ROLE + text + suffix)
         inner = ids[ROLE_LENGTH : -len(tail)]
         check_no_control_token("text", inner, self._special)

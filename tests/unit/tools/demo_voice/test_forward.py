@@ -21,7 +21,7 @@ from tools.families.qwen3_tts.checkpoint_weights import fill_random
 from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker, build_talker_input
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 
 pytestmark = pytest.mark.thorough
@@ -77,7 +77,7 @@ def test_positions_are_those_of_the_server(
     layout = lay_out(parts, config, role, identity, non_streaming)
     mine = embed(talker, collate([layout], CPU).positions, speaker)[0]
 
-    served = build_talker_input(talker, config, prompt)
+    served = talker.embed_prompt(prompt)
     said = torch.from_numpy(parts[-1].codes)
     frames = talker.embed_frames(said)  # what the generator feeds after the prompt
     text = torch.cat([served.trailing_text, served.pad.expand(len(said), -1)])[: len(said)]

@@ -155,10 +155,11 @@ class Talker(nn.Module):
 
     @property
     def code_rows(self) -> Tensor:
-        """Embeddings of the codes of codebook 0, and its head: [V, C]."""
+        """Embeddings of the codes of codebook 0 and of the end of speech, and its head: [V, C], a copy."""
         if self._code_rows is None:
-            rows, like = code_rows(self.token_table.detach(), self.config, self._end_token), self.stack.like
-            self._code_rows = rows.to(like.device, like.dtype)
+            table, first, end = self.token_table.detach(), self.config.semantic_start_token_id, self._end_token
+            rows = torch.cat([table[first : first + self.config.semantic_codes], table[end : end + 1]])
+            self._code_rows = rows.to(self.stack.like.device, self.stack.like.dtype)
         return self._code_rows
 
     def check(self, prompt: Prompt) -> None:
@@ -199,12 +200,6 @@ class Talker(nn.Module):
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.code_rows)
-
-
-def code_rows(table: Tensor, config: FishSpeechConfig, end_token: int) -> Tensor:
-    """The rows of the token table that codes of codebook 0 and the end of speech have: [V, C], a copy."""
-    first = config.semantic_start_token_id
-    return torch.cat([table[first : first + config.semantic_codes], table[end_token : end_token + 1]])
 
 
 def use_native_code(

@@ -138,8 +138,50 @@ class Talker(nn.Module):
     def prefix(self, prompt: Prompt) -> Prefix:
         return prefix_of(prompt)
 
+    @torch.inference_mode()
     def embed_prompt(self, prompt: Prompt) -> TalkerInput:
-        return build_talker_input(self, self.config, prompt)
+        config, ids, like = self.config, self.config.talker, self.stack.like
+        special = (config.tts_pad_token_id, config.tts_bos_token_id)
+        eos = np.array([config.tts_eos_token_id])
+        before = np.concatenate([prompt.instruct_ids, prompt.role_ids])
+        token_ids = np.concatenate([before, special, prompt.reference_ids, prompt.text_ids, eos])
+        rows = self.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
+        role, rest = rows[: len(before)], rows[len(before) :]
+        pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
+        end = text[-1] if prompt.text_open else None
+        text = text[:-1] if prompt.text_open else text
+
+        if prompt.language_id is None:
+            think_ids = [ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id]
+        else:
+            think_ids = [ids.codec_think_id, ids.codec_think_bos_id, prompt.language_id, ids.codec_think_eos_id]
+        control = to_device(torch.tensor([*think_ids, ids.codec_pad_id, ids.codec_bos_id]), like.device)
+        codec = self.embed_codec_tokens(control)
+        think, codec_pad, codec_bos = codec[:-2], codec[-2:-1], codec[-1:]
+        if prompt.speaker_id is None:  # no row for a designed voice
+            embedding = torch.from_numpy(prompt.speaker_embedding)
+            speaker = to_device(embedding, like.device, like.dtype).reshape(-1, ids.hidden_size)
+        else:
+            speaker = self.embed_codec_tokens(to_device(torch.tensor([prompt.speaker_id]), like.device))
+        head = torch.cat([think + pad, speaker + pad, codec_pad + bos])
+
+        frames = codec_bos  # lower row of what follows the head
+        if prompt.mode == "icl":
+            codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), like.device)
+            frames = torch.cat([codec_bos, self.embed_frames(codes)])
+
+        if prompt.non_streaming_mode:
+            body = torch.cat([text + codec_pad, frames + pad])
+            trailing = text[:0]
+            below = frames[:0]
+        else:
+            length = frames.shape[0]
+            known = text[:length]
+            if not prompt.text_open:
+                known = torch.cat([known, pad.expand(length - known.shape[0], -1)])
+            body, below = known + frames[: len(known)], frames[len(known) :]
+            trailing = text[length:]
+        return TalkerInput(torch.cat([role, head, body]), trailing, pad[0], below, end)
 
     def embed_codec_tokens(self, ids: Tensor) -> Tensor:
         """Codes of codebook 0 or control tokens, int64 [N] -> [N, C]."""
@@ -202,53 +244,6 @@ def prefix_of(prompt: Prompt) -> Prefix:
 def _head_length(prompt: Prompt) -> int:
     think, speaker = 3 if prompt.language_id is None else 4, 0 if prompt.mode == "design" else 1
     return len(prompt.instruct_ids) + ROLE_LENGTH + think + speaker + 1  # 1: bos of the text
-
-
-@torch.inference_mode()
-def build_talker_input(talker: Talker, config: Qwen3TTSConfig, prompt: Prompt) -> TalkerInput:
-    """Embed `prompt`, whose values have been checked against `config`."""
-    ids, like = config.talker, talker.stack.like
-    special = (config.tts_pad_token_id, config.tts_bos_token_id)
-    eos = np.array([config.tts_eos_token_id])
-    before = np.concatenate([prompt.instruct_ids, prompt.role_ids])
-    token_ids = np.concatenate([before, special, prompt.reference_ids, prompt.text_ids, eos])
-    rows = talker.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
-    role, rest = rows[: len(before)], rows[len(before) :]
-    pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
-    end = text[-1] if prompt.text_open else None
-    text = text[:-1] if prompt.text_open else text
-
-    if prompt.language_id is None:
-        think_ids = [ids.codec_nothink_id, ids.codec_think_bos_id, ids.codec_think_eos_id]
-    else:
-        think_ids = [ids.codec_think_id, ids.codec_think_bos_id, prompt.language_id, ids.codec_think_eos_id]
-    control = to_device(torch.tensor([*think_ids, ids.codec_pad_id, ids.codec_bos_id]), like.device)
-    codec = talker.embed_codec_tokens(control)
-    think, codec_pad, codec_bos = codec[:-2], codec[-2:-1], codec[-1:]
-    if prompt.speaker_id is None:  # no row for a designed voice
-        embedding = torch.from_numpy(prompt.speaker_embedding)
-        speaker = to_device(embedding, like.device, like.dtype).reshape(-1, ids.hidden_size)
-    else:
-        speaker = talker.embed_codec_tokens(to_device(torch.tensor([prompt.speaker_id]), like.device))
-    head = torch.cat([think + pad, speaker + pad, codec_pad + bos])
-
-    frames = codec_bos  # lower row of what follows the head
-    if prompt.mode == "icl":
-        codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), like.device)
-        frames = torch.cat([codec_bos, talker.embed_frames(codes)])
-
-    if prompt.non_streaming_mode:
-        body = torch.cat([text + codec_pad, frames + pad])
-        trailing = text[:0]
-        below = frames[:0]
-    else:
-        length = frames.shape[0]
-        known = text[:length]
-        if not prompt.text_open:
-            known = torch.cat([known, pad.expand(length - known.shape[0], -1)])
-        body, below = known + frames[: len(known)], frames[len(known) :]
-        trailing = text[length:]
-    return TalkerInput(torch.cat([role, head, body]), trailing, pad[0], below, end)
 
 
 def use_native_code(

@@ -21,7 +21,6 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
-from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxtral.checkpoint import padded
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowLayer, FlowTransformer
@@ -101,8 +100,6 @@ class Talker(nn.Module):
 
     def check(self, prompt: Prompt) -> None:
         prompt.check(self.config)
-        if int(prompt.preset[0]) >= len(self.voices):
-            raise InvalidArgument("this checkpoint has no voices of its own")
 
     def prompt_length(self, prompt: Prompt) -> int:
         return self._voice_end(prompt) + len(prompt.text_ids)
