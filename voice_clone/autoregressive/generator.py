@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, cast
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -215,8 +214,9 @@ class Generator(Generic[P]):
     def extend(self, slot: int, more: MoreText) -> None:
         """Append to the text of a stream whose text is open."""
         stream = self._streams[slot]
-        ids, rows = torch.from_numpy(more.ids.astype(np.int64)), stream.text.embeds[:0]
-        rows = cast(TextReader, self.talker).embed_text(ids) if len(ids) else rows
+        rows = stream.text.embeds[:0]
+        if len(more.ids):
+            rows = cast(TextReader, self.talker).embed_text(more.ids)
         stream.text.extend(rows, more.last, stream.frames)
         stream.max_frames, stream.limit = more.max_frames, "budget" if more.budgeted else "length"
         if more.cut:

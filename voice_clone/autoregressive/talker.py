@@ -176,8 +176,8 @@ class Prefix:
 class TextReader(Protocol):
     """A talker whose text may follow while it speaks: one whose prompts can have an `end`."""
 
-    def embed_text(self, ids: Tensor) -> Tensor:
-        """Text tokens, int64 [N] -> [N, I]. A row does not depend on the others beside it."""
+    def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Tensor:
+        """Text tokens [N], of any integer type -> [N, I]. A row does not depend on the others beside it."""
 
 
 class Talker(Protocol[P_contra]):

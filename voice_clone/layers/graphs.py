@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,12 +106,13 @@ def to_device(values: Tensor, device: torch.device, dtype: torch.dtype | None = 
     return values.pin_memory().to(device, non_blocking=True)
 
 
-def table_rows(table: Tensor, ids: Tensor, like: Tensor) -> Tensor:
-    """Rows of a table [V, C] by their int64 ids [N] -> [N, C], of the dtype and on the device of `like`.
+def table_rows(table: Tensor, ids: npt.NDArray[np.integer[Any]], like: Tensor) -> Tensor:
+    """Rows of a table [V, C] by their ids [N], of any integer type -> [N, C], of the dtype and on the device of `like`.
 
     The table may be of another dtype, on another device, or still in the checkpoint's file: only these rows are moved.
     """
-    return to_device(F.embedding(to_device(ids, table.device), table), like.device, like.dtype)
+    places = to_device(torch.from_numpy(ids.astype(np.int64)), table.device)
+    return to_device(F.embedding(places, table), like.device, like.dtype)
 
 
 class Upload:

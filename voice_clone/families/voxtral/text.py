@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
 from voice_clone.checkpoint_folder import keep_no_words, read_json
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import VoxtralConfig
+from voice_clone.stages.text import Ids
 
 TOKENIZER_FILE = "tekken.json"
 BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"
 BEFORE_TEXT, BEHIND_TEXT = "[NEXT_AUDIO_TEXT]", "[REPEAT_AUDIO_TEXT]"
-
-Ids = npt.NDArray[np.int32]
 
 # The letters that stand for bytes in byte-level BPE (GPT-2, Radford et al. 2019): printable bytes of Latin-1 stand for
 # themselves, the others for letters from U+0100 on.

@@ -118,7 +118,7 @@ class Talker(nn.Module):
         return 1 + len(prompt.prefix_ids)
 
     def _rows(self, table: nn.Embedding, ids: npt.NDArray[np.int32]) -> Tensor:
-        return table_rows(table.weight, torch.from_numpy(ids.astype(np.int64)), self.stack.like)
+        return table_rows(table.weight, ids, self.stack.like)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         found: Tensor = self.speech.llm_decoder(hidden)

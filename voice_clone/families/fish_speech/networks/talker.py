@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -195,8 +196,8 @@ class Talker(nn.Module):
         rows: Tensor = (F.embedding(codes[:, 0], self.code_rows) + others) / math.sqrt(self.config.codebooks + 1)
         return rows
 
-    def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
-        return table_rows(self.token_table, torch.from_numpy(ids.astype(np.int64)), self.stack.like)
+    def _embed_tokens(self, ids: npt.NDArray[np.int32]) -> Tensor:
+        return table_rows(self.token_table, ids, self.stack.like)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.code_rows)

@@ -64,7 +64,7 @@ class Talker(nn.Module):
 
     def context(self, prompt: Prompt, index: int, first: Tensor | None) -> Tensor:
         """The ids of a chunk, then the codes of the clip or of the first chunk."""
-        rows = self._text_rows(prompt.chunks[index])
+        rows = table_rows(self.llm.embed_tokens.weight, prompt.chunks[index], self.like)
         if len(prompt.codec_codes):
             clip = torch.from_numpy(prompt.codec_codes.T.astype(np.int64))
             return torch.cat([rows, self.embed(to_device(clip, self.like.device))])
@@ -86,9 +86,6 @@ class Talker(nn.Module):
             self.audio_heads(row[end - count : end]).float().view(count, CODEBOOKS, IDS).transpose(0, 1)
             for row, end, count in zip(hidden, lengths, frames, strict=True)
         ]
-
-    def _text_rows(self, ids: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Tensor:
-        return table_rows(self.llm.embed_tokens.weight, torch.from_numpy(ids.astype(np.int64)), self.like)
 
 
 def use_native_code(

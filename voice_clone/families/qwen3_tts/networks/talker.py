@@ -32,6 +32,7 @@ Shapes: B streams, N frames or tokens, K codebooks, C hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -145,7 +146,7 @@ class Talker(nn.Module):
         eos = np.array([config.tts_eos_token_id])
         before = np.concatenate([prompt.instruct_ids, prompt.role_ids])
         token_ids = np.concatenate([before, special, prompt.reference_ids, prompt.text_ids, eos])
-        rows = self.embed_text(torch.from_numpy(token_ids.astype(np.int64)))
+        rows = self.embed_text(token_ids)
         role, rest = rows[: len(before)], rows[len(before) :]
         pad, bos, text = rest[:1], rest[1:2], rest[2:]  # text: transcript, text, eos
         end = text[-1] if prompt.text_open else None
@@ -188,8 +189,8 @@ class Talker(nn.Module):
         rows: Tensor = self.model.codec_embedding(ids)
         return rows
 
-    def embed_text(self, ids: Tensor) -> Tensor:
-        """Text tokens, int64 [N] -> [N, C]."""
+    def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Tensor:
+        """As of `TextReader`."""
         projected: Tensor = self.text_projection(table_rows(self.model.text_embedding.weight, ids, self.stack.like))
         return projected
 

@@ -78,7 +78,7 @@ class Talker(nn.Module):
 
     def _token_rows(self, ids: npt.NDArray[np.int32]) -> Tensor:
         table = self.models.base_lm.embed_tokens.weight
-        return self.models.token_rows(table_rows(table, torch.from_numpy(ids.astype(np.int64)), self.stack.like))
+        return self.models.token_rows(table_rows(table, ids, self.stack.like))
 
 
 def use_native_code(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -144,8 +145,8 @@ class Talker(nn.Module):
         rows: Tensor = table(ids + starts).to(self.stack.like.dtype).sum(1)
         return rows
 
-    def _embed_tokens(self, ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
-        return table_rows(self.tables.tok_embeddings.weight, torch.from_numpy(ids.astype(np.int64)), self.stack.like)
+    def _embed_tokens(self, ids: npt.NDArray[np.int32]) -> Tensor:
+        return table_rows(self.tables.tok_embeddings.weight, ids, self.stack.like)
 
 
 def use_native_code(
