@@ -81,19 +81,20 @@ class NormalDraws(Draws):
         return deviates
 
 
-def uniforms(seeds: Sequence[int], frames: Sequence[int], codebooks: int) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) for each codebook of one frame of each of B streams.
+def uniforms(seeds: Sequence[int], frames: Sequence[int], count: int) -> npt.NDArray[np.float64]:
+    """The numbers in [0, 1) of B frames, of one stream or of several.
 
     Args:
-        seeds: B numbers of 64 bits.
+        seeds: B numbers of 64 bits, of the frames' streams.
         frames: B frame indices.
+        count: numbers of a frame.
 
     Returns:
-        float64 [B, codebooks], multiples of 2**-32.
+        float64 [B, count], multiples of 2**-32.
     """
     seed = np.array(seeds, dtype=np.uint64)
-    counter = np.zeros((len(seed), codebooks, 4), dtype=np.uint64)
-    counter[..., 0] = np.arange(codebooks, dtype=np.uint64)
+    counter = np.zeros((len(seed), count, 4), dtype=np.uint64)
+    counter[..., 0] = np.arange(count, dtype=np.uint64)
     counter[..., 1] = np.array(frames, dtype=np.uint64)[:, None]
     key = np.stack([seed & _LOW, seed >> _SHIFT], axis=-1)[:, None]  # [B, 1, 2]
     return philox4x32(counter, key)[..., 0].astype(np.float64) * 2.0**-32

@@ -25,7 +25,8 @@ class PromptPrefixes:
     """Keys and values of prefixes.
 
     Only for a repeatable stack or fixed shapes: otherwise the last bits of a stream would depend on what was in the
-    cache. In fixed shapes they do where they depend on the other streams, too: unless the generator is deterministic.
+    cache. With fixed shapes they do, too, as they depend on the other streams; in a deterministic generator they depend
+    on neither.
 
     Args:
         cache: whose slots they are taken from and written to.

@@ -161,7 +161,7 @@ class EagerStep:
         """Nothing: shapes are not known before."""
 
     def size(self, slots: int) -> int:
-        """Rows among which streams need not move: those of all slots, because a step computes live ones alone."""
+        """All slots: no stream need move to the first ones, because a step computes the live ones alone."""
         return self._model.slots
 
     @property

@@ -82,9 +82,8 @@ def rotary_cos_sin(
         frequencies = rotary_frequencies(head_dim, theta, positions.device)
     places = positions.float()[..., None]
     if factors is not None:
-        places = places * (
-            1.0 / torch.tensor(factors, device=positions.device)
-        )  # in this order, as official code has it
+        # In this order, as the official code has it.
+        places = places * (1.0 / torch.tensor(factors, device=positions.device))
     angles = places * frequencies  # [..., T, D/2]
     if dtype == torch.float32:
         cos, sin = angles.cos(), angles.sin()
@@ -159,10 +158,11 @@ def additive_mask(seen: Tensor, dtype: torch.dtype, bias: Tensor | None = None) 
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """How fast the scores of each head fall with distance (ALiBi, Press et al. 2022), here from 1 on: fp32 [H].
+    """How fast the scores of each head fall with distance (ALiBi, Press et al. 2022): fp32 [H].
 
-    A geometric sequence that would reach 2 to the power of -8 next. If H is no power of two, the heads beyond the
-    largest power of two take every other number of the sequence of twice as many heads.
+    Head i of H has 2 ** (-8 i / H): the first one has 1, where the paper begins with the second number. If H is no
+    power of two, the heads beyond the largest power of two take every other number of the sequence of twice as many
+    heads.
     """
     power = 1 << (heads.bit_length() - 1)
     exponents = [-8.0 * place / power for place in range(power)]

@@ -75,7 +75,7 @@ class GraphRunner:
 
 
 class CudaCapture:
-    """Records steps as CUDA graphs on the current device. Only this class and the two below use CUDA directly.
+    """Records steps as CUDA graphs on the current device.
 
     The graphs share one memory pool. This is safe in any order of replay, because one thread replays them on one
     stream, and all results lie in tensors of the caller, not in the pool.

@@ -35,7 +35,7 @@ def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Te
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
-    """Rotation queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
+    """Rotate queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
     if config.rope != "interleaved":
         return apply_rotary(x, cos, sin)
     cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)

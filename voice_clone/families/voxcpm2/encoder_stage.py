@@ -16,13 +16,13 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
     AudioVAEConfig,
 )
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder, NativeAudioEncoder
+from voice_clone.families.voxcpm2.options import REFERENCE
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
-REFERENCE = "reference"
 MODES = {IN_CONTEXT: ("reference_text",), REFERENCE: ()}
 """With the transcript a speech can go on with the clip; without it has the clip's timbre alone."""
 
@@ -58,7 +58,7 @@ class VoxCPM2Encoder:
         }
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The latents of a clip; those of a prompt in the mode in context, which None is, too."""
+        """The latents of a clip as a reference and, but in the mode `reference`, as a prompt."""
         nothing = np.zeros((0, WIDTH), np.float32)
         if waveform.size == 0:
             return {REFERENCE_LATENTS: nothing, PROMPT_LATENTS: nothing}

@@ -23,12 +23,12 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
 from voice_clone.families.voxcpm2.config import MODEL, VoxCPM2Config, check_names, load_config
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import Talker, use_native_code
-from voice_clone.families.voxcpm2.options import CFG, CFG_VALUE, INFERENCE_TIMESTEPS, STEPS, check
+from voice_clone.families.voxcpm2.options import CFG, CFG_VALUE, INFERENCE_TIMESTEPS, REFERENCE, STEPS, check
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.prompt_stage import TARGET_TOKENS
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.speakers.record import ArtifactId
+from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
@@ -91,7 +91,7 @@ class VoxCPM2Talker:
             reference = artifacts[REFERENCE_LATENTS]
             return Prompt(np.zeros(1, np.int32), reference, reference[:0])
 
-        for mode in ("icl", "reference"):
+        for mode in (IN_CONTEXT, REFERENCE):
             yield from known_prompts(voices, ArtifactId("voxcpm2", mode), [REFERENCE_LATENTS], prompt)
 
 

@@ -1,11 +1,11 @@
 """The flow: speech tokens and a voice to a mel spectrogram, block by block (flow matching, Lipman et al. 2023; DiT).
 
 Ten steps of Euler's method turn noise into the spectrogram. In each step a transformer computes the direction, twice:
-with and without tokens and voice (classifier-free guidance). Attention is causal by
-blocks of 50 frames, counted from the reference's first frame, and the convolutions before it are causal. So a block
-depends on those before it by their keys and values at each step and layer, and by the convolutions' last inputs, which
-a `Page` keeps. Blocks whose pages are gone are computed again together with the next ones, with the same results,
-because the same products are computed in another order. Source: the official repository's `cosyvoice/flow`.
+with and without tokens and voice (classifier-free guidance). Attention is causal by blocks of 50 frames, counted from
+the reference's first frame, and the convolutions before it are causal. So a block depends on those before it by their
+keys and values at each step and layer, and by the convolutions' last inputs, which a `Page` keeps. Blocks whose pages
+are gone are computed again together with the next ones, with the same results, because the same products are computed
+in another order. Source: the official repository's `cosyvoice/flow`.
 
 Shapes: n frames of a block, 50 but in the last one; D the transformer's width; 2 stands for with and without guidance.
 """
@@ -266,7 +266,7 @@ class FlowNetwork(nn.Module):
 
         Args:
             table: of the step and the layer, [6, D].
-            cos, sin: what `turns` makes of the rows' frames, [rows, 1, 64].
+            cos, sin: what `_turns` makes of the rows' frames, [rows, 1, 64].
         """
         qkv: Tensor = self.layer(number).qkv(_norm(hidden, table[1], table[0])).view(len(hidden), 3, -1, HEAD_DIM)
         first = qkv[:, :2, 0]  # of queries and keys the first head alone turns

@@ -165,7 +165,7 @@ def log_mel(waveform: Tensor, mel_dim: int, sample_rate: int) -> Tensor:
         sample_rate: Hz.
 
     Returns:
-        float32 [frames, mel_dim] with frames = T // 256 (+-0: windows of 1024 samples, hop 256, reflect padding).
+        float32 [T // 256, mel_dim].
     """
     return mel.log_mel(waveform, mel_dim, sample_rate, N_FFT, HOP, FMIN, FMAX)
 
