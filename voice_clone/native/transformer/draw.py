@@ -1,4 +1,4 @@
-"""Codes of frames from logits as native code: what sampling.py and first_code.py do.
+"""Codes of frames from logits as native code: what sampling.py and code_head.py do.
 
 Codes are ordered by the distance of their logits below the largest logit. The bits of a distance, read as an integer,
 have the order of the distances. So the limits of top-k and top-p are found by bisection over integers, without sorting.
