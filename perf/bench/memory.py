@@ -1,4 +1,4 @@
-"""Memory of a server, by process: after loading, and after simultaneous speeches in every slot.
+"""Memory of a server of Qwen3-TTS, by process: after loading, and after simultaneous speeches in every slot.
 
 It counts each process's own memory, and each resident page of a mapped file once, however many processes map it. The
 sum equals that of the proportional set sizes (PSS) where no other process of the machine maps the same files. It is
@@ -7,7 +7,7 @@ compared with the sum of
     1.3 x weights   as stored: talker and code predictor at the precision, all other networks in fp32, embeddings
                     as in the checkpoint. The text embedding stays in the file, so it is not counted
     KV              the key-value memory that the speeches have filled; the rest of it is reserved address space
-    1 GB            the server, seven interpreters, torch and compiled code
+    1 GB            the server, six interpreters, torch and compiled code
 """
 
 from __future__ import annotations
