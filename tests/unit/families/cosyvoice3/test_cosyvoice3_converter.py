@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tools.convert_pickles import main
 from tools.families.cosyvoice3.fixed_noise import fixed_noise
@@ -22,16 +22,6 @@ pytestmark = pytest.mark.thorough
 NAMES = ("llm", "flow", "hift")
 TIED, ROTARY = "llm.model.lm_head.weight", "decoder.estimator.rotary_embed.inv_freq"
 FLOW_NOISE, SOURCE_NOISE = "decoder.rand_noise", "m_source.l_sin_gen.sine_waves"
-
-
-class Trap:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.target}",)
 
 
 @pytest.fixture(scope="module")

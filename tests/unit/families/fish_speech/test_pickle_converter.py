@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import zipfile
@@ -15,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.fish import make_fish
 from tools.convert_pickles import main
 from voice_clone.errors import CheckpointError
@@ -42,16 +42,6 @@ def folder(whole: Path, tmp_path: Path) -> Path:
             (made / file.name).symlink_to(file)
     (made / "codec.pth").write_bytes((whole / "codec.pth").read_bytes())
     return made
-
-
-class Trap:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.target}",)
 
 
 def tensors(folder: Path) -> Tensors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.voxcpm2_audio import make_audio_vae_folder
 from tools.families.voxcpm2.pickle_converter import convert
 from voice_clone.errors import CheckpointError
@@ -34,16 +34,6 @@ def folder(whole: Path, tmp_path: Path) -> Path:
     for file in ("config.json", "audiovae.pth"):
         (tmp_path / file).write_bytes((whole / file).read_bytes())
     return tmp_path
-
-
-class Trap:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.target}",)
 
 
 def tensors(folder: Path) -> Tensors:

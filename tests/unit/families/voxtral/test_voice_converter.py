@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.voxtral import make_voxtral
 from tools.families.voxtral.checkpoint_config import VOICES
 from tools.families.voxtral.pickle_converter import convert
 from voice_clone.errors import CheckpointError
 
 pytestmark = pytest.mark.thorough
-
-
-class Trap:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.target}",)
 
 
 @pytest.fixture
