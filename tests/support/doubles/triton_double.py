@@ -6,9 +6,11 @@ What the true server does is tested in tests/server.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -193,6 +195,22 @@ def speech(chunks: int, last_count: int = 1920, rate: int = RATE) -> list[Any]:
     messages += [chunk(index, rate=rate) for index in range(1, chunks - 1)]
     info = {"cache": "miss", "frames": chunks}
     return [*messages, chunk(chunks - 1, final=True, count=last_count, info=info, rate=rate)]
+
+
+def endless(pause: float = 0.01, **more: Any) -> Play:
+    """A speech that goes on until its client has left, with a pause of so many seconds behind each chunk.
+
+    Further arguments are those of `chunk`.
+    """
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        for index in itertools.count():
+            if not context.is_active():
+                return
+            yield chunk(index, **more)
+            time.sleep(pause)
+
+    return play
 
 
 def empty_final() -> Any:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from voice_clone_client import pcm16
 from voice_clone_client._standard_output import READER_LEFT
 
 from tests.support.doubles.command_line import Run, in_process
-from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, samples_of, speech
+from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, endless, samples_of, speech
 from tests.support.waiting import until
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -41,14 +40,6 @@ def start(triton: Server, output: object) -> subprocess.Popen[bytes]:
     """`voice-clone speak` in a process of its own."""
     speak = command(triton, "speak", "Hi.", "--voice", "Ada", "-o", output)
     return subprocess.Popen(speak, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED)
-
-
-def endless(context: grpc.ServicerContext) -> Iterator[Any]:
-    index = 0
-    while context.is_active():
-        yield chunk(index)
-        index += 1
-        time.sleep(0.02)
 
 
 def pcm_of(path: Path) -> bytes:
@@ -179,7 +170,7 @@ def test_a_speech_that_ends_while_its_text_is_still_written(
     def play(context: grpc.ServicerContext) -> Iterator[Any]:
         if end == "refused":
             raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no such voice")
-        return endless(context) if end == "interrupted" else iter(speech(3))
+        return endless()(context) if end == "interrupted" else iter(speech(3))
 
     triton.play = play
     out = tmp_path / "out.wav"
@@ -237,7 +228,7 @@ def test_speak_that_breaks_off_leaves_a_valid_file(
 
 
 def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path) -> None:
-    triton.play = endless
+    triton.play = endless()
     out = tmp_path / "out.wav"
     process = start(triton, out)
     until(lambda: out.exists() and out.stat().st_size > 20000)
@@ -335,7 +326,7 @@ def test_player_that_gives_up(
     triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], script: str
 ) -> None:
     player("aplay", script)
-    triton.play = endless
+    triton.play = endless()
     assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
     reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
     hint = "without a sound device here, save the speech with -o FILE and play it elsewhere"

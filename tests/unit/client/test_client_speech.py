@@ -13,17 +13,9 @@ import numpy as np
 import pytest
 import voice_clone_client as vc
 
-from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, empty_final, samples_of, speech
+from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, empty_final, endless, samples_of, speech
 
 WAIT = 10.0  # seconds after which something that should have happened has not
-
-
-def endless(context: grpc.ServicerContext) -> Iterator[Any]:
-    index = 0
-    while context.is_active():
-        yield chunk(index)
-        index += 1
-        time.sleep(0.01)
 
 
 def silent_after_first(context: grpc.ServicerContext) -> Iterator[Any]:
@@ -300,7 +292,7 @@ def test_headers_of_a_stream(triton: Server, collect: Collect) -> None:
 
 
 def test_close_reaches_the_server(triton: Server) -> None:
-    triton.play = endless
+    triton.play = endless()
     with vc.Client(triton.url) as client:
         with client.speak("Hi.", voice="ada") as speaking:
             next(speaking)
@@ -353,7 +345,7 @@ def test_close_after_the_end(triton: Server) -> None:
 
 
 def test_client_close_ends_its_speeches(triton: Server) -> None:
-    triton.play = endless
+    triton.play = endless()
     client = vc.Client(triton.url)
     speaking = client.speak("Hi.", voice="ada")
     next(speaking)
@@ -364,7 +356,7 @@ def test_client_close_ends_its_speeches(triton: Server) -> None:
 
 
 def test_async_close_reaches_the_server(triton: Server) -> None:
-    triton.play = endless
+    triton.play = endless()
 
     async def run() -> None:
         async with vc.AsyncClient(triton.url) as client:

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import wave
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from voice_clone_client import cli, mcp_server, pcm16
 from voice_clone_client.statements import Statement, find
 
 from tests.support.doubles.command_line import in_process
-from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, listening, samples_of
+from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, endless, listening, samples_of
 from tests.support.waiting import until
 
 VOICES = [
@@ -252,28 +251,14 @@ def test_a_missed_end_is_said(triton: Server, server: Running) -> None:
 
 
 def test_a_speech_that_is_too_long_for_an_answer_is_stopped(triton: Server, server: Running) -> None:
-    def endless(context: grpc.ServicerContext) -> Iterator[Any]:
-        index = 0
-        while context.is_active():
-            yield chunk(index, count=5 * RATE)
-            index += 1
-            time.sleep(0.01)
-
-    triton.play = endless
+    triton.play = endless(count=5 * RATE)
     result = server.call("speak", text="Hi.", voice="Ada")
     assert result.is_error and f"longer than {mcp_server.INLINE_SECONDS:g} s" in text_of(result)
     assert triton.left.acquire(timeout=10), "the server's work was not stopped"
 
 
 def test_a_cancelled_call_stops_the_speech(triton: Server, server: Running, folder: Path) -> None:
-    def endless(context: grpc.ServicerContext) -> Iterator[Any]:
-        index = 0
-        while context.is_active():
-            yield chunk(index)
-            index += 1
-            time.sleep(0.05)
-
-    triton.play = endless
+    triton.play = endless(0.05)
 
     async def session(client: Client) -> bool:
         with anyio.move_on_after(1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import threading
@@ -15,7 +14,7 @@ import httpx2
 import pytest
 
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Failure, Server, chunk, speech
+from tests.support.doubles.triton_double import Failure, Server, chunk, endless, speech
 
 SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}
 STATUS = grpc.StatusCode
@@ -167,11 +166,7 @@ def test_a_client_that_leaves_stops_the_server(
 
 
 def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Serve) -> None:
-    def endless(context: Any) -> Iterator[Any]:
-        for index in itertools.count():
-            yield chunk(index, count=200_000, info={"cache": "hit"})
-
-    triton.play = endless
+    triton.play = endless(0.0, count=200_000, info={"cache": "hit"})
     http = serve(triton.url, stall_seconds=0.5)
     request = json.dumps(SPEECH)
     head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -184,12 +179,7 @@ def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Ser
 
 
 def test_a_second_request_on_the_way_does_not_hide_that_its_client_leaves(triton: Server, serve: Serve) -> None:
-    def endless(context: Any) -> Iterator[Any]:
-        for index in itertools.count():
-            time.sleep(0.01)
-            yield chunk(index, info={"cache": "hit"})
-
-    triton.play = endless
+    triton.play = endless(info={"cache": "hit"})
     http = serve(triton.url)
     request = json.dumps(SPEECH)
     head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

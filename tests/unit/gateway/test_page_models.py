@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from tritonclient.grpc import service_pb2
 
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import FAMILY, Server, chunk, speech
+from tests.support.doubles.triton_double import FAMILY, Server, endless, speech
 from tests.support.official.chromium import chromium, tab
 
 pytestmark = pytest.mark.thorough
@@ -89,15 +88,7 @@ def test_each_model_plays_at_its_rate(page: Page, triton: Server, serve: Serve, 
 
 def test_the_longest_length_is_exact_at_any_rate(page: Page, triton: Server, serve: Serve) -> None:
     open_page(page, triton, serve, "made_up")
-
-    def endless(context: Any) -> Iterator[Any]:
-        index = 0
-        while context.is_active():
-            yield chunk(index, rate=44100, info={"cache": "hit"})
-            index += 1
-            time.sleep(0.005)
-
-    triton.play = endless
+    triton.play = endless(0.005, rate=44100, info={"cache": "hit"})
     page.get_by_label("Longest, seconds").fill("0.5")
     assert speak(page) == 22050
     expect(page.locator("#speech-state")).to_contain_text("0.5 s spoken, cut at the longest length")
