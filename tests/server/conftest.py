@@ -6,7 +6,6 @@ A graceful stop takes Triton about 5 s. So servers are killed at the end, unless
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import onnxruntime
@@ -15,11 +14,13 @@ from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.fish import make_fish
-from tests.support.servers.both_families import MUTE, VOICE, Next, next_of, of_both
+from tests.support.servers.both_families import MUTE, VOICE, Next, next_of
+from tests.support.servers.cache_calls import Cache
 from tests.support.servers.endless import SMALL, endless, repository_with
 from tests.support.servers.engines import ENGINES, ONNX_GRAPHS
+from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_logs import Logs
-from tools.triton_server import MODELS, TritonServer
+from tools.triton_server import TritonServer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,16 +44,6 @@ def no_tracebacks(logs: Logs) -> Iterator[None]:
     """No server wrote a traceback during the tests of a file."""
     yield
     assert not (found := logs.tracebacks()), found[0]
-
-
-@contextmanager
-def running(checkpoint: Path, folder: Path, models: Path = MODELS, **environment: str) -> Iterator[TritonServer]:
-    """A running server with an empty voice folder, which its tests must leave ready."""
-    voices, log = folder / "voices", folder / "log"
-    with TritonServer(checkpoint, voices, models=models, log=log, environment=environment) as server:
-        yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +94,7 @@ def server_of_both(
     both_checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory, reference_clip: bytes, reference_text: str
 ) -> Iterator[TritonServer]:
     """A server of both families, with a voice that has a transcript and one that has none."""
-    with of_both(both_checkpoints, tmp_path_factory.mktemp("both-families")) as server:
+    with running(both_checkpoints, tmp_path_factory.mktemp("both-families"), **SETTINGS) as server:
         with Client(server.url) as client:
             client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
             client.upload(MUTE, reference_clip, wait=True)
@@ -136,6 +127,14 @@ def client(server: TritonServer) -> Iterator[Client]:
     """A client of that server."""
     with Client(server.url) as client:
         yield client
+
+
+@pytest.fixture
+def cache(server: TritonServer) -> Iterator[Cache]:
+    """The speaker cache of that server, called without our client."""
+    cache = Cache(server)
+    yield cache
+    cache.close()
 
 
 @pytest.fixture(scope="session")

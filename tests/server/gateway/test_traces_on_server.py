@@ -16,7 +16,7 @@ from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.chromium import chromium
 from tests.support.official.otlp_collector import Collector
-from tests.support.servers.both_families import SETTINGS
+from tests.support.servers.running import SETTINGS
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 

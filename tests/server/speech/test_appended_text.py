@@ -25,9 +25,9 @@ from voice_clone_gateway.long_text.long_speech import Plan, sentence_seed
 from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
 from voice_clone_gateway.long_text.streaming_text import StreamingText
 
-from tests.server.conftest import running
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.appends import FRAMES, Writer, failure, heard, opened
+from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until

@@ -44,13 +44,6 @@ def client(server: TritonServer) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def cache(server: TritonServer) -> Iterator[Cache]:
-    cache = Cache(server)
-    yield cache
-    cache.close()
-
-
 @pytest.fixture(scope="module")
 def expected(bare: BareFish, reference_clip: bytes, reference_text: str) -> Any:
     """The speech of `VOICE` by the bare stages."""

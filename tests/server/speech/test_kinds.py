@@ -24,7 +24,7 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.both_families import SETTINGS
+from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.server_processes import memory_by_process
 from tests.support.waiting import until
@@ -49,13 +49,10 @@ def checkpoints(checkpoint_folder: CheckpointFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def server(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("kinds")
-    given = list(checkpoints.values())
-    with TritonServer(given, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+    with running(list(checkpoints.values()), folder, **SETTINGS) as server:
         yield server
         held = {name: round(size / 1e6) for name, size in memory_by_process(server).items()}
         print(f"\nthree kinds, MB held: {held}")  # noqa: T201
-        assert server.ready(), "a test made the server unready"
-        server.kill()
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported
 from voice_clone_client.statements import Statement, find
 
 from perf.bench.gateway_process import Gateway
-from tests.server.conftest import running
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
 from tools.triton_server import TritonServer

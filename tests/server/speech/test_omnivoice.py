@@ -26,6 +26,7 @@ from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.omnivoice import BareOmniVoice, make_omnivoice
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.running import SETTINGS, client_of_two_voices, running
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
@@ -35,7 +36,6 @@ INSTRUCTION = "female, low pitch"
 QUICK: dict[str, Any] = {"num_step": 6, "duration": 2.0}
 LONG = "We read the same story twice, and then we spoke of it. Nobody knew which one they liked. " * 6
 IN_CHUNKS: dict[str, Any] = {"num_step": 4, "audio_chunk_duration": 5.0, "audio_chunk_threshold": 8.0}
-SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +55,14 @@ def server(
     """Of OmniVoice and Qwen3-TTS."""
     folder = tmp_path_factory.mktemp("server")
     checkpoints = [checkpoint_folder("tiny", 0), checkpoint]
-    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+    with running(checkpoints, folder, **SETTINGS) as server:
         yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
 
 
 @pytest.fixture(scope="module")
 def client(server: TritonServer, reference_clip: bytes, reference_text: str) -> Iterator[Client]:
     """Of a server with the voices Ada, whose transcript is known, and Mute, of the same clip without it."""
-    with Client(server.url, model="omnivoice") as client, Client(server.url) as of_all:
-        of_all.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
-        of_all.upload("Mute", reference_clip, wait=True)
+    with client_of_two_voices(server, "omnivoice", reference_clip, reference_text) as client:
         yield client
 
 
@@ -203,13 +199,11 @@ def test_voices_are_restored_and_erased(checkpoint: Path, server: TritonServer, 
     expected, _ = heard(client, voice="Ada")
     assert server.voices is not None
     shutil.copytree(server.voices, tmp_path / "voices")
-    with TritonServer(checkpoint, tmp_path / "voices", log=tmp_path / "log", environment=SETTINGS) as again:
-        with Client(again.url) as of_one:
-            samples, info = heard(of_one, voice="Ada")
-            assert info["cache"] == "restored" and is_same_audio(samples, expected)
-            assert of_one.stats()["extractions"] == 0
-            of_one.delete("Ada")
-            with pytest.raises(VoiceNotFound):
-                heard(of_one, voice="Ada")
-            assert heard(of_one)[1]["mode"] == "auto"
-        again.kill()
+    with running(checkpoint, tmp_path, **SETTINGS) as again, Client(again.url) as of_one:
+        samples, info = heard(of_one, voice="Ada")
+        assert info["cache"] == "restored" and is_same_audio(samples, expected)
+        assert of_one.stats()["extractions"] == 0
+        of_one.delete("Ada")
+        with pytest.raises(VoiceNotFound):
+            heard(of_one, voice="Ada")
+        assert heard(of_one)[1]["mode"] == "auto"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from tests.server.conftest import running
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.official.phone_clips import RATE, SAMPLES
 from tests.support.servers.option_checks import CHECKS, DEFAULTS, Probe, Voice
+from tests.support.servers.running import running
 from tools.families.qwen3_tts.checkpoint_config import GENERATION
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.triton_server import MODELS
@@ -170,7 +170,7 @@ def probe(
     )
     for number, fault in enumerate(WIRES):
         write_wrong_ensemble(models, f"{FAMILY}_wrong{number}", fault)
-    with running(checkpoint, folder, models=models, VOICE_CLONE_PRECISION="fp32") as server:
+    with running(checkpoint, folder, models, VOICE_CLONE_PRECISION="fp32") as server:
         probe = Probe(server, bare, voices)
         probe.register()
         yield probe
@@ -231,7 +231,7 @@ def test_wrong_code_is_found(
     )
     with (models / f"{FAMILY}_{fault.stage}" / "1" / "model.py").open("a", encoding="utf-8") as file:
         file.write(fault.code)
-    with running(checkpoint, tmp_path, models=models, VOICE_CLONE_PRECISION="fp32") as server:
+    with running(checkpoint, tmp_path, models, VOICE_CLONE_PRECISION="fp32") as server:
         probe = Probe(server, bare, voices)
         probe.register()
         assert found(probe, fault) == list(fault.finds)

@@ -19,6 +19,7 @@ from tests.conftest import CheckpointFactory
 from tests.support.families.chirp.bare import BareChirp
 from tests.support.families.chirp.checkpoint_maker import make_checkpoint
 from tests.support.servers.cache_calls import Cache
+from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric, series
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
@@ -62,14 +63,10 @@ def server(
 ) -> Iterator[TritonServer]:
     """A server of both, with a voice."""
     checkpoints = [checkpoint_folder("tiny", 0), checkpoint]
-    with TritonServer(
-        checkpoints, folder / "voices", models=REPOSITORIES, log=folder / "log", environment=SETTINGS
-    ) as server:
+    with running(checkpoints, folder, REPOSITORIES, **SETTINGS) as server:
         with Client(server.url) as client:
             client.upload(VOICE, reference_clip, reference_text=reference_text, wait=True)
         yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +74,6 @@ def client(server: TritonServer) -> Iterator[Client]:
     """A client whose family is chirp."""
     with Client(server.url, model="chirp") as client:
         yield client
-
-
-@pytest.fixture
-def cache(server: TritonServer) -> Iterator[Cache]:
-    cache = Cache(server)
-    yield cache
-    cache.close()
 
 
 @pytest.fixture(scope="module")

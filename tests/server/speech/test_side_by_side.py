@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from voice_clone_client import Client
 
-from tests.server.conftest import running
 from tests.support.same_audio import ROUNDING
+from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tools.triton_server import TritonServer
 

@@ -30,7 +30,7 @@ from tests.support.families.voxtral import make_voxtral
 from tests.support.families.voxtral_bare import BareVoxtral
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.both_families import SETTINGS
+from tests.support.servers.running import SETTINGS
 from tests.support.servers.server_processes import memory_by_process
 from tools.triton_server import TritonServer
 from voice_clone.families.cosyvoice3.config import MARK

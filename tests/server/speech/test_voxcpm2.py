@@ -21,13 +21,13 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.families.voxcpm2_bare import BareVoxCPM2
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.running import SETTINGS, client_of_two_voices, running
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
 TEXT, RATE, FRAME, FRAMES = "Good morning.", 48000, 7680, 14
 STYLE = "whispering, very slow"
-SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +47,14 @@ def server(
     """Of VoxCPM2 and Qwen3-TTS."""
     folder = tmp_path_factory.mktemp("server")
     checkpoints = [checkpoint_folder("tiny", 0), checkpoint]
-    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+    with running(checkpoints, folder, **SETTINGS) as server:
         yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
 
 
 @pytest.fixture(scope="module")
 def client(server: TritonServer, reference_clip: bytes, reference_text: str) -> Iterator[Client]:
     """Of a server with the voices Ada, whose transcript is known, and Mute, of the same clip without it."""
-    with Client(server.url, model="voxcpm2") as client, Client(server.url) as of_all:
-        of_all.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
-        of_all.upload("Mute", reference_clip, wait=True)
+    with client_of_two_voices(server, "voxcpm2", reference_clip, reference_text) as client:
         yield client
 
 
@@ -248,13 +244,11 @@ def test_voices_are_restored_and_erased(checkpoint: Path, server: TritonServer, 
     expected, _ = heard(client, voice="Ada")
     assert server.voices is not None
     shutil.copytree(server.voices, tmp_path / "voices")
-    with TritonServer(checkpoint, tmp_path / "voices", log=tmp_path / "log", environment=SETTINGS) as again:
-        with Client(again.url) as of_one:
-            samples, info = heard(of_one, voice="Ada")
-            assert info["cache"] == "restored"
-            np.testing.assert_array_equal(samples, expected)
-            assert of_one.stats()["extractions"] == 0
-            of_one.delete("Ada")
-            with pytest.raises(VoiceNotFound):
-                heard(of_one, voice="Ada")
-        again.kill()
+    with running(checkpoint, tmp_path, **SETTINGS) as again, Client(again.url) as of_one:
+        samples, info = heard(of_one, voice="Ada")
+        assert info["cache"] == "restored"
+        np.testing.assert_array_equal(samples, expected)
+        assert of_one.stats()["extractions"] == 0
+        of_one.delete("Ada")
+        with pytest.raises(VoiceNotFound):
+            heard(of_one, voice="Ada")

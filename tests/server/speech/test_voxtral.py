@@ -26,6 +26,7 @@ from tests.support.families.voxtral_bare import BareVoxtral
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.cache_calls import Cache
+from tests.support.servers.running import SETTINGS, running
 from tools.families.voxtral.checkpoint_config import VOICES
 from tools.triton_server import TritonServer
 from voice_clone.families.voxtral.config import NO_ENCODER
@@ -33,7 +34,6 @@ from voice_clone.families.voxtral.config import NO_ENCODER
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
 TEXT, RATE, FRAME, FRAMES = "Good morning.", 24000, 1920, 12
-SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,8 @@ def server(
     """Of Qwen3-TTS, the default, and of Voxtral TTS without encoder weights."""
     folder = tmp_path_factory.mktemp("presets")
     checkpoints = [checkpoint_folder("tiny", 0), presets_only]
-    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=SETTINGS) as server:
+    with running(checkpoints, folder, **SETTINGS) as server:
         yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
 
 
 @pytest.fixture(scope="module")

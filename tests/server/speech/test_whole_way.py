@@ -14,9 +14,9 @@ from torch import Tensor
 from voice_clone_client import Client
 
 from perf.bench.official.qwen_tts import load_official, official_speech, quiet
-from tests.server.conftest import running
 from tests.support.official.official_talker import our_draws
 from tests.support.same_audio import ROUNDING
+from tests.support.servers.running import running
 from tools.families.qwen3_tts.checkpoint_config import SHAPES, Shape
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor

@@ -11,7 +11,7 @@ import soundfile
 from numpy.typing import NDArray
 from voice_clone_client import Client
 
-from tests.server.conftest import running
+from tests.support.servers.running import running
 from tools.demo import CLIP, SHIPPED
 from tools.demo_voice.clicks import sharpest_border
 from tools.demo_voice.identification import Identifier, traits

@@ -51,13 +51,6 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         server.kill()
 
 
-@pytest.fixture
-def cache(server: TritonServer) -> Iterator[Cache]:
-    cache = Cache(server)
-    yield cache
-    cache.close()
-
-
 def expected(checkpoint: Path, audio: bytes) -> dict[str, NDArray[Any]]:
     """What the bare stages make of a clip."""
     given = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint), "VOICE_CLONE_DEVICE": "cpu"}

@@ -14,8 +14,9 @@ import tritonclient.grpc as triton
 from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.both_families import FAMILIES, Next, of_both
+from tests.support.servers.both_families import FAMILIES, Next
 from tests.support.servers.process_memory import OVERWRITTEN, found_in_server
+from tests.support.servers.running import SETTINGS, running
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("families")
@@ -248,7 +249,7 @@ def test_texts_of_a_deleted_voice_in_the_memory_of_the_server(
     """
     texts = [secrets.token_hex(12) for _ in range(2)]
     sought = [text.encode() for text in texts]
-    with of_both(both_checkpoints, tmp_path, **OVERWRITTEN) as server, Client(server.url) as client:
+    with running(both_checkpoints, tmp_path, **SETTINGS, **OVERWRITTEN) as server, Client(server.url) as client:
 
         def live(name: str, text: str, consent: str) -> None:
             client.upload(name, reference_clip, reference_text=f"{TEXT} {text}", consent=consent, wait=True)

@@ -32,13 +32,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         server.kill()
 
 
-@pytest.fixture
-def cache(server: TritonServer) -> Iterator[Cache]:
-    cache = Cache(server)
-    yield cache
-    cache.close()
-
-
 def expected(family: str, mode: str, audio: bytes) -> dict[str, np.ndarray]:
     """What the family's encoder makes of a clip."""
     decoded = decode(audio)

@@ -50,13 +50,6 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         server.kill()
 
 
-@pytest.fixture
-def cache(server: TritonServer) -> Iterator[Cache]:
-    cache = Cache(server)
-    yield cache
-    cache.close()
-
-
 def expected(checkpoint: Path, audio: bytes, mode: str) -> Arrays:
     """What the bare stage makes of a clip."""
     given = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint), "VOICE_CLONE_DEVICE": "cpu"}

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from voice_clone_client import Client
 
+from tests.support.servers.running import SETTINGS, running
 from tools.triton_server import TritonServer
 
 FAMILIES = ("qwen3_tts", "fish_speech")
 TEXT, VOICE, MUTE = "Good morning.", "Ada", "Mute"
 FRAMES = 24
-SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
 
 Spoken = dict[str, tuple[NDArray[np.float32], int, dict[str, Any]]]  # samples, rate and info by family
 
@@ -38,21 +38,11 @@ class Next:
 
 
 @contextmanager
-def of_both(checkpoints: Sequence[Path], folder: Path, **more: str) -> Iterator[TritonServer]:
-    """A server of both."""
-    environment = {**SETTINGS, **more}
-    with TritonServer(checkpoints, folder / "voices", log=folder / "log", environment=environment) as server:
-        yield server
-        assert server.ready(), "a test made the server unready"
-        server.kill()
-
-
-@contextmanager
 def next_of(first: TritonServer, checkpoints: Sequence[Path], folder: Path) -> Iterator[Next]:
     """A server with what lies on the disk while the first still runs, as a SIGKILL would leave it."""
     assert first.voices is not None
     shutil.copytree(first.voices, folder / "voices")
-    with of_both(checkpoints, folder) as server, Client(server.url) as client:
+    with running(checkpoints, folder, **SETTINGS) as server, Client(server.url) as client:
         spoken = {}
         for family in FAMILIES:
             speech = client.speak(TEXT, voice=VOICE, model=family, seed=2, max_frames=FRAMES)
