@@ -15,10 +15,10 @@ from safetensors.numpy import load
 from voice_clone_client import Client, Unsupported
 
 from tests.support.doubles.fakes import clip
+from tests.support.families.bare_family import encode
 from tests.support.families.cosyvoice3 import make_voice_encoder
 from tests.support.servers.cache_calls import Cache
 from tools.triton_server import MODELS, TritonServer
-from voice_clone.audio import decode, resample
 from voice_clone.families.cosyvoice3.encoder_stages import load_mel, load_speaker, load_tokens
 from voice_clone.settings import Settings
 
@@ -54,10 +54,9 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def expected(checkpoint: Path, audio: bytes) -> dict[str, NDArray[Any]]:
     """What the bare stages make of a clip."""
     given = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint), "VOICE_CLONE_DEVICE": "cpu"}
-    settings, decoded = Settings({}, given, FAMILY), decode(audio)
-    made: dict[str, NDArray[Any]] = {}
+    settings, made = Settings({}, given, FAMILY), dict[str, NDArray[Any]]()
     for stage in (load_tokens(settings), load_speaker(settings), load_mel(settings)):
-        made |= stage.encode(resample(decoded.waveform, decoded.sample_rate, stage.sample_rate), None)
+        made |= encode(stage, audio)
     return made
 
 

@@ -13,10 +13,10 @@ from safetensors.numpy import load
 from voice_clone_client import Client, Unsupported
 
 from tests.support.doubles.fakes import clip
+from tests.support.families.bare_family import encode
 from tests.support.families.voxcpm2_audio import make_audio_vae_folder
 from tests.support.servers.cache_calls import Cache
 from tools.triton_server import MODELS, TritonServer
-from voice_clone.audio import decode, resample
 from voice_clone.families.voxcpm2.encoder_stage import load_encoder
 from voice_clone.settings import Settings
 from voice_clone.stages.protocols import Arrays
@@ -53,8 +53,7 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def expected(checkpoint: Path, audio: bytes, mode: str) -> Arrays:
     """What the bare stage makes of a clip."""
     given = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint), "VOICE_CLONE_DEVICE": "cpu"}
-    stage, decoded = load_encoder(Settings({}, given, FAMILY)), decode(audio)
-    return stage.encode(resample(decoded.waveform, decoded.sample_rate, stage.sample_rate), mode)
+    return encode(load_encoder(Settings({}, given, FAMILY)), audio, mode)
 
 
 def check(artifacts: bytes, wanted: Arrays) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.bare_family import Spoken
-from voice_clone.audio import decode, resample
-from voice_clone.codec.chunk import Reference
+from tests.support.families.bare_family import Spoken, encode, speak_in_streams
 from voice_clone.families.cosyvoice3.config import CROSS_LINGUAL, ZERO_SHOT
 from voice_clone.families.cosyvoice3.decoder_stage import load_decoder
 from voice_clone.families.cosyvoice3.encoder_stages import load_mel, load_speaker, load_tokens
 from voice_clone.families.cosyvoice3.prompt_stage import load_prompt
 from voice_clone.families.cosyvoice3.talker_stage import load_talker
-from voice_clone.lru_cache import Origin
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 
@@ -33,10 +29,9 @@ class BareCosyVoice3:
 
     def artifacts(self, clip: bytes) -> dict[str, NDArray[Any]]:
         """Of an audio file."""
-        decoded = decode(clip)
         made: dict[str, NDArray[Any]] = {}
         for stage in self.encoders:
-            made |= stage.encode(resample(decoded.waveform, decoded.sample_rate, stage.sample_rate), None)
+            made |= encode(stage, clip)
         return made
 
     def speak(
@@ -47,15 +42,4 @@ class BareCosyVoice3:
         voice = ResolvedVoice(self.artifacts(clip), transcript, CROSS_LINGUAL if transcript is None else ZERO_SHOT)
         prepared = self.prompt.prepare(speech, self.prompt.draft(speech), voice)
         plan = self.talker.plan(prepared.tensors, {"seed": 0, **knobs}, options or {})
-        source, frames, finish = self.talker.source, [], None
-        source.start(0, plan.request)
-        while finish is None:
-            [frame] = source.step([0])
-            finish = frame.finish
-            frames += [] if frame.payload is None else [frame.payload]
-        source.free(0)
-        codes = source.payload.join(frames)
-        stream, _ = self.streams.open(Reference(plan.context, plan.voice, Origin.unknown()))
-        samples = [*self.streams.decode([stream], [codes]), self.streams.flush(stream)]
-        self.streams.close(stream)
-        return Spoken(codes, np.concatenate(samples), finish)
+        return speak_in_streams(self.talker.source, self.streams, plan)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.bare_family import Spoken, speak
-from voice_clone.audio import decode, resample
+from tests.support.families.bare_family import Spoken, encode, speak
 from voice_clone.families.fish_speech.decoder_stage import load_decoder
 from voice_clone.families.fish_speech.encoder_stage import load_encoder
 from voice_clone.families.fish_speech.prompt import CODES
@@ -34,10 +33,7 @@ class BareFish:
 
     def codes(self, clip: bytes) -> NDArray[np.uint16]:
         """Of an audio file."""
-        decoded = decode(clip)
-        waveform = resample(decoded.waveform, decoded.sample_rate, self.encoder.sample_rate)
-        found: NDArray[np.uint16] = self.encoder.encode(waveform, "icl")[CODES]
-        return found
+        return encode(self.encoder, clip, "icl")[CODES]
 
     def plan(self, text: str, codes: NDArray[np.uint16], transcript: str, **knobs: Any) -> StreamPlan[Any]:
         """The stream of a request."""

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.bare_family import Spoken
+from tests.support.families.bare_family import Spoken, encode
 from tests.support.families.omnivoice_codec import heard
 from tests.support.families.omnivoice_talkers import BareTalker, settings_of
 from tools.families.omnivoice.checkpoint_maker import write_checkpoint
-from voice_clone.audio import decode, resample
 from voice_clone.families.omnivoice.config import ICL
 from voice_clone.families.omnivoice.decoder_stage import load_decoder
 from voice_clone.families.omnivoice.encoder_stage import load_encoder
@@ -39,8 +38,7 @@ class BareOmniVoice:
 
     def artifacts(self, clip: bytes) -> dict[str, NDArray[Any]]:
         """Of an audio file."""
-        decoded = decode(clip)
-        return dict(self.encoder.encode(resample(decoded.waveform, decoded.sample_rate, self.encoder.sample_rate), ICL))
+        return dict(encode(self.encoder, clip, ICL))
 
     def speak(
         self,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.bare_family import Spoken, speak
-from voice_clone.audio import decode, resample
+from tests.support.families.bare_family import Spoken, encode, speak
 from voice_clone.families.voxtral.decoder_stage import load_decoder
 from voice_clone.families.voxtral.encoder_stage import load_encoder
 from voice_clone.families.voxtral.prompt import CODES
@@ -30,10 +29,7 @@ class BareVoxtral:
 
     def codes(self, clip: bytes) -> NDArray[np.uint16]:
         """Of an audio file."""
-        decoded = decode(clip)
-        waveform = resample(decoded.waveform, decoded.sample_rate, self.encoder.sample_rate)
-        found: NDArray[np.uint16] = self.encoder.encode(waveform, "icl")[CODES]
-        return found
+        return encode(self.encoder, clip, "icl")[CODES]
 
     def speak(self, text: str, voice: str | NDArray[np.uint16], **knobs: Any) -> Spoken:
         """The codes of a speech in a preset, or in the voice of a clip's codes, and their decode in one piece."""

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.bare_family import Spoken, decode_whole, speak
+from tests.support.families.bare_family import Spoken, decode_whole, encode, speak
 from tests.support.families.chirp.decoder_stage import load_decoder
 from tests.support.families.chirp.encoder_stage import load_encoder
 from tests.support.families.chirp.prompt import TIMBRE
 from tests.support.families.chirp.prompt_stage import load_prompt
 from tests.support.families.chirp.talker_stage import load_talker
-from voice_clone.audio import decode, resample
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import StreamPlan
@@ -33,9 +32,7 @@ class BareChirp:
 
     def timbre(self, clip: bytes) -> NDArray[np.float16]:
         """Of an audio file."""
-        decoded = decode(clip)
-        waveform = resample(decoded.waveform, decoded.sample_rate, self.encoder.sample_rate)
-        return self.encoder.encode(waveform, "clone")[TIMBRE]
+        return encode(self.encoder, clip, "clone")[TIMBRE]
 
     def plan(
         self,
