@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.support.families.graph_safety import Recorder
-from tests.support.families.talkers import codes_of, make_prompt, make_restless, make_talker, read_config
+from tests.support.families.talkers import codes_of, make_prompt, make_restless, make_talker
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
@@ -30,11 +30,6 @@ pytestmark = pytest.mark.thorough
 MAX_LENGTH = 96
 PROMPTS = 2 * 3 * 4  # steps that read prompts: of 1 and more streams; of 32, 64, 96 positions; in lengths of 16 to 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
-    return read_config("projected", tmp_path_factory.mktemp("checkpoint") / "folder")
 
 
 @pytest.fixture(scope="module")

@@ -261,17 +261,26 @@ def test_the_pieces_of_a_text_go_to_the_server_that_speaks_it(pair: list[Server]
     assert sum("text_stream" in inputs for server in pair for _, inputs in server.calls) == 5
 
 
-def test_a_name_gives_servers_that_come_and_go(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that any name has from now on; none: the name is unknown."""
+    found: list[str] = []
+
+    def answer(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        if not found:
+            raise OSError("unknown name")
+        return [(None, None, None, "", (ip, port)) for ip in found]
+
+    monkeypatch.setattr(addresses.socket, "getaddrinfo", answer)
+    return found
+
+
+def test_a_name_gives_servers_that_come_and_go(
+    hosts: list[str], monkeypatch: pytest.MonkeyPatch, connect: Connect
+) -> None:
     with listening() as one, listening(f"127.0.0.2:{one.url.rpartition(':')[2]}") as other:
         port = int(one.url.rpartition(":")[2])
-        hosts = ["127.0.0.1"]
-
-        def answer(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
-            if not hosts:
-                raise OSError("unknown name")
-            return [(None, None, None, "", (ip, port)) for ip in hosts]
-
-        monkeypatch.setattr(addresses.socket, "getaddrinfo", answer)
+        hosts[:] = ["127.0.0.1"]
         for module in ("blocking", "asynchronous"):
             monkeypatch.setattr(f"voice_clone_client._servers.{module}.REFRESH_SECONDS", 0.05)
         client = connect(f"dns:///voices.example:{port}")
@@ -293,17 +302,7 @@ def test_a_name_gives_servers_that_come_and_go(monkeypatch: pytest.MonkeyPatch, 
             nowhere.read()
 
 
-def test_a_name_without_an_address_is_looked_up_with_each_call(
-    monkeypatch: pytest.MonkeyPatch, connect: Connect
-) -> None:
-    hosts: list[str] = []
-
-    def answer(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
-        if not hosts:
-            raise OSError("unknown name")
-        return [(None, None, None, "", (ip, port)) for ip in hosts]
-
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", answer)
+def test_a_name_without_an_address_is_looked_up_with_each_call(hosts: list[str], connect: Connect) -> None:
     with listening() as server:
         client = connect(f"dns:///voices.example:{server.url.rpartition(':')[2]}")
         for _ in range(2):
