@@ -178,15 +178,6 @@ def test_a_first_chunk_of_several_frames_has_its_span(client: Client) -> None:
     assert speech.info is not None and first_audio_spans(speech.info) == spans, "the last chunk says the same"
 
 
-def test_the_same_voice_serves_the_other_family(client: Client) -> None:
-    states = {each.model_type: (each.mode, each.state) for each in client.get("Ada").artifacts}
-    assert states == {"cosyvoice3": ("zero_shot", "ready"), "qwen3_tts": ("icl", "ready")}
-    states = {each.model_type: (each.mode, each.state) for each in client.get("Mute").artifacts}
-    assert states == {"cosyvoice3": ("cross_lingual", "ready"), "qwen3_tts": ("x_vector", "ready")}
-    samples, rate = client.speak(TEXT, voice="Ada", model="qwen3_tts", seed=1, max_frames=3).read()
-    assert len(samples) == 3 * 1920 and rate == 24000
-
-
 def test_the_longest_clip_speaks(client: Client) -> None:
     client.upload("Long", clip(5, 30.0, RATE), reference_text="Many words.", wait=True)
     samples, info = heard(client, voice="Long", max_frames=30)

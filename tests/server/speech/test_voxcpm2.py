@@ -168,15 +168,6 @@ def test_a_known_reference_is_read_once(client: Client) -> None:
     assert client.stats()["kept"]["voxcpm2_talker"]["voices"] == kept["voices"] - 1
 
 
-def test_the_same_voice_serves_the_other_family(client: Client) -> None:
-    states = {each.model_type: (each.mode, each.state) for each in client.get("Ada").artifacts}
-    assert states == {"voxcpm2": ("icl", "ready"), "qwen3_tts": ("icl", "ready")}
-    states = {each.model_type: (each.mode, each.state) for each in client.get("Mute").artifacts}
-    assert states == {"voxcpm2": ("reference", "ready"), "qwen3_tts": ("x_vector", "ready")}
-    samples, rate = client.speak(TEXT, voice="Ada", model="qwen3_tts", seed=1, max_frames=3).read()
-    assert len(samples) == 3 * 1920 and rate == 24000
-
-
 def test_the_longest_clip_speaks(client: Client) -> None:
     client.upload("Long", clip(5, 30.0, RATE), reference_text="Many words.", wait=True)
     samples, info = heard(client, voice="Long", max_frames=5)
