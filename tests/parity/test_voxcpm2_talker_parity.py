@@ -18,7 +18,8 @@ from torch import Tensor
 
 from perf.bench.official.voxcpm import official_frames, official_ids, official_model
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from tests.support.families.voxcpm2_talker import latents, load_voxcpm2_talker, made_frames, make_voxcpm2
+from tests.support.families.voxcpm2_talker import latents, load_voxcpm2_talker, made_frames
+from tests.support.families.voxcpm2_whole import make_voxcpm2
 from voice_clone.families.voxcpm2.networks.language_models import Quantizer
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.prompt import Prompt
@@ -44,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=[pytest.param(seed, marks=pytest.mark.long if seed else []) for seed in SEEDS])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_voxcpm2(tmp_path_factory.mktemp("voxcpm2") / "checkpoint", request.param)
+    return make_voxcpm2(tmp_path_factory.mktemp("voxcpm2") / "checkpoint", seed=request.param)
 
 
 @pytest.fixture(scope="module")

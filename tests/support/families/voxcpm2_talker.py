@@ -1,4 +1,4 @@
-"""Small checkpoints of VoxCPM2, our talker with their weights, and prompts."""
+"""Our talker of VoxCPM2 with the weights of a checkpoint, and prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tools.families.voxcpm2.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
@@ -21,13 +20,6 @@ from voice_clone.families.voxcpm2.networks.talker import Talker, use_native_code
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision
-
-
-def make_voxcpm2(folder: Path, seed: int = 0, dtype: str = "fp32", shape: str = "tiny") -> Path:
-    """A checkpoint in a new folder."""
-    folder.mkdir(parents=True)
-    write_checkpoint(shape, seed, folder, dtype, 1)
-    return folder
 
 
 def load_voxcpm2_talker(folder: Path, native: Precision | None = None) -> Talker:

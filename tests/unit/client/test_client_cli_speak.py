@@ -124,16 +124,15 @@ def test_speak_with_a_ready_prompt(triton: Server, run: Run, tmp_path: Path) -> 
     assert triton.speeches[-1][1] == {"text": b"Hi.", "voice_prompt": b"bundle"}
 
 
-def test_speak_from_stdin_to_stdout(triton: Server) -> None:
-    process = subprocess.run(
-        command(triton, "speak", "-", "--voice", "Ada", "-o", "-"),
-        input=b"From stdin.",
-        capture_output=True,
-        env=BUFFERED,
-        timeout=30,
-    )
+def speak_stdin_to_stdout(triton: Server) -> None:
+    speak = command(triton, "speak", "-", "--voice", "Ada", "-o", "-")
+    process = subprocess.run(speak, input=b"From stdin.", capture_output=True, env=BUFFERED, timeout=30)
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout == pcm_of_chunks(3)
+
+
+def test_speak_from_stdin_to_stdout(triton: Server) -> None:
+    speak_stdin_to_stdout(triton)
     [(family, opened)] = [call for call in triton.speeches if "append" not in call[1]]
     appended = [call for call in triton.speeches if "append" in call[1]]  # by another thread: one may come first
     assert (family, opened["voice"], "text" in opened) == ("qwen3_tts", b"Ada", False)
@@ -151,15 +150,7 @@ def test_speak_from_stdin_with_a_model_that_needs_the_whole_text(triton: Server)
         return iter(speech(3))
 
     triton.play = play
-    process = subprocess.run(
-        command(triton, "speak", "-", "--voice", "Ada", "-o", "-"),
-        input=b"From stdin.",
-        capture_output=True,
-        env=BUFFERED,
-        timeout=30,
-    )
-    assert (process.returncode, process.stderr) == (0, b"")
-    assert process.stdout == pcm_of_chunks(3)
+    speak_stdin_to_stdout(triton)
     assert triton.speeches[-1][1]["text"] == b"From stdin."
 
 

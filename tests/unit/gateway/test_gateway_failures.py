@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,16 @@ def error(answer: httpx2.Response) -> dict[str, Any]:
     body = answer.json()
     assert set(body) == {"error"} and set(body["error"]) - {"hint"} == {"message", "type", "param", "code"}
     return dict(body["error"])
+
+
+def asked(http: httpx2.Client, speech: dict[str, Any], version: str = "HTTP/1.1") -> socket.socket:
+    """A plain connection to the gateway of `http`, on which a speech was asked for."""
+    body = json.dumps(speech)
+    host = "" if version == "HTTP/1.0" else "Host: x\r\n"  # 1.0 has none
+    head = f"POST /v1/audio/speech {version}\r\n{host}Content-Type: application/json\r\n"
+    connection = socket.create_connection((http.base_url.host, http.base_url.port or 80))
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    return connection
 
 
 @pytest.mark.parametrize(
@@ -99,11 +110,8 @@ def test_a_raw_stream_that_fails_is_broken_off(triton: Server, serve: Serve, pla
 
 def by_http_1_0(http: httpx2.Client) -> bytes:
     """The body for a caller of HTTP/1.0: what comes before the connection ends."""
-    request = json.dumps(SPEECH).encode()
-    head = f"POST /v1/audio/speech HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(request)}\r\n\r\n"
     got = b""
-    with httpx2_socket(http) as connection:
-        connection.sendall(head.encode() + request)
+    with asked(http, SPEECH, "HTTP/1.0") as connection:
         while piece := connection.recv(1 << 16):
             got += piece
     return got.partition(b"\r\n\r\n")[2]
@@ -151,10 +159,7 @@ def test_a_client_that_leaves_stops_the_server(
 
     triton.play = slow
     http = serve(triton.url)
-    request = json.dumps({**SPEECH, **given})
-    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with httpx2_socket(http) as connection:
-        connection.sendall(f"{head}Content-Length: {len(request)}\r\n\r\n{request}".encode())
+    with asked(http, {**SPEECH, **given}) as connection:
         assert waiting.wait(30)
         if begun and given.get("stream") is not False:
             assert connection.recv(12) == b"HTTP/1.1 200"
@@ -168,10 +173,7 @@ def test_a_client_that_leaves_stops_the_server(
 def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Serve) -> None:
     triton.play = endless(0.0, count=200_000, info={"cache": "hit"})
     http = serve(triton.url, stall_seconds=0.5)
-    request = json.dumps(SPEECH)
-    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with httpx2_socket(http) as connection:
-        connection.sendall(f"{head}Content-Length: {len(request)}\r\n\r\n{request}".encode())
+    with asked(http, SPEECH):
         assert triton.left.acquire(timeout=30), "the server goes on"
         deadline = time.monotonic() + 10
         while "voice_clone_gateway_live_speeches 0.0" not in http.get("/metrics").text:
@@ -181,20 +183,10 @@ def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Ser
 def test_a_second_request_on_the_way_does_not_hide_that_its_client_leaves(triton: Server, serve: Serve) -> None:
     triton.play = endless(info={"cache": "hit"})
     http = serve(triton.url)
-    request = json.dumps(SPEECH)
-    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with httpx2_socket(http) as connection:
-        connection.sendall(f"{head}Content-Length: {len(request)}\r\n\r\n{request}".encode())
+    with asked(http, SPEECH) as connection:
         assert connection.recv(12) == b"HTTP/1.1 200"
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     assert triton.left.acquire(timeout=30), "the server goes on"
-
-
-def httpx2_socket(http: httpx2.Client) -> Any:
-    """A plain connection to the gateway of `http`."""
-    import socket
-
-    return socket.create_connection((http.base_url.host, http.base_url.port or 80))
 
 
 def test_more_speeches_than_allowed(triton: Server, serve: Serve) -> None:

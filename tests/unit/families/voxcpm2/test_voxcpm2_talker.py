@@ -17,9 +17,9 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.voxcpm2_talker import (
     load_voxcpm2_talker,
     made_frames,
-    make_voxcpm2,
     some_prompt,
 )
+from tests.support.families.voxcpm2_whole import make_voxcpm2
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
