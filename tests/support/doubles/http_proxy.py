@@ -34,7 +34,9 @@ class HttpProxy:
         with connection, contextlib.suppress(OSError):
             head = b""
             while b"\r\n\r\n" not in head:
-                head += connection.recv(4096)
+                if not (piece := connection.recv(4096)):
+                    return
+                head += piece
             line = head.split(b"\r\n")[0].decode()
             self.asked.append(line)
             method, target, _ = line.split(" ")

@@ -21,7 +21,7 @@ from voice_clone_client._standard_output import READER_LEFT
 
 from tests.support.doubles.command_line import Run, in_process
 from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, endless, samples_of, speech
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
@@ -84,7 +84,7 @@ def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"clip")
     options = (
         "--reference-text Said. --language German --seed 5 --max-frames 7 --temperature 0.5 --top-k 3 --top-p 0.25 "
-        "--repetition-penalty 1.5 --no-do-sample --non-streaming-mode --no-cache --no-x-vector-only --deadline 5 "
+        "--repetition-penalty 1.5 --no-do-sample --non-streaming-mode --no-cache --no-x-vector-only --deadline 60 "
         "--option warmth=2 --option layers=[1,2.5] --option loud=true --option style=calm=very --option warmth=3 "
         '--option name="5" --option limit=NaN --option none='
     )
@@ -126,7 +126,7 @@ def test_speak_with_a_ready_prompt(triton: Server, run: Run, tmp_path: Path) -> 
 
 def speak_stdin_to_stdout(triton: Server) -> None:
     speak = command(triton, "speak", "-", "--voice", "Ada", "-o", "-")
-    process = subprocess.run(speak, input=b"From stdin.", capture_output=True, env=BUFFERED, timeout=30)
+    process = subprocess.run(speak, input=b"From stdin.", capture_output=True, env=BUFFERED, timeout=WAIT)
     assert (process.returncode, process.stderr) == (0, b"")
     assert process.stdout == pcm_of_chunks(3)
 
@@ -173,7 +173,7 @@ def test_a_speech_that_ends_while_its_text_is_still_written(
     if end == "interrupted":
         until(lambda: out.exists() and out.stat().st_size > 20000)
         process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == code  # stdin is open
+    assert process.wait(timeout=WAIT) == code  # stdin is open
     said = process.stderr.read()
     assert said == (b"voice-clone: speaker_not_found: no such voice\n" if end == "refused" else b"")
     for pipe in (process.stdin, process.stdout, process.stderr):
@@ -224,12 +224,12 @@ def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_pat
     process = start(triton, out)
     until(lambda: out.exists() and out.stat().st_size > 20000)
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=20)
+    stdout, stderr = process.communicate(timeout=WAIT)
     assert (process.returncode, stdout, stderr) == (130, b"", b"")
     pcm = pcm_of(out)
     assert len(pcm) >= 3840 and len(pcm) % 3840 == 0
     assert pcm == pcm_of_chunks(len(pcm) // 3840)
-    assert triton.left.acquire(timeout=10)
+    assert triton.left.acquire(timeout=WAIT)
 
 
 def test_reader_of_stdout_goes_away(triton: Server) -> None:
@@ -237,7 +237,7 @@ def test_reader_of_stdout_goes_away(triton: Server) -> None:
 
     def play(context: grpc.ServicerContext) -> Iterator[Any]:
         yield chunk(0)
-        assert received.wait(20)
+        assert received.wait(WAIT)
         yield from (chunk(index) for index in range(1, 10000))
 
     triton.play = play
@@ -246,10 +246,10 @@ def test_reader_of_stdout_goes_away(triton: Server) -> None:
     assert process.stdout.read(3840) == pcm_of_chunks(1)  # nothing is held back
     process.stdout.close()
     received.set()
-    assert process.wait(timeout=20) == READER_LEFT
+    assert process.wait(timeout=WAIT) == READER_LEFT
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert triton.left.acquire(timeout=10)
+    assert triton.left.acquire(timeout=WAIT)
 
 
 def test_progress_on_a_terminal(triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_player_that_gives_up(
     reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
     hint = "without a sound device here, save the speech with -o FILE and play it elsewhere"
     assert capsys.readouterr().err == f"voice-clone: aplay {reason}; {hint}\n"
-    assert triton.left.acquire(timeout=10)
+    assert triton.left.acquire(timeout=WAIT)
 
 
 @pytest.mark.parametrize("script", ["echo no sound card >&2; exit 3", "exit 0", "cat > /dev/null; exit 1"])

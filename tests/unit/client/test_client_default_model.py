@@ -14,9 +14,9 @@ import pytest
 import voice_clone_client as vc
 
 from tests.support.doubles.triton_double import FAMILY, Failure, Server, chunk
+from tests.support.waiting import WAIT
 
 FAMILIES = ["made_up", FAMILY]
-WAIT = 10.0
 VOICE = b'{"name": "ada"}'
 
 

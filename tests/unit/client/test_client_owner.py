@@ -14,6 +14,7 @@ import voice_clone_client as vc
 from safetensors.numpy import save
 
 from tests.support.doubles.triton_double import Failure, Server, chunk
+from tests.support.waiting import WAIT
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("upload", ("ada", b"clip"), {"shared": True}),
@@ -101,14 +102,14 @@ def test_a_server_that_does_not_know_the_mark(mark: vc.Mark, triton: Server) -> 
         for speech in (client.speak("Hello.", voice="ada"), client.speak_stream(["Hello."], voice="ada")):
             with pytest.raises(vc.Unsupported, match=f"this server does not know mark {mark}"):
                 next(speech)
-            assert triton.left.acquire(timeout=5.0) and speech.status.state == "failed"
+            assert triton.left.acquire(timeout=WAIT) and speech.status.state == "failed"
 
     async def ask() -> None:
         async with vc.AsyncClient(triton.url, mark=mark) as client:
             for speech in (client.speak("Hello.", voice="ada"), client.speak_stream(["Hello."], voice="ada")):
                 with pytest.raises(vc.Unsupported, match=f"this server does not know mark {mark}"):
                     await anext(speech)
-                assert await asyncio.to_thread(triton.left.acquire, timeout=5.0) and speech.status.state == "failed"
+                assert await asyncio.to_thread(triton.left.acquire, timeout=WAIT) and speech.status.state == "failed"
 
     asyncio.run(ask())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import time
@@ -163,12 +164,18 @@ def test_signed_again_the_last_one_counts(signed: dict[str, bytes], tmp_path: Pa
 
 def test_a_certificate_that_expires(signed: dict[str, bytes], plain: dict[str, bytes], tmp_path: Path) -> None:
     """No authority has stamped the time, so the rules take the time of the reader."""
-    files = signing_files(tmp_path, ends=5 * SECOND)
-    end = time.monotonic() + 6
-    signer = FileSigner(files.certificates, files.key)
-    data = signer.sign(plain[".wav"], "audio/wav", "some_family", DIGEST)
-    found = read(data)
-    assert found is not None and found.valid
+    found, seconds = None, 5
+    while found is None:
+        began = time.monotonic()
+        files = signing_files(tmp_path, ends=seconds * SECOND)
+        end = time.monotonic() + seconds + 1
+        with contextlib.suppress(InvalidArgument, Internal):
+            signer = FileSigner(files.certificates, files.key)
+            data = signer.sign(plain[".wav"], "audio/wav", "some_family", DIGEST)
+            found = read(data)
+        if found is None or not found.valid:
+            assert time.monotonic() - began > seconds - 1.5, "it has not expired yet"
+            found, seconds = None, 4 * seconds  # a busy machine needs longer
     time.sleep(max(0.0, end - time.monotonic()))
     judged, codes = state(data)
     assert judged == "Invalid" and sorted(codes) == ["signingCredential.expired", UNTRUSTED]

@@ -25,7 +25,7 @@ from voice_clone_client.statements import Statement, find
 
 from tests.support.doubles.command_line import in_process
 from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, endless, listening, samples_of
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 
 VOICES = [
     {"name": "Ada", "description": "calm", "artifacts": [{"model_type": "qwen3_tts", "mode": "icl", "state": "ready"}]},
@@ -254,16 +254,18 @@ def test_a_speech_that_is_too_long_for_an_answer_is_stopped(triton: Server, serv
     triton.play = endless(count=5 * RATE)
     result = server.call("speak", text="Hi.", voice="Ada")
     assert result.is_error and f"longer than {mcp_server.INLINE_SECONDS:g} s" in text_of(result)
-    assert triton.left.acquire(timeout=10), "the server's work was not stopped"
+    assert triton.left.acquire(timeout=WAIT), "the server's work was not stopped"
 
 
 def test_a_cancelled_call_stops_the_speech(triton: Server, server: Running, folder: Path) -> None:
     triton.play = endless(0.05)
 
     async def session(client: Client) -> bool:
-        with anyio.move_on_after(1):
-            await client.call_tool("speak_to_file", {"text": "Hi.", "file": "hello.wav"})
-        return await anyio.to_thread.run_sync(lambda: triton.left.acquire(timeout=10))
+        async with anyio.create_task_group() as calling:
+            calling.start_soon(client.call_tool, "speak_to_file", {"text": "Hi.", "file": "hello.wav"})
+            await anyio.to_thread.run_sync(lambda: until(lambda: list(folder.iterdir())))
+            calling.cancel_scope.cancel()
+        return await anyio.to_thread.run_sync(lambda: triton.left.acquire(timeout=WAIT))
 
     assert server.session(session), "the server's work was not stopped"
     until(lambda: not list(folder.iterdir()))

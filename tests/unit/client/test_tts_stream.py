@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from voice_clone_client import __version__
 
+from tests.support.waiting import WAIT, until
+
 TOOL = Path(__file__).parents[3] / "tools" / "tts-stream"
 CHUNKS = [bytes([index]) * 3840 for index in range(1, 4)]
 
@@ -88,7 +90,7 @@ def start(gateway: Gateway, *arguments: object, **environment: str) -> subproces
 def run(gateway: Gateway, *arguments: object, **environment: str) -> tuple[int | None, str]:
     """Exit code and stderr; nothing ever comes on stdout."""
     process = start(gateway, *arguments, **environment)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=WAIT)
     assert out == b""
     return process.returncode, err.decode()
 
@@ -152,7 +154,7 @@ def test_url_of_an_openai_client(gateway: Gateway, tmp_path: Path) -> None:
     process = subprocess.run(
         [TOOL, "--voice", "ada", "-o", tmp_path / "out.wav", "Hi."],
         env={**os.environ, "OPENAI_BASE_URL": f"{gateway.url}/v1/"},
-        timeout=30,
+        timeout=WAIT,
     )
     assert process.returncode == 0
 
@@ -166,10 +168,7 @@ def test_plays_while_it_comes(gateway: Gateway, tmp_path: Path) -> None:
 
     def chunks() -> Iterator[bytes]:
         yield CHUNKS[0]
-        until = time.monotonic() + 20
-        while not (heard.exists() and heard.stat().st_size):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: heard.exists() and heard.stat().st_size)
         yield CHUNKS[1]
 
     gateway.chunks = chunks
@@ -218,12 +217,10 @@ def test_ctrl_c_leaves_a_valid_file(gateway: Gateway, tmp_path: Path) -> None:
     gateway.chunks = chunks
     out = tmp_path / "out.wav"
     process = start(gateway, "--voice", "ada", "-o", out, "Hi.")
-    until = time.monotonic() + 20
-    while not (out.exists() and out.stat().st_size > 20000):
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.01)
+    until(lambda: process.poll() is not None or (out.exists() and out.stat().st_size > 20000))
+    assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=20) == (b"", b"")
+    assert process.communicate(timeout=WAIT) == (b"", b"")
     assert process.returncode == 130
     assert set(pcm_of(out)) == {1}
 
@@ -238,5 +235,5 @@ def test_wrong_usage(gateway: Gateway, arguments: list[str]) -> None:
 
 
 def test_it_has_the_version_of_the_client() -> None:
-    done = subprocess.run([TOOL, "--version"], capture_output=True, text=True, timeout=10)
+    done = subprocess.run([TOOL, "--version"], capture_output=True, text=True, timeout=WAIT)
     assert (done.returncode, done.stdout) == (0, f"voice-clone {__version__}\n")
