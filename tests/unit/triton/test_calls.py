@@ -41,9 +41,9 @@ def test_responses_are_released_at_the_unload() -> None:
     with backend_double("calls") as (calls,):
         calls.pb_utils.InferenceRequest = lambda **given: Asked(answers)
         for _ in kept:
+            last = time.monotonic()
             calls.call("talker", {"cancel": "a"}, decoupled=True)
         assert not answers and all(answer() is not None for answer in kept)
-        last = time.monotonic()
         calls.release_answers()
         assert time.monotonic() - last > calls.AT_THE_END / 2, "python_backend may still clear up"
         assert not any(answer() is not None for answer in kept)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.doubles.fakes import Voices
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.lru_cache import LRUCache, Origin
 from voice_clone.speakers.disk.store import KnownInDirectory
@@ -53,7 +53,8 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_that_are_loaded_are_notified_before_it_returns(repository: Path) -> None:
+def test_all_that_are_loaded_are_notified_before_it_returns(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgetting, "PATIENCE", WAIT)
     models = Models()
     models.faults["b_talker"] = Unsupported("it is not loaded")
     requests = ForgetRequests(repository, models.ask, ready())
@@ -73,7 +74,7 @@ def test_who_fails_is_notified_again_and_holds_up_no_other(
     models.faults["a_talker"] = Internal("it is busy")
     requests = ForgetRequests(repository, models.ask, ready())
     requests.forget(["7"])
-    assert {model for model, _ in models.notified} == {"a_code2wav", "b_talker"}
+    until(lambda: {model for model, _ in models.notified} == {"a_code2wav", "b_talker"})
     assert "a_talker has not confirmed yet" in caplog.text and "slow_talker has not confirmed yet" in caplog.text
     models.faults.clear()
     models.hanging.set()
@@ -81,7 +82,10 @@ def test_who_fails_is_notified_again_and_holds_up_no_other(
     requests.close()
 
 
-def test_no_model_is_asked_before_the_server_is_ready(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_model_is_asked_before_the_server_is_ready(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(forgetting, "PATIENCE", WAIT)
     models = Models()
     server = threading.Event()
     requests = ForgetRequests(repository, models.ask, server)

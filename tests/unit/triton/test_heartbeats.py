@@ -11,13 +11,11 @@ import pytest
 from tests.support.doubles.counted_frames import Counter, Wish
 from tests.support.families.talker_inputs import read
 from tests.support.families.talkers import read_config
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from voice_clone.batching.engine import Engine
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_sink import TalkerSink
-
-WAIT = 10.0
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from tools.triton_server import free_ports
 from voice_clone.triton.server_stop import RESERVE, HttpEndpoint, ServerStop
-
-WAIT = 20.0
 
 
 class Door:
