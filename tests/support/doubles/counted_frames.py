@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.support.waiting import WAIT
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import InvalidArgument
-
-WAIT = 10.0
 
 
 @dataclass(frozen=True)

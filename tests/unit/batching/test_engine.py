@@ -74,10 +74,7 @@ def test_streams_share_steps_and_the_rest_waits(engine: Engine[Wish], source: Co
 def test_a_full_queue_refuses_at_once(engine: Engine[Wish], source: Counter) -> None:
     source.free_running = False
     collectors = [submit(engine, "live0", Wish(0, 3)), submit(engine, "live1", Wish(0, 3))]
-    for _ in range(1000):  # until both have their slots
-        if not engine._waiting:
-            break
-        threading.Event().wait(0.005)
+    until(lambda: not engine._waiting)  # both have their slots
     collectors += [submit(engine, f"waiting{n}", Wish(0, 3)) for n in range(3)]
     with pytest.raises(Overloaded, match="3 streams are waiting"):
         submit(engine, "one too many", Wish(0, 3))
@@ -129,9 +126,13 @@ def test_a_slow_receiver_bounds_what_is_made_for_it(engine: Engine[Wish], source
     slow.hold.clear()
     engine.submit("slow", Wish(0, 10**6), slow)
     bound = sum((1, 2, 4, 4)[:MAX_UNSENT]) + source.ahead
-    until(lambda: len(source.log) >= bound)
+
+    def frames() -> int:
+        return sum(entry[0] == "frame" for entry in list(source.log))
+
+    until(lambda: frames() >= bound)
     time.sleep(0.05)
-    assert sum(entry[0] == "frame" for entry in source.log) == bound
+    assert frames() == bound
     slow.hold.set()
     until(lambda: len(slow.chunks) > 20)
     assert slow.values == list(range(len(slow.values)))

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.doubles.clock import Clock
 from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish, submit
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
@@ -56,21 +57,26 @@ def test_a_deadline_beyond_all_time_is_none(engine: Engine[Wish]) -> None:
     assert slow.wait().values == list(range(1000))
 
 
-def test_a_deadline_ends_a_live_and_a_waiting_stream(engine: Engine[Wish], source: Counter) -> None:
-    soon = time.monotonic() + 1.5
+def test_a_deadline_ends_a_live_and_a_waiting_stream(source: Counter) -> None:
+    clock = Clock()
+    engine: Engine[Wish] = Engine(source, schedule=(1, 2, 4), max_queue=3, clock=clock)
     endless = [Collector() for _ in range(3)]
     for n, collector in enumerate(endless):
-        engine.submit(str(n), Wish(0, 10**9), collector, soon)
+        engine.submit(str(n), Wish(0, 10**9), collector, clock.now + 1.5)
+    until(lambda: endless[0].chunks)
+    assert not any(collector.ended.is_set() for collector in endless)
+    clock.now += 2
     for collector in endless:
         assert isinstance(collector.wait().error, DeadlineExceeded)
-    assert endless[0].chunks and not endless[2].chunks
+    assert not endless[2].chunks
     in_time = Collector()
-    engine.submit("0", Wish(0, 5), in_time, time.monotonic() + 100)
+    engine.submit("0", Wish(0, 5), in_time, clock.now + 100)
     assert in_time.wait().values == list(range(5))
     late = Collector()
-    engine.submit("late", Wish(0, 5), late, time.monotonic() - 1)
+    engine.submit("late", Wish(0, 5), late, clock.now - 1)
     assert isinstance(late.wait().error, DeadlineExceeded)
-    until(lambda: source.state == {})
+    engine.close()
+    assert source.state == {}
 
 
 def test_a_deadline_ends_a_stream_whose_receiver_is_stuck(engine: Engine[Wish], source: Counter) -> None:
@@ -158,10 +164,19 @@ def test_a_receiver_that_takes_not_even_the_failure_frees_its_slot(engine: Engin
     assert submit(engine, "later", Wish(7, 9)).wait().values == list(range(7, 16))
 
 
-def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish], source: Counter) -> None:
+def test_a_server_that_stops_waits_for_streams_only_so_long(
+    engine: Engine[Wish], source: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source.free_running = False
     short = submit(engine, "short", Wish(0, 3))
     endless, waiting = (submit(engine, name, Wish(0, 10**9)) for name in ("endless", "waiting"))
+    join = engine._thread.join
+
+    def as_long_as_the_short_one(seconds: float | None = None) -> None:
+        assert seconds in (2.0, None)
+        join() if seconds is None else short.wait()
+
+    monkeypatch.setattr(engine._thread, "join", as_long_as_the_short_one)
     draining = threading.Thread(target=engine.drain, args=(2.0,))
     draining.start()
     until(lambda: engine._closing)
@@ -174,6 +189,7 @@ def test_a_server_that_stops_waits_for_streams_only_so_long(engine: Engine[Wish]
         assert isinstance(collector.wait().error, Overloaded)
         assert collector.values == list(range(len(collector.values)))
     draining.join(WAIT)
+    assert not draining.is_alive()
 
 
 def test_close_finishes_what_runs_and_refuses_what_comes() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from tests.support.waiting import WAIT
 from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.scheduler import MAX_STARTS, PATIENCE, take_waiting
@@ -18,7 +19,6 @@ from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FrameChunk, Stream
 
 FRAME_SECONDS = 0.08
-WAIT = 10.0
 
 
 @dataclass

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.waiting import WAIT, until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FrameChunk
@@ -243,19 +244,20 @@ def test_the_engine_sends_each_utterance_and_ends_streams_between_steps() -> Non
     source = make()
     predictor = source.predictor
     assert isinstance(predictor, SmallPredictor)
-    engine = Engine(source, (4, 100), 8)
+    engine = Engine(source, (4, 100), 8, clock=lambda: float(len(predictor.calls)))
     heard, left, late = Listener(), Listener(), Listener()
     try:
         engine.submit("heard", request((6, 5)), heard)
-        assert heard.done.wait(10)
+        assert heard.done.wait(WAIT)
         assert [len(each.payload) for each in heard.chunks] == [4, 2, 5]
         assert heard.chunks[-1].timing.prefill < heard.chunks[-1].timing.generate
         predictor.pause = 0.02
         engine.submit("left", request((30,), steps=1000), left)
-        engine.submit("late", request((30,), steps=1000), late, deadline=time.monotonic() + 0.3)
-        time.sleep(0.1)
+        before = len(predictor.calls)
+        engine.submit("late", request((30,), steps=1000), late, deadline=before + 20.0)
+        until(lambda: len(predictor.calls) > before)
         assert engine.cancel("left")
-        assert left.done.wait(10) and late.done.wait(10)
+        assert left.done.wait(WAIT) and late.done.wait(WAIT)
         assert isinstance(left.error, Cancelled) and isinstance(late.error, DeadlineExceeded)
         assert len(predictor.calls) < 200
     finally:
