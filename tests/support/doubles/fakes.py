@@ -15,6 +15,7 @@ import numpy as np
 import psycopg
 import soundfile
 from numpy.typing import NDArray
+from psycopg.conninfo import make_conninfo
 
 from voice_clone.audio import decode
 from voice_clone.errors import Unsupported
@@ -30,6 +31,7 @@ from voice_clone.speakers.postgres.store import PostgresStore
 from voice_clone.speakers.store import Store
 
 RATE = 16_000
+TIMEOUT = 20.0  # seconds for the database: the machine may be busy
 Array = NDArray[Any]
 # Artifacts by family and mode: name -> (type, shape). "t" stands for frames, at the family's rate a second.
 FAMILIES: dict[str, tuple[float, dict[str, dict[str, tuple[str, tuple[int | str, ...]]]]]] = {
@@ -155,8 +157,9 @@ class Voices:
         if self.dsn is None:
             store = FileStore(self.directory, files, **self._of_store)
         else:
-            given = {"timeout": 20.0, **self._of_store}  # the machine may be busy
-            store = PostgresStore(checked_address(self.dsn), **given)
+            given = {"timeout": TIMEOUT, **self._of_store}
+            address = make_conninfo(checked_address(self.dsn), connect_timeout=int(given["timeout"]))
+            store = PostgresStore(address, **given)
         return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:

@@ -155,7 +155,7 @@ def test_a_caller_with_little_time_gets_its_deadline_and_the_work_goes_on(make_v
     voices.upload(wait=False)
     with pytest.raises(DeadlineExceeded, match="not ready in time"):
         voices.resolve(timeout=0.05)
-    assert voices.state()["state"] == "processing"
+    until(lambda: voices.state()["state"] == "processing")
     encoder.hang.set()
     assert voices.resolve().artifacts == expected(voices, clip(0)) and encoder.extractions == 1
 

@@ -102,8 +102,12 @@ def test_a_disk_that_fills_between_voice_and_artifacts(make_voices: Make) -> Non
     voices = make_voices(files=disk, finish_seconds=0.05)
     disk.room = 1
     voices.upload("Ada", 1, reference_text="Hello.")
-    state = voices.state("Ada")
-    assert state["state"] == "pending" and "the voice store is full" in state["reason"]
+
+    def is_full() -> bool:
+        state = voices.state("Ada")
+        return state["state"] == "pending" and "the voice store is full" in state["reason"]
+
+    until(is_full)
     spoken = voices.resolve("Ada")
     assert spoken.artifacts and voices.resolve("Ada").result["status"] == "hit"
     assert voices.state("Ada")["state"] in ("pending", "processing")
