@@ -8,6 +8,7 @@ import faulthandler
 import json
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from voice_clone_gateway.long_text.long_speech import sentence_seed
 from voice_clone_gateway.voice_names import VoiceNames
 
 from tests.support.doubles.speech_double import Double, samples_of
+from tests.support.waiting import WAIT
 
 CONFIG = {"type": "session.config", "voice": "ada", "seed": 7}
 
@@ -41,7 +43,7 @@ class Caller:
 
     async def next(self) -> Any:
         """The next message, a dict or bytes."""
-        message = await asyncio.wait_for(self.connection.recv(), 10)
+        message = await asyncio.wait_for(self.connection.recv(), WAIT)
         return message if isinstance(message, bytes) else json.loads(message)
 
     async def until(self, kind: str) -> list[Any]:
@@ -77,7 +79,7 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
         nonlocal double
         double = double or Double()
         app = create_app(Settings(triton="127.0.0.1:1", **settings))
-        options = {**server_options(app.state.settings), "timeout_graceful_shutdown": 2}
+        options = {**server_options(app.state.settings), "timeout_graceful_shutdown": int(WAIT)}
         server = uvicorn.Server(uvicorn.Config(app, **options))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -87,11 +89,11 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
             app.state.clients = SimpleNamespace(of=lambda key: double)
             app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
             app.state.voice_names = VoiceNames(cast(Any, double), app.state.settings.default_voice)
-            shown = asyncio.get_running_loop().call_later(25, show_all)
+            shown = asyncio.get_running_loop().call_later(5 * WAIT - 5, show_all)
             port, open_ones = listener.getsockname()[1], server.server_state.connections
             gateway = Gateway(port, double, lambda: app.state.gate.live, lambda: len(open_ones))
             try:
-                await asyncio.wait_for(test(gateway), 30)
+                await asyncio.wait_for(test(gateway), 5 * WAIT)
             finally:
                 shown.cancel()
                 server.should_exit = True
@@ -123,8 +125,7 @@ def pcm_of(text: str, index: int, seed: int | None = 7) -> bytes:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
         await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true")

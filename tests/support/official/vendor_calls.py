@@ -16,6 +16,7 @@ import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.doubles.websocket_calls import Gateway
+from tests.support.waiting import WAIT
 
 
 class VendorCaller:
@@ -29,7 +30,7 @@ class VendorCaller:
 
     async def next(self) -> Any:
         """The next message: bytes, or a dict."""
-        message = await asyncio.wait_for(self.connection.recv(), 10)
+        message = await asyncio.wait_for(self.connection.recv(), WAIT)
         return message if isinstance(message, bytes) else json.loads(message)
 
     async def until(self, **fields: Any) -> list[Any]:

@@ -13,13 +13,17 @@ import pytest
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
 
+from tests.support.doubles.clock import LoopClock
 from tests.support.doubles.speech_double import RATE, Double, samples_of
 from tests.support.doubles.websocket_calls import Gateway, eventually, run
+from tests.support.waiting import WAIT
 
 TEXT = "So many words that no buffer on the way to the client can hold all of them. " * 3
 """Less than a sentence's maximum, so it is spoken at once."""
 FRAME = 2 * RATE
 """So a text has 90 s."""
+PAUSE = 2.0
+"""Seconds between what a slow client reads."""
 CONFIG = {"type": "session.config", "voice": "ada"}
 SPOKEN: list[dict[str, Any]] = [{"type": "input.text", "text": TEXT}, {"type": "input.done"}]
 WEBSOCKETS: dict[str, tuple[str, list[dict[str, Any]]]] = {
@@ -73,7 +77,7 @@ def speech(**fields: Any) -> bytes:
 async def rest(reader: asyncio.StreamReader) -> bytes:
     """What can still be read."""
     with contextlib.suppress(ConnectionError):
-        return await asyncio.wait_for(reader.read(-1), 10)
+        return await asyncio.wait_for(reader.read(-1), WAIT)
     return b""
 
 
@@ -92,7 +96,7 @@ def test_a_websocket_that_reads_nothing(kind: str) -> None:
             await eventually(lambda: gateway.live() == 0)
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
-                    await asyncio.wait_for(listener.recv(), 10)
+                    await asyncio.wait_for(listener.recv(), WAIT)
             assert closed.value.rcvd is None, "no end is told: what was not read is lost"
 
     run(test, Double(frame=FRAME), stall_seconds=0.5)
@@ -120,33 +124,39 @@ def test_other_answers_that_are_not_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_a_slow_answer_is_sent_to_its_end(kind: str) -> None:
+def test_a_slow_answer_is_sent_to_its_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = LoopClock(monkeypatch)
+
     async def test(gateway: Gateway) -> None:
         async with sent(gateway, speech(**ANSWERS[kind])) as reader:
             got = await reader.readuntil(b"\r\n\r\n")
             for _ in range(15):  # longer than the limit, in pauses that are shorter
-                await asyncio.sleep(0.3)
+                clock.ahead += PAUSE
+                await asyncio.sleep(0.05)
                 got += await reader.read(1 << 14)
             got += await rest(reader)
             assert len(got) > 2 * len(samples_of(TEXT, None, FRAME))
 
-    run(test, Double(frame=FRAME), stall_seconds=2.0)
+    run(test, Double(frame=FRAME), stall_seconds=7 * PAUSE)
 
 
-def test_a_slow_websocket_hears_everything() -> None:
+def test_a_slow_websocket_hears_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = LoopClock(monkeypatch)
+
     async def test(gateway: Gateway) -> None:
         connection = small_socket(gateway.port)
-        async with gateway.call(sock=connection, max_queue=1) as caller:
+        async with gateway.call(sock=connection, max_queue=1, ping_interval=None) as caller:
             await caller.configure()
             await caller.send("input.text", text=TEXT)
             await caller.send("input.done")
             size = 0
             for _ in range(15):
-                await asyncio.sleep(0.3)
+                clock.ahead += PAUSE
+                await asyncio.sleep(0.05)
                 message = await caller.next()
                 size += len(message) if isinstance(message, bytes) else 0
             rest = await caller.until("session.done")
             size += sum(len(message) for message in rest if isinstance(message, bytes))
             assert size == 2 * len(samples_of(TEXT, 7, FRAME))
 
-    run(test, Double(frame=FRAME), stall_seconds=2.0)
+    run(test, Double(frame=FRAME), stall_seconds=7 * PAUSE)

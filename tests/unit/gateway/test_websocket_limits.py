@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.support.doubles.clock import LoopClock
 from tests.support.doubles.speech_double import Double
-from tests.support.doubles.websocket_calls import Gateway, audio_of, pcm_of, run
+from tests.support.doubles.websocket_calls import Gateway, audio_of, eventually, pcm_of, run
 
 WRONG: list[tuple[str | bytes, str, str]] = [
     ("no json", "invalid_json", "no JSON"),
@@ -76,16 +77,19 @@ def test_a_slow_reader_slows_the_speech_down() -> None:
     run(test, Double(frame=48000))
 
 
-def test_a_session_may_last_longer_than_a_request_may_take_to_come() -> None:
+def test_a_session_may_last_longer_than_a_request_may_take_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = LoopClock(monkeypatch)
+
     async def test(gateway: Gateway) -> None:
-        async with gateway.call() as caller:
-            await asyncio.sleep(0.6)
+        async with gateway.call(ping_interval=None) as caller:
+            clock.ahead += 20
+            await asyncio.sleep(0.1)
             await caller.configure()
             await caller.send("input.text", text="Still here.")
             await caller.send("input.done")
             assert audio_of(await caller.until("session.done"))
 
-    run(test, head_seconds=0.2, body_seconds=0.2)
+    run(test, head_seconds=10.0, body_seconds=10.0)
 
 
 def test_limits() -> None:
@@ -167,19 +171,22 @@ def test_an_idle_session_is_closed() -> None:
     run(test, session_idle_seconds=1.5)
 
 
-def test_a_session_that_only_listens_is_not_idle() -> None:
-    gate = asyncio.Semaphore(0)
+def test_a_session_that_only_listens_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, clock = asyncio.Semaphore(0), LoopClock(monkeypatch)
 
     async def test(gateway: Gateway) -> None:
-        async with gateway.call() as caller:
+        async with gateway.call(ping_interval=None) as caller:
             await caller.configure()
             await caller.send("input.text", text="Slowly.")
             await caller.send("input.done")
-            await asyncio.sleep(2.0)
+            await eventually(lambda: gateway.double.live == 1)
+            await asyncio.sleep(0.1)
+            clock.ahead += 20
+            await asyncio.sleep(0.1)
             gate.release()
             assert audio_of(await caller.until("session.done")) == pcm_of("Slowly.", 0)
 
-    run(test, Double(gate), session_idle_seconds=1.5)
+    run(test, Double(gate), session_idle_seconds=10.0)
 
 
 def test_keys(tmp_path: Path) -> None:
