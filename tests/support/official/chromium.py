@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 WAIT = 60_000.0  # milliseconds
 FLAGS = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]  # a microphone that beeps
@@ -23,6 +23,7 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     sandbox = [] if os.geteuid() else ["--no-sandbox"]  # root has none
+    expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS, *sandbox])
         yield browser

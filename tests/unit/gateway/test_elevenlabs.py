@@ -16,6 +16,7 @@ from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 from websockets.exceptions import InvalidStatus
 
+from tests.support.doubles.clock import LoopClock
 from tests.support.doubles.speech_double import FRAME, Double
 from tests.support.doubles.websocket_calls import Gateway, eventually, run
 from tests.support.official.vendor_calls import VendorCaller, audio_of, by_tls, calling
@@ -323,8 +324,9 @@ def test_limits() -> None:
     run(test, session_utterances=2)
 
 
-def test_keys(tmp_path: Path) -> None:
+def test_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys").write_text("s3cret speak\nother manage\n")
+    clock = LoopClock(monkeypatch)
 
     async def test(gateway: Gateway) -> None:
         for header in ({"xi-api-key": "s3cret"}, {"Authorization": "Bearer s3cret"}):
@@ -352,7 +354,9 @@ def test_keys(tmp_path: Path) -> None:
                 await caller.send(**{"text": "Word ", **wrong})
                 [error], code = await caller.rest()
                 assert (error["error"], code) == (reported, 1008)
-        async with calling(gateway, ONE) as caller:
+        async with calling(gateway, ONE, ping_interval=None) as caller:
+            await asyncio.sleep(0.1)
+            clock.ahead += 20
             [error], code = await caller.rest()
             assert (error["error"], code) == ("idle_timeout", 1008)
         async with calling(gateway, ONE):
@@ -361,4 +365,4 @@ def test_keys(tmp_path: Path) -> None:
             async with calling(gateway, ONE, origin="https://evil.example"):
                 pass
 
-    run(test, api_keys_file=str(tmp_path / "keys"), head_seconds=1.0)
+    run(test, api_keys_file=str(tmp_path / "keys"), head_seconds=10.0)

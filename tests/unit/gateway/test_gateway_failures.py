@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Failure, Server, chunk, endless, speech
+from tests.support.waiting import until
 
 SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}
 STATUS = grpc.StatusCode
@@ -167,7 +167,7 @@ def test_a_client_that_leaves_stops_the_server(
         assert triton.left.acquire(timeout=30), "the server goes on"
     finally:
         leave.set()
-    assert "voice_clone_gateway_live_speeches 0.0" in http.get("/metrics").text
+    until(lambda: "voice_clone_gateway_live_speeches 0.0" in http.get("/metrics").text)
 
 
 def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Serve) -> None:
@@ -175,9 +175,7 @@ def test_a_client_that_reads_nothing_stops_the_server(triton: Server, serve: Ser
     http = serve(triton.url, stall_seconds=0.5)
     with asked(http, SPEECH):
         assert triton.left.acquire(timeout=30), "the server goes on"
-        deadline = time.monotonic() + 10
-        while "voice_clone_gateway_live_speeches 0.0" not in http.get("/metrics").text:
-            assert time.monotonic() < deadline
+        until(lambda: "voice_clone_gateway_live_speeches 0.0" in http.get("/metrics").text)
 
 
 def test_a_second_request_on_the_way_does_not_hide_that_its_client_leaves(triton: Server, serve: Serve) -> None:

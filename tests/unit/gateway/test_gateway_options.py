@@ -88,9 +88,9 @@ def test_options_that_are_refused(shared: Shared, options: str, text: str) -> No
 def test_large_options_cost_little(shared: Shared) -> None:
     body = json.dumps(SPEECH)[:-1] + ', "options": {"a": [' + "0," * 2_000_000 + "0]}}"
     _, http = shared
-    began = time.monotonic()
+    began = time.process_time()
     assert http.post("/v1/audio/speech", content=body, headers=JSON).status_code == 400
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_the_family_checks_them(shared: Shared) -> None:

@@ -17,6 +17,7 @@ from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.reference_fetch import References, Resolver, is_public
 
 from tests.support.doubles import http_proxy
+from tests.support.waiting import WAIT
 
 CLIP = b"RIFF-not-really-audio" * 100
 
@@ -295,9 +296,9 @@ def test_redirects_are_followed_so_far(listener: Listener) -> None:
 )
 def test_limits(listener: Listener, answer: bytes, message: str) -> None:
     listener.answers = [answer]
-    names = Names(public_example=[["127.0.0.1"]])
+    names, seconds = Names(public_example=[["127.0.0.1"]]), WAIT if answer else 0.5
     with pytest.raises(HTTPFailure, match=message) as failure:
-        load("http://public.example:PORT/", listener, names, reference_bytes=2500, reference_seconds=0.5, **OPEN)
+        load("http://public.example:PORT/", listener, names, reference_bytes=2500, reference_seconds=seconds, **OPEN)
     assert "127.0.0.1" not in failure.value.detail
 
 
