@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.servers.left_behind import processes_of, wait_until_gone
+from tests.support.waiting import WAIT, until
 from tools import guard
 from tools.triton_server import ROOT
 
@@ -59,19 +59,13 @@ def start(tmp_path: Path, how: str) -> tuple[subprocess.Popen[str], str, Path]:
 def test_a_tool_that_is_killed_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     tool, pid, scratch = start(tmp_path, "waits")
     with tool:
-        deadline = time.monotonic() + 20
-        while len(processes_of(pid)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: len(processes_of(pid)) >= 2)
         assert scratch.is_dir()
         tool.send_signal(number)
-        assert tool.wait(20) != 0
+        assert tool.wait(WAIT) != 0
     wait_until_gone(pid)  # though the fork lives
     os.killpg(tool.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while (tmp_path / "half").exists() or (tmp_path / "region_1").exists() or scratch.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not any(path.exists() for path in (tmp_path / "half", tmp_path / "region_1", scratch)))
     assert [path.name for path in tmp_path.iterdir()] == ["another"]
 
 
@@ -79,7 +73,7 @@ def test_a_tool_that_is_killed_leaves_nothing(tmp_path: Path, number: signal.Sig
 def test_a_tool_that_ends_leaves_nothing(tmp_path: Path, how: str) -> None:
     tool, pid, _ = start(tmp_path, how)
     with tool:
-        assert tool.wait(20) == (-signal.SIGABRT if how == "crashes" else 0)
+        assert tool.wait(WAIT) == (-signal.SIGABRT if how == "crashes" else 0)
     wait_until_gone(pid)
     os.killpg(tool.pid, signal.SIGKILL)
 
@@ -91,7 +85,7 @@ def test_a_process_that_ignores_signals_is_killed(monkeypatch: pytest.MonkeyPatc
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"x\n"
         guard._end(f"{guard.VARIABLE}=0-test".encode())
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(WAIT) == -signal.SIGKILL
 
 
 def test_the_guard_of_a_tool_is_not_ended_by_another_s(tmp_path: Path) -> None:
