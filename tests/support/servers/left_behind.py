@@ -6,9 +6,8 @@ import contextlib
 import time
 from pathlib import Path
 
+from tests.support.waiting import WAIT
 from tools.guard import VARIABLE
-
-WAIT = 20.0  # seconds
 
 
 def processes_of(tool: str) -> list[str]:

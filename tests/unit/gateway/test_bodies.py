@@ -284,4 +284,4 @@ def test_silent_name_servers_delay_no_one(monkeypatch: pytest.MonkeyPatch) -> No
         assert await resolver("sixth", 443) == ["192.0.2.1"]
 
     asyncio.run(test())
-    assert looked_up == ["name0", "name1", "name2", "sixth"]
+    assert sorted(looked_up[:3]) == ["name0", "name1", "name2"] and looked_up[3:] == ["sixth"]
