@@ -158,7 +158,7 @@ class Voices:
             store = FileStore(self.directory, files, **self._of_store)
         else:
             given = {"timeout": TIMEOUT, **self._of_store}
-            address = make_conninfo(checked_address(self.dsn), connect_timeout=int(given["timeout"]))
+            address = make_conninfo(checked_address(self.dsn), connect_timeout=max(2, int(given["timeout"])))
             store = PostgresStore(address, **given)
         return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
 
