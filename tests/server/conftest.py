@@ -22,6 +22,8 @@ from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_logs import Logs
 from tools.triton_server import TritonServer
 
+STARTING = 800.0  # seconds until a server is ready: the first one of a checkout compiles, and a machine may be busy
+
 
 @pytest.fixture(scope="session", autouse=True)
 def logs() -> Iterator[Logs]:
@@ -29,9 +31,9 @@ def logs() -> Iterator[Logs]:
     logs = Logs()
     start = TritonServer.start
 
-    def noted(server: TritonServer, *given: float, **more: float) -> TritonServer:
+    def noted(server: TritonServer, timeout: float = STARTING) -> TritonServer:
         logs.add(server._log)
-        return start(server, *given, **more)
+        return start(server, timeout)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TritonServer, "start", noted)
