@@ -18,7 +18,7 @@ from voice_clone_client import Client, pcm16
 from voice_clone_gateway.audio import FORMATS
 
 from perf.bench.gateway_process import Gateway
-from tests.support.servers.server_metrics import metric
+from tests.support.servers.server_metrics import metric, until_cancelled
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
@@ -193,17 +193,22 @@ def test_a_client_that_leaves_frees_the_talker(
     until(lambda: idle(server, gateway))
     asked = body(voice, input="The boats lay still on the silver water.", seed=2, max_new_tokens=4000, do_sample=True)
     asked |= more
-    cancelled = metric(server, "talker_streams_total", reason="cancelled")
+
+    def leave() -> int:
+        with httpx2.stream("POST", f"{gateway.url}/v1/audio/speech", json=asked, timeout=60) as answer:
+            next(answer.iter_raw())
+        return 1
+
     if more.get("stream") is False:  # one sentence might end before the client has left
+        cancelled = metric(server, "talker_streams_total", reason="cancelled")
         asked["input"] = " ".join([asked["input"]] * 40)
         leaver = HTTPConnection(gateway.url.removeprefix("http://"))
         leaver.request("POST", "/v1/audio/speech", json.dumps(asked), {"Content-Type": "application/json"})
         until(lambda: metric(server, "talker_live_streams") > 0)
         leaver.close()
+        until(lambda: metric(server, "talker_streams_total", reason="cancelled") > cancelled)
     else:
-        with httpx2.stream("POST", f"{gateway.url}/v1/audio/speech", json=asked, timeout=60) as answer:
-            next(answer.iter_raw())
-    until(lambda: metric(server, "talker_streams_total", reason="cancelled") > cancelled)
+        until_cancelled(server, leave)
     until(lambda: idle(server, gateway))
 
 
@@ -215,7 +220,8 @@ def test_a_speech_by_its_id(http: httpx2.Client, server: TritonServer, gateway: 
     assert ended["seconds"] == pytest.approx(len(answer.content) / 2 / 24000, abs=0.001)
     assert 0 < ended["first_audio_ms"] <= ended["total_ms"]
 
-    asked = body(voice, input="The boats lay still on the silver water.", max_new_tokens=4000, do_sample=True)
+    long = " ".join(["The boats lay still on the silver water."] * 40)  # it must not end before it is left
+    asked = body(voice, input=long, max_new_tokens=4000, do_sample=True)
     with http.stream("POST", "/v1/audio/speech", json=asked) as begun:
         path = f"/v1/audio/speech/{begun.headers['x-request-id']}"
     until(lambda: http.get(path).json()["status"] == "cancelled")
@@ -253,8 +259,9 @@ def test_killed_clients_free_their_slots(
     say(http, voice)
 
 
-def test_health_and_metrics(http: httpx2.Client, gateway: Gateway, voice: str) -> None:
+def test_health_and_metrics(http: httpx2.Client, server: TritonServer, gateway: Gateway, voice: str) -> None:
     assert http.get("/health").json() == {"status": "ready"}
+    until(lambda: idle(server, gateway))
     before = gateway.metric("first_audio_seconds_count"), gateway.metric("audio_seconds_total")
     pcm, _ = say(http, voice)
     until(lambda: gateway.metric("first_audio_seconds_count") == before[0] + 1)

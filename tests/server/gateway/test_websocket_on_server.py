@@ -18,12 +18,13 @@ from websockets.sync.client import ClientConnection, connect
 
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.server_metrics import metric
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 
 PIECES = ["The ship came in at d", "awn. Dr. Grey saw it fir", "st, from the hill. And then"]
+LONG = "A very long story begins here. " * 40  # a sentence takes half a second
 SENTENCES = ["The ship came in at dawn.", "Dr. Grey saw it first, from the hill.", "And then the bells rang."]
 
 
@@ -48,7 +49,7 @@ def messages_until(connection: ClientConnection, kind: str) -> tuple[list[dict[s
 @contextmanager
 def session(gateway: Gateway, voice: str, **config: Any) -> Iterator[ClientConnection]:
     url = gateway.url.replace("http", "ws", 1) + "/v1/audio/speech/stream"
-    with connect(url, proxy=None) as connection:
+    with connect(url, proxy=None, open_timeout=WAIT) as connection:
         say(connection, "session.config", voice=voice, **config)
         yield connection
 
@@ -85,7 +86,7 @@ def test_audio_comes_while_the_text_is_still_written(gateway: Gateway, voice: st
 def test_a_cancel_frees_the_slot(gateway: Gateway, voice: str, server: TritonServer) -> None:
     until(lambda: metric(server, "talker_live_streams") == 0)
     with session(gateway, voice, seed=3, max_new_tokens=2000, allow_partial=True) as connection:
-        say(connection, "input.text", text="A very long story begins here. " * 12)
+        say(connection, "input.text", text=LONG)
         messages_until(connection, "audio.start")
         until(lambda: metric(server, "talker_live_streams") >= 1)
         while not isinstance(connection.recv(60), bytes):
@@ -102,8 +103,8 @@ def test_a_cancel_frees_the_slot(gateway: Gateway, voice: str, server: TritonSer
 
 
 def test_a_client_that_leaves_frees_the_slot(gateway: Gateway, voice: str, server: TritonServer) -> None:
-    with session(gateway, voice, seed=3, max_new_tokens=2000) as connection:
-        say(connection, "input.text", text="A very long story begins here. " * 12)
+    with session(gateway, voice, seed=3, max_new_tokens=2000, allow_partial=True) as connection:
+        say(connection, "input.text", text=LONG)
         messages_until(connection, "audio.start")
         until(lambda: metric(server, "talker_live_streams") >= 1)
     until(lambda: metric(server, "talker_live_streams") == 0)

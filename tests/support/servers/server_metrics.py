@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
+from collections.abc import Callable
 
-from tests.support.waiting import WAIT
+from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
 
 LINE = re.compile(r"voice_clone_(\w+?)(?:\{(.*)\})? (\S+)")
@@ -26,6 +27,33 @@ def metric(server: TritonServer, name: str, family: str = "qwen3_tts", **labels:
     wanted = {"family": family, **labels}
     [value] = [value for each, found, value in series(server) if each == name and found == wanted]
     return value
+
+
+def ended_streams(server: TritonServer, family: str = "qwen3_tts") -> dict[str, float]:
+    """How many streams of a talker have ended, by the reason. Each is counted some time after its last chunk."""
+    found = [(labels, value) for name, labels, value in series(server) if name == "talker_streams_total"]
+    return {labels["reason"]: value for labels, value in found if labels["family"] == family}
+
+
+def until_cancelled(server: TritonServer, leave: Callable[[], int], family: str = "qwen3_tts") -> None:
+    """Leave streams of a family until those of one call have all ended as cancelled, not by themselves.
+
+    A client that is held up for a moment leaves too late, and then calls again.
+
+    Args:
+        leave: begins streams and leaves them; returns their number. No other streams may run meanwhile.
+
+    Raises:
+        AssertionError: they never do, or end as something else.
+    """
+
+    def is_cancelled() -> bool:
+        before = ended_streams(server, family)
+        count = leave()
+        until(lambda: sum(ended_streams(server, family).values()) >= sum(before.values()) + count)
+        return ended_streams(server, family)["cancelled"] == before["cancelled"] + count
+
+    until(is_cancelled)
 
 
 def gauges(server: TritonServer) -> dict[str, float]:
