@@ -23,14 +23,14 @@ def stored(client: Client, name: str) -> bytes:
 
 
 def test_a_good_clip_has_a_report_and_passes_strict(client: Client, reference_clip: bytes, reference_text: str) -> None:
-    voice = client.upload("Good", reference_clip, reference_text=reference_text, strict=True)
+    voice = client.upload("Good", reference_clip, reference_text=reference_text, strict=True, wait=True)
     assert voice.warnings == () and voice.report is not None and voice.report["snr_db"] == 60.0
     assert 3.0 < voice.report["speaking_rate"] < 6.0
     client.delete("Good")
 
 
 def test_a_bad_clip_is_reported_and_strict_refuses_it(client: Client, reference_text: str) -> None:
-    voice = client.upload("Bad", CLIPPED, reference_text=reference_text * 5)
+    voice = client.upload("Bad", CLIPPED, reference_text=reference_text * 5, wait=True)
     assert [warning.code for warning in voice.warnings] == ["clipping", "transcript_too_long"]
     [listed] = [each for each in client.list() if each.name == "Bad"]
     assert client.get("Bad").warnings == listed.warnings == voice.warnings
