@@ -27,6 +27,7 @@ MODEL = '''"""A made-up voice encoder."""
 import json
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class TritonPythonModel(Model):
     def handle(self, request, responder):
         waveform = request.array("waveform")
         if waveform.size:
+            if "FAKE_BEGUN" in os.environ:
+                Path(os.environ["FAKE_BEGUN"]).touch()
             time.sleep(self._delay)
         made = self._encoder.encode("{family}", waveform, request.number("sample_rate"), request.text("mode"))
         artifacts = {{name: np.atleast_1d(array) for name, array in made.artifacts.items()}}
