@@ -20,8 +20,10 @@ pytestmark = pytest.mark.thorough
 
 PAUSE = 2.2  # seconds: Triton looks every second whether the process has done something in that second
 MODEL = """import time
+from pathlib import Path
 
-time.sleep(3)  # as long as it takes to import torch
+while not Path({held}).exists():
+    time.sleep(0.05)
 
 
 class TritonPythonModel:
@@ -40,8 +42,8 @@ def processes_of_models(server: TritonServer) -> Iterator[psutil.Process]:
                     yield child
 
 
-def hold_up(server: TritonServer) -> None:
-    """Stop the process of the model for a while, soon after it came up."""
+def hold_up(server: TritonServer, held: Path) -> None:
+    """Stop the process of the model for a while, soon after it came up; it loads until `held` exists."""
     deadline = time.monotonic() + WAIT
     while not (models := list(processes_of_models(server))):
         assert time.monotonic() < deadline
@@ -51,6 +53,7 @@ def hold_up(server: TritonServer) -> None:
     model.suspend()
     time.sleep(PAUSE)
     model.resume()
+    held.touch()
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +63,16 @@ def not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_that_aborts_while_it_loads_is_started_again(tmp_path: Path) -> None:
-    write_model(tmp_path / "models", MODEL, CONFIG)
+    held = tmp_path / "held"
+    write_model(tmp_path / "models", MODEL.format(held=repr(str(held))), CONFIG)
     server = TritonServer(models=tmp_path / "models", log=tmp_path / "log")
     with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(hold_up, server)
+        holding = pool.submit(hold_up, server, held)
         try:
             server.start()
-            held.result(WAIT)
+            holding.result(WAIT)
         finally:
+            held.touch()
             server.kill()
             server.stop()
     aborted = HELD_UP in (tmp_path / "log").read_text()
