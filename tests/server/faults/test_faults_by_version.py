@@ -74,13 +74,14 @@ class TritonPythonModel:
         y = np.array([waited, hasattr(found, "cancel"), len(answers), len(codes), kept], np.float32)
         return pb_utils.InferenceResponse([pb_utils.Tensor("y", y)])
 """
+SLOW = 10.0  # seconds that a step takes; far longer than the answer of another one is on its way
 FIRST = 0.5  # seconds until the first response of the model that takes its time
 STREAMS = ("patient", "late")
 BODIES = {
     "plain": "return pb_utils.InferenceResponse([tensor])",
     "noting": 'return pb_utils.InferenceResponse([tensor], parameters={"note": "here"})',
     "failing": 'return pb_utils.InferenceResponse(error=pb_utils.TritonError("refused: by this step"))',
-    "slow": "time.sleep(1.0); Path({done}).touch(); return pb_utils.InferenceResponse([tensor])",
+    "slow": f"time.sleep({SLOW}); Path({{done}}).touch(); return pb_utils.InferenceResponse([tensor])",
     # For calls from model to model: what they ask, and who asks.
     "absent": 'return pb_utils.InferenceResponse(error=pb_utils.TritonError("none", pb_utils.TritonError.NOT_FOUND))',
     "patient": f"return self.stream(request, tensor, {FIRST}, None)",
@@ -244,7 +245,7 @@ def test_lost_codes(start: Start) -> None:
 @pytest.mark.parametrize("open_still", [False, True])
 def test_open_stream(start: Start, tmp_path: Path, open_still: bool) -> None:
     """What a stream asked first keeps its model loaded until the stream is closed, though it has long been answered."""
-    server = start("patient", options=["--exit-timeout-secs=3"])
+    server = start("patient", options=["--exit-timeout-secs=3"] if open_still else [])
     answers: queue.Queue[object] = queue.Queue()
     with triton.InferenceServerClient(server.url) as client:
         client.start_stream(lambda result, error: answers.put(error or result))
