@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
 import zlib
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from safetensors.numpy import load
 from tests.support.doubles.fakes import FAMILIES, MODES, FakeEncoder, clip
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
+from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 
@@ -131,10 +131,7 @@ def test_the_families_of_an_upload_are_those_loaded_or_those_set(tmp_path: Path,
         else:
             assert states == {"fish_speech": "ready", "qwen3_tts": "ready"}
             client.unload_model("qwen3_tts_voice_encoder")
-            deadline = time.monotonic() + 10
-            while families() != ["fish_speech"]:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: families() == ["fish_speech"])
             assert cache("resolve", name="Ada")[0]["model_type"] == "fish_speech"
         client.close()
         cache.close()
@@ -178,9 +175,7 @@ def test_a_stampede_extracts_once(server: TritonServer, cache: Cache) -> None:  
             answers = set(pool.map(resolve, range(50)))
         assert len(answers) == 1
         assert cache("get", name=name)[0]["artifacts"]
-        deadline = time.monotonic() + 10
-        while cache("stats")[0]["in_flight"] and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: not cache("stats")[0]["in_flight"])
         assert cache("stats")[0]["extractions"] == before + 2  # the upload's own family, and fish_speech
         cache("delete", name=name)
 
@@ -189,23 +184,22 @@ def test_metrics_follow_the_statistics(server: TritonServer, cache: Cache) -> No
     cache("upload", name="Metric", audio=clip(4000), reference_text="Some words.", options={"wait": True})
     for _ in range(5):
         cache("resolve", name="Metric")
-    stats = cache("stats")[0]
     prefix = "voice_clone_speaker_cache_"
     names = ("hits", "misses", "restores", "extractions", "uploads", "deletes")
-    wanted = {f"{prefix}{name}_total": stats[name] for name in names}
-    for pool in ("registered", "inline"):
-        for name in ("bytes", "entries"):
-            wanted[f'{prefix}{name}{{pool="{pool}"}}'] = stats["pools"][pool][name]
-    wanted |= {f"{prefix}voices": stats["speakers"], f"{prefix}extraction_seconds_count": stats["extractions"]}
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    deadline = time.monotonic() + 10
-    while True:  # they are updated one after the other, some time after the statistics
-        with urllib.request.urlopen(url) as answer:
+
+    def wanted() -> dict[str, float]:
+        stats = cache("stats")[0]
+        found = {f"{prefix}{name}_total": stats[name] for name in names}
+        for pool in ("registered", "inline"):
+            for name in ("bytes", "entries"):
+                found[f'{prefix}{name}{{pool="{pool}"}}'] = stats["pools"][pool][name]
+        return found | {f"{prefix}voices": stats["speakers"], f"{prefix}extraction_seconds_count": stats["extractions"]}
+
+    def shown() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=WAIT) as answer:
             lines = answer.read().decode().splitlines()
         values = dict(line.rsplit(" ", 1) for line in lines if line.startswith(prefix))
-        shown = {name: float(values[name]) for name in wanted}
-        if shown == wanted or time.monotonic() > deadline:
-            break
-        time.sleep(0.1)
-    assert shown == wanted
+        return {name: float(values[name]) for name in wanted()}
+
+    until(lambda: shown() == wanted())  # they are updated one after the other, some time after the statistics
     cache("delete", name="Metric")
