@@ -23,6 +23,7 @@ from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
+from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 from voice_clone.speakers.encoding import Extraction
@@ -153,7 +154,7 @@ def cycle(world: World, folder: Path, rng: random.Random, imports: list[Import])
         time.sleep(rng.uniform(0.05, 0.4))
         server.kill()
         for writer in writers:
-            writer.join(30)
+            writer.join(WAIT)
             assert not writer.is_alive()
         imports[:] = [writer.importing for writer in writers if writer.importing is not None]
         return sum(writer.acknowledged for writer in writers)
@@ -238,7 +239,7 @@ def test_killed_at_random_moments(tmp_path: Path, cycles: int) -> None:  # B13, 
     models = make_repository(tmp_path / "models", ("qwen3_tts",))
 
     def start() -> TritonServer:
-        return TritonServer(None, tmp_path / "voices", models=models, log=tmp_path / "log").start(60)
+        return TritonServer(None, tmp_path / "voices", models=models, log=tmp_path / "log").start()
 
     killed(World(start, bundle, same), tmp_path, cycles)
 
