@@ -52,9 +52,6 @@ async function beginRecording() {
       pieces.push(samples);
       recording.seconds += samples.length / recorder.sampleRate;
       wave.push(samples, recorder.sampleRate);
-      wave.position = wave.seconds;
-      wave.draw();
-      find("clip-facts").textContent = `${recording.seconds.toFixed(1)} s`;
       if (recording.seconds >= LONGEST) finishRecording();
     });
     recording = { recorder, pieces, seconds: 0 };
@@ -68,12 +65,23 @@ async function beginRecording() {
   find("preview").hidden = false;
   find("clip-play").hidden = true;
   showRecording(true);
+  follow(recording);
+}
+
+// Shows how far a recording is, with each frame of the screen: its pieces come 375 times a second.
+function follow(mine) {
+  if (recording !== mine) return;
+  wave.position = wave.seconds;
+  wave.draw();
+  find("clip-facts").textContent = `${mine.seconds.toFixed(1)} s`;
+  requestAnimationFrame(() => follow(mine));
 }
 
 function finishRecording() {
   const { recorder, pieces, seconds } = recording;
   recording = null;
   recorder.stop();
+  wave.position = wave.seconds;
   showRecording(false);
   const samples = join(pieces);
   if (seconds < SHORTEST) {
