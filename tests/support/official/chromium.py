@@ -25,6 +25,7 @@ def chromium() -> Iterator[Browser]:
     sandbox = [] if os.geteuid() else ["--no-sandbox"]  # root has none
     expect.set_options(timeout=WAIT)
     with sync_playwright() as playwright:
+        expect.set_options(timeout=WAIT)  # of its own it waits for 5 s
         browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS, *sandbox])
         yield browser
         browser.close()
