@@ -64,4 +64,5 @@ class Gateway:
         return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
     def _metrics(self) -> str:
-        return httpx2.get(f"{self.url}/metrics", verify=False).text  # it has no certificate, and to load others is slow
+        # It has no certificate, and to load others is slow.
+        return httpx2.get(f"{self.url}/metrics", timeout=WAIT, verify=False).text

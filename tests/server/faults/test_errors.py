@@ -13,6 +13,7 @@ import soundfile
 from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNotFound
 
 from tests.support.servers.talker_calls import Call
+from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
@@ -167,7 +168,7 @@ def test_a_request_without_text(server: TritonServer) -> None:
     voice = triton.InferInput("voice", [1], "BYTES")
     voice.set_data_from_numpy(np.array([b"Ada"], np.object_))
     client.async_stream_infer("qwen3_tts", [voice])
-    _, error = answers.get(timeout=20)
+    _, error = answers.get(timeout=WAIT)
     assert "invalid_argument: text is blank" in str(error)
     client.stop_stream(cancel_requests=True)
     client.close()
