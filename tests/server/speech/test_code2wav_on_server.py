@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +13,7 @@ from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import assert_same_audio
-from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs
+from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs, settle
 from tests.support.servers.engines import on_every_engine
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
@@ -31,11 +30,6 @@ FRAME = 1920
 
 def random_codes(frames: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 64, (frames, CODEBOOKS), dtype=np.int32)
-
-
-def settle() -> None:
-    """Wait until code2wav has published what the tests before did; it publishes five times a second."""
-    time.sleep(0.5)
 
 
 @pytest.fixture
@@ -132,7 +126,7 @@ def test_a_foreign_chunk_does_not_harm_a_stream(direct: Ask, decoder: CodecDecod
 @on_every_engine
 def test_the_state_after_a_reference_is_computed_once(direct: Ask, server: TritonServer) -> None:
     context, codes, seen, audio = random_codes(30, 1234), random_codes(2, 1), [], []
-    settle()
+    settle(server)
     hits, misses = (metric(server, "code2wav_primed_total", result=result) for result in ("hit", "miss"))
     for number in range(3):
         answer = direct(f"known-{number}", 0, codes, context, True, '{"kept": [1]}')
@@ -163,7 +157,7 @@ def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice:
         return sum(len(chunk.samples) for chunk in chunks), dict(chunks[-1].info or {}), len(chunks)
 
     list(client.speak("Good morning.", voice=voice, max_frames=1, seed=0))
-    settle()
+    settle(server)
     finished = metric(server, "code2wav_streams_ended_total", reason="finished")
     batches = metric(server, "code2wav_batch_size_sum")
     with ThreadPoolExecutor(8) as pool:
@@ -173,13 +167,13 @@ def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice:
         assert info["primed"] == ("none" if seed % 2 else "hit")
     until(lambda: metric(server, "code2wav_streams_ended_total", reason="finished") == finished + 8)
     until(lambda: metric(server, "code2wav_batch_size_sum") == batches + sum(chunks for _, _, chunks in made))
-    assert metric(server, "code2wav_streams") == 0 and metric(server, "code2wav_frame_ms_sum") > 0
+    until(lambda: metric(server, "code2wav_streams") == 0 and metric(server, "code2wav_frame_ms_sum") > 0)
 
 
 def test_a_stream_without_chunks_is_dropped(checkpoint_folder: CheckpointFactory, tmp_path: Any) -> None:
     """Bounds hold too: as many states as fit the memory set for them, and references are forgotten in time."""
     environment = {
-        "VOICE_CLONE_STREAM_IDLE_SECONDS": "1.5",
+        "VOICE_CLONE_STREAM_IDLE_SECONDS": "5",  # in which a busy machine gets to the next call
         "VOICE_CLONE_PRIMED_SECONDS": "1.5",
         "VOICE_CLONE_MAX_STATE_BYTES": "1",
     }

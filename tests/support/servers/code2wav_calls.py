@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
+from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 CODEBOOKS = 16
@@ -29,6 +32,19 @@ def chunk_inputs(
         "final": np.array([final]),
         "info": info,
     }
+
+
+def settle(server: TritonServer) -> None:
+    """Wait until code2wav has published all that it did before: it does so some time later, and in turn.
+
+    It looks for a stream of its own, which counts as one that failed, first among the open ones, then not.
+    """
+    ask, stream_id = asking(server), f"settle {secrets.token_hex(8)}"
+    until(lambda: metric(server, "code2wav_streams") == 0)
+    ask(stream_id, 0, np.ones((1, CODEBOOKS), np.int32))
+    until(lambda: metric(server, "code2wav_streams") == 1)
+    ask(stream_id, 1, NO_CODES, final=True, info='{"error": "internal: settled"}')
+    until(lambda: metric(server, "code2wav_streams") == 0)
 
 
 def asking(server: TritonServer) -> Ask:
