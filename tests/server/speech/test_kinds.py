@@ -25,9 +25,8 @@ from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.running import SETTINGS, running
-from tests.support.servers.server_metrics import metric
+from tests.support.servers.server_metrics import until_cancelled
 from tests.support.servers.server_processes import memory_by_process
-from tests.support.waiting import until
 from tools.families.qwen3_tts.checkpoint_config import SPEAKERS
 from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -111,13 +110,12 @@ def test_a_stream_that_is_left_ends_in_its_own_talker(
 ) -> None:
     """The decoder that all share notifies the talker of the stream."""
 
-    def cancelled() -> float:
-        return metric(server, "talker_streams_total", family, reason="cancelled")
+    def leave() -> int:
+        with client.speak(TEXT, model=family, max_frames=3000, do_sample=False, **given) as speech:
+            next(iter(speech))
+        return 1
 
-    before = cancelled()
-    with client.speak(TEXT, model=family, max_frames=3000, do_sample=False, **given) as speech:
-        next(iter(speech))
-    until(lambda: cancelled() == before + 1)
+    until_cancelled(server, leave, family)
 
 
 def test_a_clip_serves_base_alone_and_the_others_say_why(client: Client, ada: str) -> None:

@@ -20,9 +20,9 @@ from tests.support.families.chirp.bare import BareChirp
 from tests.support.families.chirp.checkpoint_maker import make_checkpoint
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.running import running
-from tests.support.servers.server_metrics import metric, series
+from tests.support.servers.server_metrics import metric, series, until_cancelled, wait_until_quiet
 from tests.support.servers.talker_calls import Call
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from tools.triton_server import MODELS, ROOT, TritonServer
 
 pytestmark = pytest.mark.thorough
@@ -271,18 +271,21 @@ def test_settings_of_one_family(client: Client, folder: Path) -> None:
 
 
 def test_a_client_that_leaves_frees_its_slot(server: TritonServer, client: Client) -> None:
-    before = metric(server, "talker_streams_total", "chirp", reason="cancelled")
-    speeches = [client.speak(TEXT, voice=VOICE, seed=n, max_frames=1900, **ENDLESS) for n in range(SLOTS["chirp"])]
-    for speech in speeches:
-        next(speech)  # each has a slot
-    for speech in speeches:
-        speech.close()
-    until(lambda: metric(server, "talker_streams_total", "chirp", reason="cancelled") == before + len(speeches))
+    def leave() -> int:
+        speeches = [client.speak(TEXT, voice=VOICE, seed=n, max_frames=1900, **ENDLESS) for n in range(SLOTS["chirp"])]
+        for speech in speeches:
+            next(speech)  # each has a slot
+        for speech in speeches:
+            speech.close()
+        return len(speeches)
+
+    for _ in range(2):  # all slots are free for the second time
+        until_cancelled(server, leave, "chirp")
     until(lambda: metric(server, "talker_live_streams", "chirp") == metric(server, "code2wav_streams", "chirp") == 0)
-    assert speak(client, max_frames=5)[1]["queue_ms"] < 1000
 
 
 def test_metrics_distinguish_the_families(server: TritonServer, client: Client) -> None:
+    wait_until_quiet(server, WAIT)  # the speeches of other tests are counted
     names = ("talker_frames_total", "talker_speech_seconds_total")
     before = {(name, family): metric(server, name, family) for name in names for family in FAMILIES}
 
