@@ -48,6 +48,11 @@ def talker(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
         server.kill()
 
 
+def ended(talker: TritonServer, reason: str) -> float:
+    """Each stream is counted some time after its caller has heard of its end; so a test waits for its own."""
+    return metric(talker, "talker_streams_total", reason=reason)
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(talker: TritonServer) -> Iterator[None]:
     """Every test frees all it took."""
@@ -68,20 +73,21 @@ def test_alone_and_in_company(talker: TritonServer) -> None:
 
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_caller_that_leaves_frees_its_stream(talker: TritonServer, waiting: bool) -> None:
-    before, frames = metric(talker, "talker_streams_total", reason="cancelled"), metric(talker, "talker_frames_total")
+    before, frames = ended(talker, "cancelled"), metric(talker, "talker_frames_total")
     live = [Call(talker, prompt(f"live {n}", frames=ENDLESS)) for n in range(SLOTS if waiting else 1)]
     for call in live:
         call.next()
     calls = [Call(talker, prompt("waits", frames=ENDLESS)), *live] if waiting else live
     if waiting:
         until(lambda: metric(talker, "talker_waiting_streams") == 1)
-    for ended, call in enumerate(calls, 1):
+    for left, call in enumerate(calls, 1):
         call.leave()
-        until(lambda: metric(talker, "talker_streams_total", reason="cancelled") == before + ended)  # noqa: B023
+        until(lambda left=left: ended(talker, "cancelled") == before + left)
     assert metric(talker, "talker_frames_total") - frames < ENDLESS
 
 
 def test_cancel_by_id(talker: TritonServer) -> None:
+    before = ended(talker, "cancelled")
     call = Call(talker, prompt("to be cancelled", frames=ENDLESS))
     call.next()
     with triton.InferenceServerClient(talker.url) as client:
@@ -92,6 +98,7 @@ def test_cancel_by_id(talker: TritonServer) -> None:
             assert done.get(timeout=WAIT) is None
             client.stop_stream()
     assert "cancelled: " in call.error()
+    until(lambda: ended(talker, "cancelled") == before + 1)
 
 
 @pytest.mark.parametrize("milliseconds", [300, 300.5])
@@ -104,7 +111,7 @@ def test_deadline(talker: TritonServer, milliseconds: float) -> None:
 
 
 def test_overload(talker: TritonServer) -> None:
-    refused = metric(talker, "talker_streams_total", reason="overloaded")
+    refused, cancelled = ended(talker, "overloaded"), ended(talker, "cancelled")
     calls = [Call(talker, prompt(f"live {n}", frames=ENDLESS)) for n in range(SLOTS)]
     for call in calls:
         call.next()
@@ -112,11 +119,12 @@ def test_overload(talker: TritonServer) -> None:
     until(lambda: metric(talker, "talker_waiting_streams") == QUEUE)
     too_many = Call(talker, prompt("one too many")).error()
     assert "overloaded: 3 streams are waiting" in too_many
-    until(lambda: metric(talker, "talker_streams_total", reason="overloaded") == refused + 1)
+    until(lambda: ended(talker, "overloaded") == refused + 1)
     for call in calls[:SLOTS]:
         call.leave()
     for call in calls[SLOTS:]:
         assert len(call.codes()) == 3
+    until(lambda: ended(talker, "cancelled") == cancelled + SLOTS)
 
 
 # What is changed in the prompt's arrays, in the request's inputs and in its parameters, and what the error mentions.
@@ -161,7 +169,9 @@ def test_bad_calls(talker: TritonServer, case: str) -> None:
 
 
 def test_an_id_names_one_live_stream(talker: TritonServer) -> None:
+    before = ended(talker, "cancelled")
     first = Call(talker, prompt("same", frames=ENDLESS))
     first.next()
     assert "invalid_argument: a stream of this stream_id" in Call(talker, prompt("same")).error()
     first.leave()
+    until(lambda: ended(talker, "cancelled") == before + 1)
