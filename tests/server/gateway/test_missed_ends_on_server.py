@@ -17,8 +17,8 @@ from voice_clone_client import Client, Incomplete
 from websockets.sync.client import connect
 
 from perf.bench.gateway_process import Gateway
-from tests.support.servers.server_metrics import metric
-from tests.support.waiting import until
+from tests.support.servers.server_metrics import metric, wait_until_quiet
+from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
@@ -68,6 +68,13 @@ def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> I
 def fields(text: str, **more: Any) -> dict[str, Any]:
     """A speech over HTTP."""
     return {"input": text, "speaker_embedding": EMBEDDING.tolist(), "response_format": "pcm", **STUCK, **more}
+
+
+@pytest.fixture(autouse=True)
+def all_are_counted(server: TritonServer) -> Iterator[None]:
+    """The ends of the speeches of a test, which are counted some time after their last chunks."""
+    yield
+    wait_until_quiet(server, WAIT)
 
 
 @WAYS
@@ -147,7 +154,7 @@ def test_a_websocket(gateway: Gateway, allowed: bool) -> None:
     del config["input"]
     url = gateway.url.replace("http", "ws") + "/v1/audio/speech/stream"
     said: list[dict[str, Any]] = []
-    with connect(url, proxy=None) as socket:
+    with connect(url, proxy=None, open_timeout=WAIT) as socket:
         for message in (config, {"type": "input.text", "text": LONG}, {"type": "input.done"}):
             socket.send(json.dumps(message))
         while not said or said[-1]["type"] != "session.done":
