@@ -17,6 +17,7 @@ from tests.support.same_audio import is_same_audio
 from tests.support.servers.both_families import FAMILIES, Next
 from tests.support.servers.process_memory import OVERWRITTEN, found_in_server
 from tests.support.servers.running import SETTINGS, running
+from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("families")
@@ -217,6 +218,9 @@ def test_deletes_and_speeches_at_random(client: Client, reference_clip: bytes) -
     for thread in lives:
         thread.join()
     assert not faults, faults
+    # Clips of deleted voices may still be in the encoders: other tests would count them. This one comes behind them.
+    client.upload("Last", reference_clip, reference_text=TEXT, wait=True)
+    client.delete("Last")
     assert kept(client) == NOTHING
 
 
@@ -235,7 +239,7 @@ def test_a_wrong_list_is_refused(server: TritonServer, model: str, text: str) ->
     wanted = triton.InferInput("forget", [1], "BYTES")
     wanted.set_data_from_numpy(np.array([text.encode()], np.object_))
     caller.async_stream_infer(model, [wanted])
-    assert came.wait(20) and "forget must be a list" in answers[0]
+    assert came.wait(WAIT) and "forget must be a list" in answers[0]
     caller.stop_stream()
     caller.close()
 
