@@ -13,6 +13,7 @@ from voice_clone_client import Client, VoiceCloneError
 
 from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.servers.server_processes import private_memory
+from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
@@ -70,7 +71,7 @@ def test_chaos(server: TritonServer, client: Client, voice: str, streams: int) -
         process.stdout.close()
         process.stdin.close()
     assert set(outcomes) <= {"closed", "DeadlineExceeded", "Overloaded"}, set(outcomes)
-    wait_until_quiet(server, 30)
+    wait_until_quiet(server, WAIT)
     again, _ = client.speak(TEXT, voice=voice, seed=1, max_frames=20).read()
     np.testing.assert_allclose(again, expected, atol=5e-5)  # a chunk that goes out early is rounded in another way
     assert private_memory(server) < 1.05 * before + 20e6

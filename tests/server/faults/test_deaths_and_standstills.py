@@ -117,7 +117,7 @@ def serving(checkpoints: Sequence[Path], folder: Path, clip: bytes, text: str) -
     served = Served(checkpoints, folder, (clip, text))
     yield served
     served.process.send_signal(signal.SIGKILL)
-    served.process.wait(30)
+    served.process.wait(WAIT)
     wait_until_gone(str(served.process.pid))
 
 
@@ -249,7 +249,7 @@ def goes_on(
     callers.enough.set()
     failed = [error for chat in chats if (error := chat.exception(WAIT)) is not None]
     if failed:
-        until(aborted, 10.0)
+        until(aborted, WAIT)
         assert all(isinstance(error, VoiceCloneError) for error in failed), failed
         tell(f"2 | (Triton aborted, and {len(failed)} callers of the other family failed)")
 
@@ -300,7 +300,7 @@ def stands_still(callers: Callers, model: str, families: Sequence[str], seconds:
     os.kill(process, signal.SIGSTOP)
     try:
         new = [pool.submit(served.speak, family) for family in families]
-        until(lambda: served.health() == 503, seconds)
+        until(lambda: served.health() == 503)
         noticed = time.monotonic() - stopped
         time.sleep(max(0.0, stopped + seconds - time.monotonic()))
     finally:

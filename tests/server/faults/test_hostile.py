@@ -33,6 +33,7 @@ from tests.support.hostile.http import hostile_http
 from tests.support.hostile.inputs import GOOD_REQUESTS, World
 from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.servers.server_processes import private_memory, processes
+from tests.support.waiting import WAIT
 from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.voice_file import unpack_bundle
 
@@ -64,7 +65,7 @@ def server(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> Iterator[Tri
         log=tmp_path / "log",
         environment={
             "VOICE_CLONE_DETERMINISTIC": "true",
-            "VOICE_CLONE_STREAM_IDLE_SECONDS": "5",
+            "VOICE_CLONE_STREAM_IDLE_SECONDS": "10",
             "VOICE_CLONE_TEXT_IDLE_SECONDS": "2",
         },
     )
@@ -116,12 +117,14 @@ class Speakers:
 
     def _run(self, number: int) -> None:
         rng = random.Random(number)
-        while not self._stopping.is_set():
+        while True:
             try:
                 self.check(rng.choice(self._seeds))
             except (VoiceCloneError, AssertionError) as error:
                 self.faults.append(f"{type(error).__name__}: {error}")
             self.speeches += 1
+            if self._stopping.is_set():
+                return
 
 
 def contents(bundle: bytes) -> list[Any]:
@@ -172,7 +175,7 @@ def test_hostile_requests(
         assert speakers.speeches >= 2 and not speakers.faults, speakers.faults
         assert server.ready() and processes(server, "S,R,D") == alive
         assert all(model_ready(server, model) for model in GOOD_REQUESTS)
-        wait_until_quiet(server, 20)
+        wait_until_quiet(server, WAIT)
         speakers.check(0)
         speakers.check(1)
         assert client.get("Harbour") == harbour and contents(client.export("Harbour")) == kept

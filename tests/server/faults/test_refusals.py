@@ -28,6 +28,7 @@ from voice_clone_client import Client, InvalidArgument, Overloaded, VoiceCloneEr
 from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, asking
 from tests.support.servers.endless import SMALL, SPEECH_ALONE, endless
 from tests.support.servers.talker_calls import Call
+from tests.support.waiting import WAIT
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
@@ -180,7 +181,7 @@ def test_any_error_of_a_talker_is_answered(endless_server: TritonServer, text: s
         target=lambda: answers.append(direct("x", 0, NO_CODES, final=True, info='{"error": "' + text + '"}'))
     )
     thread.start()
-    thread.join(20.0)
+    thread.join(WAIT)
     assert answers and isinstance(answers[0], str) and ": " in answers[0], "no answer"
     call = Call(endless_server, {"prompt": b"x", "prompt_info": '{"stream_id": "' + text + '"}'})
     assert "invalid_argument: " in call.next()

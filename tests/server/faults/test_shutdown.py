@@ -26,7 +26,7 @@ from tools.triton_server import TritonServer
 pytestmark = pytest.mark.thorough
 
 FRAME = 1920  # samples
-EXIT_TIMEOUT = 16  # seconds; streams get half of them
+EXIT_TIMEOUT = 30  # seconds; streams get half of them, the ends of the models' processes the rest
 WHOLE, ENDLESS = 30, 20_000  # frames: made in a second or so; more than any machine makes in those seconds
 TEXT = "A long story. " * 60
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)

@@ -19,6 +19,7 @@ from voice_clone_client.statements import Statement, find
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
+from tests.support.servers.code2wav_calls import settle
 from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
@@ -81,6 +82,7 @@ def test_a_marked_stream_is_the_other_ones_speech_marked(
 
 
 def test_marked_streams_are_counted(marking_server: TritonServer, reference_clip: bytes) -> None:
+    settle(marking_server)
     before = metric(marking_server, "code2wav_marks_total", result="marked")
     speak(marking_server, reference_clip, seed=1, frames=3)
     until(lambda: metric(marking_server, "code2wav_marks_total", result="marked") == before + 1)

@@ -42,7 +42,7 @@ def test_records_are_found_though_tensors_are_not_escaped() -> None:
 def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, cold: bool) -> None:
     command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "3", *(["--cold"] if cold else [])]
     command += ["--checkpoint", str(checkpoint_folder("tiny", 0))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^ *([a-z0-9 ]+?) +at ([\d.]+) +(-?[\d.]+) ms", done.stdout, re.MULTILINE)
     spans = {name: (float(start), float(ms)) for name, start, ms in found}
@@ -64,6 +64,6 @@ def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, cold: bool) 
 def test_the_tree_of_a_speech_in_a_voice_of_the_checkpoint(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "2", "--voice", "casual_male"]
     command += ["--checkpoint", str(make_voxtral(tmp_path / "checkpoint"))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "voxtral_talker" in done.stdout and '"cache": "preset"' in done.stdout

@@ -89,12 +89,12 @@ def test_every_address_that_it_prints_answers(served: Served) -> None:
         f"{reported['gateway']}/models",
         reported["page"],
     ):
-        assert httpx2.get(url).status_code == 200, url
+        assert httpx2.get(url, timeout=LOADING).status_code == 200, url
 
 
 def test_the_gateway_has_its_options(served: Served) -> None:
     body = {"voice": "anna", "input": "Too long."}
-    answer = httpx2.post(f"http://{served.host}:{served.ports[3]}/v1/audio/speech", json=body)
+    answer = httpx2.post(f"http://{served.host}:{served.ports[3]}/v1/audio/speech", json=body, timeout=LOADING)
     assert answer.status_code == 400 and "5 are allowed" in answer.json()["error"]["message"], answer.text
 
 
@@ -115,7 +115,11 @@ def test_a_folder_of_voices_in_use_is_reported_before_a_server_starts(
     ]
     words = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--voices", str(served.voices), *ports]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.run", "tools.serve", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "tools.run", "tools.serve", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LOADING,
     )
     assert done.returncode == 2 and not done.stdout
     assert re.fullmatch(

@@ -219,18 +219,22 @@ def test_the_command_line(
     assert cli.main([*there, "--ca", guarded.ca, "delete", voice]) == 0
 
 
+def http_of(gateway: Gateway) -> httpx2.Client:
+    return httpx2.Client(base_url=gateway.url, timeout=60.0, trust_env=False)
+
+
 def test_the_gateway(guarded: Guarded, voice: str, tmp_path: Path) -> None:
     """Its callers need no token: what they may do is up to its own keys."""
     speech = {"input": "Good morning.", "voice": voice, "max_new_tokens": 2, "response_format": "pcm"}
     options = ("--triton-ca", guarded.ca)
     log = tmp_path / "log"
-    with Gateway(guarded.server.url, log, *options) as gateway, httpx2.Client(base_url=gateway.url) as http:
+    with Gateway(guarded.server.url, log, *options) as gateway, http_of(gateway) as http:
         assert len(http.post("/v1/audio/speech", json=speech).content) == 2 * 2 * FRAME
         refused = http.delete(f"/v1/audio/voices/{voice}")
         assert refused.status_code == 403 and refused.json()["error"]["code"] == "permission_denied"
     with (
         Gateway(guarded.server.url, log, *options, VOICE_CLONE_GATEWAY_TRITON_TOKEN=TOKEN) as gateway,
-        httpx2.Client(base_url=gateway.url) as http,
+        http_of(gateway) as http,
     ):
         assert http.delete(f"/v1/audio/voices/{voice}").status_code == 200
         assert http.get("/v1/audio/voices").json()["voices"] == []
