@@ -18,7 +18,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # at run time it brings Triton, which exists only inside a model's process
+    from voice_clone.triton.responder import Responder
 
 _SECRET = re.compile(r"\.([a-z][a-z0-9_]{0,63}_talker)-[0-9a-f]{32}\Z")
 
@@ -42,13 +45,6 @@ def public_id(stream_id: str) -> str:
 REQUEST_PATIENCE = 5.0  # seconds; a talker sends something every 0.04 s
 
 
-class Ends(Protocol):
-    """What `OpenRequests` needs of a `Responder`."""
-
-    def end(self) -> None:
-        """End the request without a response, if it has not ended yet."""
-
-
 class OpenRequests:
     """The open request of each stream that is not over. Thread-safe.
 
@@ -58,13 +54,13 @@ class OpenRequests:
 
     def __init__(self, patience: float = REQUEST_PATIENCE) -> None:
         self._patience = patience
-        self._held: dict[str, tuple[float, Ends]] = {}  # by stream, the oldest first
+        self._held: dict[str, tuple[float, Responder]] = {}  # by stream, the oldest first
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="open requests", daemon=True)
         self._thread.start()
 
-    def hold(self, stream_id: str, request: Ends) -> None:
+    def hold(self, stream_id: str, request: Responder) -> None:
         """Hold a stream's newest request, and end the one before."""
         with self._lock:
             before = self._held.pop(stream_id, None)
@@ -72,7 +68,7 @@ class OpenRequests:
         if before is not None:
             before[1].end()
 
-    def hold_unless_newer(self, stream_id: str, request: Ends) -> None:
+    def hold_unless_newer(self, stream_id: str, request: Responder) -> None:
         """As `hold` for a request whose work took a while; one that came meanwhile counts as newer."""
         with self._lock:
             newer = stream_id in self._held

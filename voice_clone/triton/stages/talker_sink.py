@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -14,33 +14,14 @@ from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Internal, VoiceCloneError
 from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
+from voice_clone.triton.stages.text_streams import TextStreams
+
+if TYPE_CHECKING:  # at run time it brings Triton, which exists only inside a model's process
+    from voice_clone.triton.responder import Responder
 
 HEARTBEAT_SECONDS = 0.04
 
 log = logging.getLogger(__name__)
-
-
-class Outputs(Protocol):
-    """Where the responses of one request go; see `Responder`."""
-
-    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
-        """One response."""
-
-    def fail(self, error: BaseException) -> None:
-        """End with an error."""
-
-    def cancelled(self) -> bool:
-        """Whether the caller has left."""
-
-
-class Texts(Protocol):
-    """What is needed of `TextStreams`."""
-
-    def progress(self, stream_id: str, frames: int) -> dict[str, Any]:
-        """See there."""
-
-    def ended(self, stream_id: str, reason: str, frames: int) -> None:
-        """See there."""
 
 
 class TalkerSink:
@@ -68,10 +49,10 @@ class TalkerSink:
     def __init__(
         self,
         stream: TalkerStream,
-        responder: Outputs,
+        responder: Responder,
         last_chunks: LastChunks,
         clock: Callable[[], float] = time.monotonic,
-        texts: Texts | None = None,
+        texts: TextStreams | None = None,
     ) -> None:
         self._stream = stream
         self._texts = texts

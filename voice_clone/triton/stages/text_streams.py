@@ -13,14 +13,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from voice_clone.batching.stream import View
+from voice_clone.batching.engine import Engine
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.speech import NO_WORDS
 from voice_clone.stages.protocols import OpenText
+
+if TYPE_CHECKING:  # at run time it brings Triton, which exists only inside a model's process
+    from voice_clone.triton.responder import Responder
 
 log = logging.getLogger(__name__)
 
@@ -29,19 +32,7 @@ MAX_PIECES = 100_000  # of a stream
 
 
 Info = dict[str, Any]
-
-
-class Answer(Protocol):
-    """Where the answer to a piece goes; see `Responder`."""
-
-    def send(self, outputs: Mapping[str, Any], final: bool = False) -> None:
-        """The answer."""
-
-    def fail(self, error: BaseException) -> None:
-        """The piece is refused."""
-
-
-Outcomes = list[tuple[Answer, Info | VoiceCloneError]]
+Outcomes: TypeAlias = "list[tuple[Responder, Info | VoiceCloneError]]"
 
 
 @dataclass(frozen=True)
@@ -132,25 +123,12 @@ KEPT_SECONDS = 60.0  # how long an ended stream is remembered
 SWEEP_SECONDS = 0.25
 
 
-class TextEngine(Protocol):
-    """What is needed of `voice_clone.batching.engine.Engine`."""
-
-    def extend(self, stream_id: str, more: Any, last: bool) -> bool:
-        """See there."""
-
-    def look(self, stream_id: str) -> View | None:
-        """See there."""
-
-    def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
-        """See there."""
-
-
 @dataclass(eq=False)
 class _Stream:
     id: str
     text: OpenText
     taken: list[bytes] = field(default_factory=list)  # digests of the pieces
-    held: dict[int, list[tuple[Piece, Answer]]] = field(default_factory=dict)  # pieces behind a gap, by index
+    held: dict[int, list[tuple[Piece, Responder]]] = field(default_factory=dict)  # pieces behind a gap, by index
     written: float = 0.0  # when text came last
     closed: str | None = None  # why no text can come any more
     reason: str | None = None  # how it ended
@@ -171,7 +149,7 @@ class TextStreams:
 
     def __init__(
         self,
-        engine: TextEngine,
+        engine: Engine[Any],
         most_open: int,
         idle_seconds: float,
         clock: Callable[[], float] = time.monotonic,
@@ -183,7 +161,7 @@ class TextStreams:
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
-        self._early: dict[str, list[tuple[float, Piece, Answer]]] = {}  # pieces without a stream, and until when
+        self._early: dict[str, list[tuple[float, Piece, Responder]]] = {}  # pieces without a stream, and until when
         self._refused = Refusals(clock)
         self._changed = threading.Condition()
         self._closing = False
@@ -218,7 +196,7 @@ class TextStreams:
         finally:
             send(answers)
 
-    def append(self, stream_id: str, piece: Piece, answer: Answer) -> None:
+    def append(self, stream_id: str, piece: Piece, answer: Responder) -> None:
         """Take a piece; `answer` gets what became of it."""
         with self._changed:
             stream = self._streams.get(stream_id)
@@ -283,7 +261,7 @@ class TextStreams:
             raise
         return stream
 
-    def _given(self, stream: _Stream, piece: Piece, answer: Answer) -> Outcomes:
+    def _given(self, stream: _Stream, piece: Piece, answer: Responder) -> Outcomes:
         """Take or hold a piece; returns the answers that can be given."""
         try:
             if piece.index < len(stream.taken):
