@@ -9,31 +9,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from voice_clone_client import Chunk, Incomplete
-
-
-class Attempt(Protocol):
-    """A speech of the server: `voice_clone_client.AsyncSpeech`."""
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        """Its chunks."""
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server on it."""
-
-    @property
-    def finish_reason(self) -> str | None:
-        """How it ended."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether it has no missed end."""
-
-    def close(self) -> None:
-        """Stop it."""
+from voice_clone_client import AsyncSpeech, Chunk, Incomplete
 
 
 class Retries:
@@ -45,7 +23,7 @@ class Retries:
         retried: called with the family of each of them.
     """
 
-    def __init__(self, speak: Callable[..., Attempt], retries: int, retried: Callable[[str], None]) -> None:
+    def __init__(self, speak: Callable[..., AsyncSpeech], retries: int, retried: Callable[[str], None]) -> None:
         self._speak = speak
         self._retries = retries
         self._retried = retried
@@ -56,7 +34,7 @@ class Retries:
         require_whole, deadline = options.pop("require_whole", False), options.pop("deadline", None)
         began = time.monotonic()
 
-        def begin() -> Attempt:
+        def begin() -> AsyncSpeech:
             left = None if deadline is None else deadline - (time.monotonic() - began)
             return self._speak(text, **options, deadline=left)
 
@@ -68,7 +46,7 @@ class HeldSpeech(AsyncIterator[Chunk]):
     """A speech whose chunks come when all of them are there."""
 
     def __init__(
-        self, begin: Callable[[], Attempt], retries: int, require_whole: bool, retried: Callable[[], None]
+        self, begin: Callable[[], AsyncSpeech], retries: int, require_whole: bool, retried: Callable[[], None]
     ) -> None:
         self._begin = begin
         self._retries = retries

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import FastAPI
-from voice_clone_client import AsyncClient, Chunk
+from voice_clone_client import AsyncClient
 
 from .audio import find_format
 from .http.errors import HTTPFailure
@@ -19,30 +19,7 @@ from .long_text.sentences import MIN_CHARACTERS
 from .retries import Retries
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
-
-
-class Spoken(Protocol):
-    """A speech: `voice_clone_client.AsyncSpeech`, or several that follow each other."""
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        """Its chunks."""
-
-    async def __anext__(self) -> Chunk:
-        """The next one."""
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server on it."""
-
-    def close(self) -> None:
-        """Stop it."""
-
-
-class Speaker(Protocol):
-    """What speaks: `voice_clone_client.AsyncClient`, or one that holds its speeches back until they are whole."""
-
-    def speak(self, text: str, **options: Any) -> Spoken:
-        """Begin to speak `text`."""
+from .speaking import Speaker, Speech
 
 
 @dataclass(frozen=True)
@@ -189,15 +166,15 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
     )
 
 
-def speaker(app: FastAPI, client: Any, hold: bool) -> Speaker:
+def speaker(app: FastAPI, client: AsyncClient, hold: bool) -> Speaker:
     """What speaks a text.
 
     Args:
-        client: the AsyncClient of the caller's key.
+        client: of the caller's key.
         hold: nothing of it is sent before it is whole, so a missed end can be tried again.
     """
     if not hold:
-        return client  # type: ignore[no-any-return]
+        return client
     retried = app.state.metrics.retried
     return Retries(client.speak, app.state.settings.missed_end_retries, lambda family: retried.labels(family).inc())
 
@@ -211,7 +188,7 @@ async def open_speech(
     hold: bool,
     in_one: bool = False,
     headers: Mapping[str, str] | None = None,
-) -> tuple[Spoken, Order]:
+) -> tuple[Speech, Order]:
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and its order.
 
     Args:

@@ -26,7 +26,8 @@ from typing import Any
 
 from voice_clone_client import Cancelled, Chunk, InvalidArgument
 
-from .sentence_speech import SentenceChunk, SentenceSpeech, Speaker
+from ..speaking import Speaker
+from .sentence_speech import SentenceChunk, SentenceSpeech
 from .sentences import MAX_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
 
 MOST_UNREAD = 10.0

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from voice_clone_client import Cancelled, Chunk
 
+from ..speaking import Speaker, Speech
 from .sentences import Sentence
-
-
-class Speech(Protocol):
-    """The result of a client's `speak`."""
-
-    def __aiter__(self) -> AsyncIterator[Chunk]:
-        """Its chunks."""
-
-    def close(self) -> None:
-        """Stop it."""
-
-
-class Speaker(Protocol):
-    """The source of the sentences: `voice_clone_client.AsyncClient`."""
-
-    def speak(self, text: str, **options: Any) -> Speech:
-        """Begin to speak `text`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,25 +12,16 @@ import re
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from voice_clone_client import Chunk
+from voice_clone_client import AsyncClient, Chunk
 
+from ..speaking import Speech
 from .long_speech import MOST_UNREAD, LongSpeech, Plan
-from .sentence_speech import SentenceChunk, SentenceSpeech, Speech
+from .sentence_speech import SentenceChunk, SentenceSpeech
 from .sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
 
 _SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|[{LINE_ENDS}])")
-
-
-class Speaker(Protocol):
-    """The source of the parts: `voice_clone_client.AsyncClient`."""
-
-    def speak(self, text: str, **options: Any) -> Speech:
-        """Begin to speak `text`."""
-
-    def speak_stream(self, text: AsyncIterator[str], **options: Any) -> Speech:
-        """Begin to speak a text that is being written."""
 
 
 @dataclass(eq=False)
@@ -83,7 +74,7 @@ class StreamingText(LongSpeech):
     """
 
     def __init__(
-        self, speaker: Speaker, plan: Plan, flush_after: float | None = None, renew_after: float | None = None
+        self, speaker: AsyncClient, plan: Plan, flush_after: float | None = None, renew_after: float | None = None
     ) -> None:
         super().__init__(speaker, plan)
         self._flush_after, self._renew_after = flush_after, renew_after

@@ -23,8 +23,9 @@ from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
+from ..speaking import Speech
 from ..speech_statuses import SpeechStatus, SpeechStatuses
-from ..synthesis import Spoken, open_speech
+from ..synthesis import open_speech
 
 log = logging.getLogger(__name__)
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -122,7 +123,7 @@ class SpeechResponse(Response):
             self._app.state.metrics.count_mark(self._key, spoken.info)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
 
-    async def _whole(self, spoken: Spoken) -> list[Message]:
+    async def _whole(self, spoken: Speech) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=False)
         data = b"".join([piece async for piece in pieces])
         client = self._app.state.clients.of(self._key)
@@ -131,7 +132,7 @@ class SpeechResponse(Response):
         headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
         return [self._start(headers, spoken), _body(data, more=False)]
 
-    async def _stream(self, spoken: Spoken, send: Send) -> list[Message]:
+    async def _stream(self, spoken: Speech, send: Send) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=True)
         events = self._payload.events
         kind = "text/event-stream; charset=utf-8" if events else encoder.media_type
@@ -165,7 +166,7 @@ class SpeechResponse(Response):
         done = {"usage": usage(info), "finish_reason": info.get("finish_reason"), "info": info, **warned}
         return [_body(_event("speech.audio.done", done), more=False)]
 
-    async def _begin(self, spoken: Spoken, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
+    async def _begin(self, spoken: Speech, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
         self._progress.first_audio()
@@ -193,7 +194,7 @@ class SpeechResponse(Response):
 
         return encoder, pieces()
 
-    def _start(self, headers: Mapping[str, str], spoken: Spoken) -> Message:
+    def _start(self, headers: Mapping[str, str], spoken: Speech) -> Message:
         """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""
         info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
         headers = {**headers, **self._trace.headers, "x-speech-info": info}
