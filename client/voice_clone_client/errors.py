@@ -80,7 +80,7 @@ class Overloaded(VoiceCloneError):
 
 
 class Cancelled(VoiceCloneError):
-    """The stream was closed before its end."""
+    """The stream, or the whole client, was closed before the end of the call."""
 
     slug = "cancelled"
 

@@ -9,7 +9,7 @@ import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from .. import _responses
-from ..errors import ConnectionFailed, VoiceCloneError
+from ..errors import Cancelled, ConnectionFailed, VoiceCloneError
 from . import channel as channels
 from .addresses import Address, Addresses
 from .affinity import Metadata
@@ -66,12 +66,12 @@ class Pool:
         """That to a server, which is made with the first call.
 
         Raises:
-            ValueError: the client is closed.
+            Cancelled: the client is closed.
         """
         with self._lock:
+            if self._closed:
+                raise Cancelled("the client is closed")
             if address not in self._connections:
-                if self._closed:
-                    raise ValueError("the client is closed")
                 channel = channels.connect(self._module, address, self._credentials, self._way)
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
                 self._connections[address] = Connection(channel, stub, channels.stream_of(channel))

@@ -56,6 +56,29 @@ async def waiting(client: vc.AsyncClient, call: Callable[[vc.AsyncClient], Any],
     return task
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_a_call_of_a_client_that_was_closed_before(triton: Server, used: bool) -> None:
+    """Of either client, whether or not it had a connection."""
+
+    async def run() -> None:
+        other = vc.AsyncClient(triton.url, model="qwen3_tts")
+        if used:
+            await read(other)
+        await other.close()
+        for call in (get, read):
+            with pytest.raises(vc.Cancelled, match="the client is closed"):
+                await call(other)
+
+    client = vc.Client(triton.url, model="qwen3_tts")
+    if used:
+        client.speak("Hi.", voice="Ada").read()
+    client.close()
+    for call in (client.list, lambda: client.speak("Hi.", voice="Ada").read()):
+        with pytest.raises(vc.Cancelled, match="the client is closed"):
+            call()
+    asyncio.run(asyncio.wait_for(run(), WAIT))
+
+
 def test_a_thread_that_waits_for_an_answer(triton: Server, release: threading.Event) -> None:
     with vc.Client(triton.url, model="qwen3_tts") as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(client.get, "Ada")
