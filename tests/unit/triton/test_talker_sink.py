@@ -46,7 +46,9 @@ def test_knobs_and_seed(config: Qwen3TTSConfig) -> None:
 
 
 def test_the_deadline_counts_from_the_beginning(config: Qwen3TTSConfig) -> None:
-    for given, seconds in (({}, 5.0), ({"prompt_info": '{"prompt_ms": 2000}'}, 3.0), ({"prompt_info": "{}"}, 5.0)):
+    huge = '{"prompt_ms": 1' + 400 * "0" + "}"  # no float holds it
+    spent = ('{"prompt_ms": 2000}', 3.0), ("{}", 5.0), (huge, 5.0)
+    for given, seconds in (({}, 5.0), *(({"prompt_info": info}, seconds) for info, seconds in spent)):
         before = time.monotonic()
         deadline = read(config, deadline_ms=5000, **given)[2]
         assert deadline is not None and before + seconds <= deadline <= time.monotonic() + seconds

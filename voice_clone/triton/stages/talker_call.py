@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -81,5 +82,5 @@ def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
     if wrong or not (0 < milliseconds < math.inf):
         raise InvalidArgument("deadline_ms must be a number of milliseconds above 0")
     spent = info.get("prompt_ms", 0.0)
-    spent = spent if isinstance(spent, (int, float)) and math.isfinite(spent) and spent > 0 else 0.0
+    spent = spent if isinstance(spent, (int, float)) and 0 < spent <= sys.float_info.max else 0.0
     return time.monotonic() + 1e-3 * float(milliseconds - spent)
