@@ -59,7 +59,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What a process of xdist has told."""
+    """What a process of xdist has reported."""
     _restarts.append(getattr(node, "workeroutput", {}).get("restarts", 0))
 
 

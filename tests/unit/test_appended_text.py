@@ -152,7 +152,7 @@ def test_ids_equal_those_of_the_whole_text_very_often(tokenizer: Tokenizer) -> N
 
 
 def test_random_merges(tmp_path: Path) -> None:
-    """Merges that nobody learned, in any order: the rule for words does not depend on a sane vocabulary."""
+    """Merges that were not learned, in any order: the rule for words does not depend on a sane vocabulary."""
     rng = random.Random(3)
     for number in range(4):
         texts = ["".join(rng.choice("abc漢字") for _ in range(30)) for _ in range(30)]
@@ -236,7 +236,7 @@ def test_another_kind_of_tokenizer_is_unsupported(tokenizer: Tokenizer, tmp_path
 
 
 def test_composition_of_parts() -> None:
-    """Cut before any character that starts anew, the composed parts joined are the composed whole."""
+    """Cut before any character that starts a composition, the composed parts joined are the composed whole."""
     rng = random.Random(5)
 
     def compose(text: str) -> str:

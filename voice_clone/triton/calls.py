@@ -80,7 +80,7 @@ def responses(
 
 
 def cancel_stream(talker: str, stream_id: str) -> None:
-    """Tell a talker that nobody listens to a stream any more. Never raises."""
+    """Ask a talker to stop a stream that no caller hears any more. Never raises."""
     try:
         call(talker, {"cancel": stream_id}, decoupled=True)
     except VoiceCloneError as error:

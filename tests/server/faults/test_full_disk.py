@@ -67,7 +67,7 @@ def free(disk: Path) -> None:
 
 
 class Caller:
-    """Uploads, makes anew and deletes voices; knows what was acknowledged.
+    """Uploads, makes again and deletes voices; knows what was acknowledged.
 
     Attributes:
         known: of each name the seed of its clip; None: deleted.

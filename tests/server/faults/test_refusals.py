@@ -8,7 +8,7 @@ server cannot stop. What ends the request of each refusal:
               reference that is too long
     talker    knobs, deadline, a long prompt, a full queue       its error: nothing was sent to code2wav yet
     talker    the deadline, a cancel, a failed step, later       the error in the stream's last chunk
-    code2wav  anything: no room, a wrong chunk, a failed decode  no answer to that chunk; the talker is told to end,
+    code2wav  anything: no room, a wrong chunk, a failed decode  no answer to that chunk; the talker must end,
                                                                  and its last chunk gets the error
 """
 
@@ -161,7 +161,7 @@ def test_no_other_can_put_chunks_into_a_speech(endless_server: TritonServer) -> 
 
 
 def test_chunks_that_copy_a_talkers_id(endless_server: TritonServer) -> None:
-    """They get their error with the final chunk, like a talker's, and harm nobody."""
+    """They get their error with the final chunk, like a talker's, and harm no other stream."""
     direct = asking(endless_server)
     mark = f"mine.qwen3_tts_talker-{'0' * 32}"
     bad = np.full((2, CODEBOOKS), 10**6, np.int32)

@@ -52,7 +52,7 @@ def servers(
 
 
 class Load:
-    """Callers that speak, and one that registers voices, until they are told to stop.
+    """Callers that speak, and one that registers voices, until they are to stop.
 
     Attributes:
         spoken: whole speeches.

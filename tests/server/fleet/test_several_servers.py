@@ -150,7 +150,7 @@ def test_a_deletion_reaches_the_talkers_of_the_other_servers(
         assert all(before[model] > 0 for model in ("qwen3_tts_talker", "qwen3_tts_code2wav"))
         one.delete("Gone")
         after = {model: number - 1 for model, number in before.items()}
-        until(lambda: _kept(other) == after)  # nobody asks it for a voice
+        until(lambda: _kept(other) == after)  # no caller asks it for a voice
         one.upload("Gone", reference_clip, reference_text=reference_text, wait=True)
         assert generation is not None and (other.get("Gone").generation or 0) > generation
         speech = other.speak("Hi.", voice="Gone", max_frames=2, deadline=120.0)

@@ -129,7 +129,7 @@ def test_the_audio_is_that_of_the_whole_text(server: TritonServer, client: Clien
 
 
 def test_what_a_voice_in_context_waits_for(server: TritonServer, writer: Writer, voice: str) -> None:
-    """Its first frame needs as many tokens as its clip has frames beside and behind the transcript; that is told."""
+    """Its first frame needs as many tokens as its clip has frames beside and behind the transcript, and says so."""
     call = opened(server, writer, voice, x_vector_only=np.array([False]))
     answer = writer.append("Boats ")
     needed = answer["first_audio_tokens"]
@@ -148,7 +148,7 @@ def test_what_a_voice_in_context_waits_for(server: TritonServer, writer: Writer,
 
 
 def test_policies(server: TritonServer, client: Client, voice: str) -> None:
-    """`wait` speaks over a pause as if there were none; with `flush_after` a stream ends before it, which is told."""
+    """`wait` speaks over a pause as if there were none; with `flush_after` a stream ends before it, and says so."""
     first, rest = "The boats came home.", " Nobody saw them."
     options = {"voice": voice, "max_frames": 20, "x_vector_only": True}
 
@@ -375,7 +375,7 @@ def test_many_that_misbehave(server: TritonServer, client: Client, voice: str, c
     lock, shas, numbers = threading.Lock(), [], iter(range(count))
 
     def one(kind: str, writer: Writer) -> None:
-        if kind == "text alone":  # its speech never comes, and nobody waits for the answer
+        if kind == "text alone":  # its speech never comes, and no caller waits for the answer
             writer.send("a")
             return
         call = opened(server, writer, voice, TEXT[:7])

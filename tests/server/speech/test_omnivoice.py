@@ -143,7 +143,7 @@ def test_a_deadline_ends_it_between_two_steps(client: Client) -> None:
         heard(client, voice="Ada", options={"num_step": 1000, "duration": 20.0}, deadline=0.5)
     began = time.monotonic()
     heard(client, voice="Ada", options={"num_step": 1, "duration": 1.0})
-    assert time.monotonic() - began < 10, "the talker still works on what nobody hears"
+    assert time.monotonic() - began < 10, "the talker still works for a caller that has left"
 
 
 def test_the_same_voice_serves_the_other_family(client: Client) -> None:

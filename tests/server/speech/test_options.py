@@ -112,7 +112,7 @@ stage.build_request = lambda p, knobs, options, *more: build(
 """,
     ),
     Miswired(
-        "a knob that nobody reads",
+        "a knob that no stage reads",
         ("top_k",),
         stage="talker",
         code="""import voice_clone.triton.stages.talker_call as call

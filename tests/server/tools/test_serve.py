@@ -30,7 +30,7 @@ OPTIONS = ["--gateway-max-input-characters", "5", "--gateway-voice-aliases=anna=
 
 
 class Served:
-    """The tool, which has told that it is ready."""
+    """The tool, which has said that it is ready."""
 
     def __init__(self, models: Path, folder: Path, host: str) -> None:
         self.host = f"[{host}]" if ":" in host else host

@@ -70,7 +70,7 @@ def _backend() -> ModuleType:
 
 @contextmanager
 def backend_double(*names: str) -> Iterator[list[Any]]:
-    """The modules of these names of `voice_clone.triton`, imported anew on the double; forgotten afterwards."""
+    """The modules of these names of `voice_clone.triton`, imported again on the double; forgotten afterwards."""
     paths = [f"voice_clone.triton.{name}" for name in (*MODULES, *(f"stages.{stage}" for stage in STAGES))]
     kept = {name: sys.modules.pop(name, None) for name in (*paths, "triton_python_backend_utils")}
     sys.modules["triton_python_backend_utils"] = _backend()

@@ -1,4 +1,4 @@
-"""A disk that forgets, when the power goes, what nobody has synced; data and names apart."""
+"""A disk that forgets, when the power goes, what was not synced; data and names apart."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Proxy:
-    """Passes bytes on until told otherwise; a context manager.
+    """Passes bytes on until it must not; a context manager.
 
     Attributes:
         port: where it listens.

@@ -159,7 +159,7 @@ class Databases:
         return self.server.create_database(f"voices{self._made}")
 
     def give_back(self, dsn: str) -> None:
-        """Empty it for another test; nobody may use it any more."""
+        """Empty it for another test; no connection may use it any more."""
         empty(dsn)
         self._free.append(dsn)
 

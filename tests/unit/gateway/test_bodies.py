@@ -1,4 +1,4 @@
-"""What one caller sends holds nobody else up: its size, its parts, its memory, its names."""
+"""What one caller sends holds no other caller up: its size, its parts, its memory, its names."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_a_websocket_that_reads_nothing(kind: str) -> None:
             with pytest.raises(ConnectionClosed) as closed:
                 while True:
                     await asyncio.wait_for(listener.recv(), WAIT)
-            assert closed.value.rcvd is None, "no end is told: what was not read is lost"
+            assert closed.value.rcvd is None, "no end was sent: what was not read is lost"
 
     run(test, Double(frame=FRAME), stall_seconds=0.5)
 

@@ -84,7 +84,7 @@ async def talk(app: FastAPI, config: dict[str, Any], text: str) -> list[Any]:
 
 
 Outcome = tuple[bool, str | None, int]
-"""Whether it looks complete, the finish reason that is told, and bytes of PCM."""
+"""Whether it looks complete, the finish reason that is reported, and bytes of PCM."""
 
 
 async def raw(app: FastAPI, fields: dict[str, Any]) -> Outcome:

@@ -1,4 +1,4 @@
-"""What ONNX Runtime is told of a provider: the same codes as in fp32, and no search for each new length of a clip."""
+"""The options of an ONNX Runtime provider: the same codes as in fp32, and no search for each new length of a clip."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def heard(*arrivals: float, seconds: float = 0.1) -> Outcome:
 
 def test_chunks_in_time() -> None:
     playback = Playback(0.0)
-    playback.add(0.5, 0.0)  # without audio: nobody waits for it
+    playback.add(0.5, 0.0)  # without audio: no listener waits for it
     assert playback.chunks == 0
     found = load.figures("2 callers", [heard(1.0, 1.05, 1.15), heard(1.0, 1.5)], 2.0)  # the last one 0.4 s late
     assert found["chunks"] == 5 and found["in_time"] == 0.8 and found["gapless"] == 0.5

@@ -1,4 +1,4 @@
-"""The report on a clip: known faults are measured, told, and a clean recording has none."""
+"""The report on a clip: known faults are measured and reported, and a clean recording has none."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_an_idle_server_forgets_what_was_deleted_elsewhere(fleet: list[Voices]) 
     fleet[0].upload()
     fleet[1].resolve()
     fleet[0].call("delete", name="Ada")
-    until(lambda: fleet[1].stats()["entries"] == 0)  # nobody asks it for a voice: `stats` asks no store
+    until(lambda: fleet[1].stats()["entries"] == 0)  # no caller asks it for a voice: `stats` asks no store
 
 
 def test_many_cold_requests_on_three_servers_are_one_extraction(make_voices: Make) -> None:
@@ -147,7 +147,7 @@ def test_an_extraction_that_ends_after_another_server_deleted_the_voice_writes_n
     caller.start()
     assert inside.wait(WAIT)
     other.call("delete", name="Ada")
-    caller.join(WAIT)  # it is told at the next look, not when the encoder is done
+    caller.join(WAIT)  # it learns of it at the next look, not when the encoder is done
     assert isinstance(results[0], SpeakerNotFound)
     go.set()
     until(lambda: one.stats()["in_flight"] == 0)

@@ -58,7 +58,7 @@ class Machine:
         voices: of each name; None: no such voice.
         set_aside: names of which quarantine holds a file.
         purging: those of which it may hold one, or not.
-        newest: the largest generation that was told.
+        newest: the largest generation that was reported.
         acknowledged: operations.
     """
 

@@ -35,7 +35,7 @@ def metadata_of(path: Path) -> dict[str, str]:
 
 
 def seal(path: Path, change: Callable[[dict[str, Any]], Any], **tensors: Any) -> None:
-    """Write a voice's file anew, with a right seal: its record changed, or replaced by a text; tensors added."""
+    """Write a voice's file again, with a right seal: its record changed, or replaced by a text; tensors added."""
     metadata, held = metadata_of(path), {**load_file(path), **tensors}
     record = json.loads(metadata["record"])
     changed = change(record)

@@ -97,7 +97,7 @@ def test_a_need_that_the_cache_does_not_know_is_met_by_no_voice(make_voices: Mak
     assert states(voices) == {"qwen3_tts": ("x_vector", "ready")}
     encoder.declares = {"qwen3_tts": {"icl": ["reference_text", "consent_clip"]}}
     with pytest.raises(Unsupported, match="needs consent_clip, and the voice 'Ada' was uploaded without"):
-        voices.call("prepare", name="Ada")  # asks anew
+        voices.call("prepare", name="Ada")  # asks again
     assert states(voices)["qwen3_tts"] == ("icl", "unsupported") or len(voices.get()["artifacts"]) == 2
 
 

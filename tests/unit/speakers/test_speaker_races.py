@@ -297,7 +297,7 @@ def test_eight_writers_and_sixteen_readers(
 
 
 def lost_rebuilds(voices: Voices, monkeypatch: pytest.MonkeyPatch) -> list[Superseded]:
-    """Grows by one when artifacts were made anew for a voice that was deleted or replaced meanwhile."""
+    """Grows by one when artifacts were made again for a voice that was deleted or replaced meanwhile."""
     extractor, lost = voices.cache._extractor, []
     rebuild = extractor._rebuild
 

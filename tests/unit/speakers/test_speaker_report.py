@@ -165,7 +165,7 @@ def test_what_was_trimmed_is_reported_and_what_is_left_is_the_voice(voices: Voic
         decode(kept).waveform, whole.waveform[first : first + round(answer["duration"] * RATE)]
     )
     assert (answer["mime_type"], answer["file_size"]) == ("audio/wav", len(kept))
-    # Whoever has the stored clip has the same voice: another name, an extraction anew, the inline clip.
+    # Whoever has the stored clip has the same voice: another name, another extraction, the inline clip.
     artifacts = voices.resolve().artifacts
     assert voices.call("resolve", {"cache": False}, audio=kept).artifacts == artifacts
     voices.upload("Copy", audio=kept)

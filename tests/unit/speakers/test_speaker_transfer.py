@@ -225,7 +225,7 @@ def test_an_unknown_voice_or_none_at_all(make_voices: Make) -> None:
 
 
 def rebuilt(bundle: bytes, record: dict[str, Any], tensors: dict[str, Any], *, audio: bool) -> bytes:
-    """A bundle of one voice, sealed anew, with parts of its record and its tensors changed."""
+    """A bundle of one voice, sealed again, with parts of its record and its tensors changed."""
     [(header, held)] = unpack_bundle(bundle)
     held |= tensors
     if not audio:
@@ -330,7 +330,7 @@ def test_a_clip_of_too_many_frames_leaves_the_old_voice(make_voices: Make) -> No
 
 
 class Full(Files):
-    """A disk on which one operation fails, the `at`-th of all since it was told so."""
+    """A disk on which one operation fails, the `at`-th of all since it was set."""
 
     at = -1
 

@@ -136,7 +136,7 @@ def test_a_request_to_forget(tmp_path: Path) -> None:
 
 
 def test_voices_deleted_while_a_model_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has read them, and nobody could tell it."""
+    """It has read them, and could not learn of the deletion."""
     monkeypatch.setattr(forgetting, "CHECK_AFTER", 0.05)
     voices, cache = Voices(tmp_path), LRUCache[int](100)
     stays, goes, replaced = (voices.upload(name, 1)["generation"] for name in ("Ada", "Bob", "Cid"))

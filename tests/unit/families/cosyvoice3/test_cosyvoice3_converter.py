@@ -76,7 +76,7 @@ def test_the_fixed_noise_is_the_same_in_every_checkpoint(whole: Path) -> None:
     """And that of a network which is built behind official's seed."""
     before = torch.get_rng_state()
     fixed_noise()
-    assert torch.equal(before, torch.get_rng_state()), "nobody else's numbers change"
+    assert torch.equal(before, torch.get_rng_state()), "the numbers of other callers stay"
     flow = load_file(whole / "flow.safetensors")[FLOW_NOISE]
     source = load_file(whole / "hift.safetensors")[SOURCE_NOISE]
     torch.manual_seed(0)
