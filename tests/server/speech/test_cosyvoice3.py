@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tests.support.families.cosyvoice3_bare import BareCosyVoice3
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.running import SETTINGS, client_of_two_voices, running
+from tests.support.servers.running import SETTINGS, client_of_two_voices, restored_and_erased, running
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
@@ -223,13 +222,5 @@ def test_what_it_refuses(client: Client, given: dict[str, Any], error: type[Voic
 
 
 def test_voices_are_restored_and_erased(checkpoint: Path, server: TritonServer, client: Client, tmp_path: Path) -> None:
-    expected, _ = heard(client, voice="Ada")
-    assert server.voices is not None
-    shutil.copytree(server.voices, tmp_path / "voices")
-    with running(checkpoint, tmp_path, **SETTINGS) as again, Client(again.url) as of_one:
-        samples, info = heard(of_one, voice="Ada")
-        assert info["cache"] == "restored" and is_same_audio(samples, expected)
-        assert of_one.stats()["extractions"] == 0
-        of_one.delete("Ada")
-        with pytest.raises(VoiceNotFound):
-            heard(of_one, voice="Ada")
+    with restored_and_erased(server, client, checkpoint, tmp_path, heard):
+        pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.omnivoice import BareOmniVoice, make_omnivoice
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.running import SETTINGS, client_of_two_voices, running
+from tests.support.servers.running import SETTINGS, client_of_two_voices, restored_and_erased, running
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
@@ -193,14 +192,5 @@ def test_what_it_refuses(client: Client, given: dict[str, Any], error: type[Voic
 
 
 def test_voices_are_restored_and_erased(checkpoint: Path, server: TritonServer, client: Client, tmp_path: Path) -> None:
-    expected, _ = heard(client, voice="Ada")
-    assert server.voices is not None
-    shutil.copytree(server.voices, tmp_path / "voices")
-    with running(checkpoint, tmp_path, **SETTINGS) as again, Client(again.url) as of_one:
-        samples, info = heard(of_one, voice="Ada")
-        assert info["cache"] == "restored" and is_same_audio(samples, expected)
-        assert of_one.stats()["extractions"] == 0
-        of_one.delete("Ada")
-        with pytest.raises(VoiceNotFound):
-            heard(of_one, voice="Ada")
-        assert heard(of_one)[1]["mode"] == "auto"
+    with restored_and_erased(server, client, checkpoint, tmp_path, heard) as of_other:
+        assert heard(of_other)[1]["mode"] == "auto"
