@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from ..types import Chunk, SpeechStatus, State
 
@@ -12,12 +11,10 @@ class Progress:
     """A speech from its request on.
 
     Args:
-        began: when it was asked for, on `clock`.
-        clock: seconds.
+        began: when it was asked for, on `time.monotonic`.
     """
 
-    def __init__(self, began: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, began: float) -> None:
         self._began = began
         self._first: float | None = None
         self._ended: float | None = None
@@ -28,7 +25,7 @@ class Progress:
     def took(self, chunk: Chunk) -> Chunk:
         """The same chunk, which was read."""
         if self._first is None:
-            self._first = self._clock()
+            self._first = time.monotonic()
         self._seconds += len(chunk.samples) / chunk.sample_rate
         if chunk.final:
             self._end("finished")
@@ -46,11 +43,11 @@ class Progress:
             self._end("failed")
 
     def _end(self, state: State) -> None:
-        self._state, self._ended = state, self._clock()
+        self._state, self._ended = state, time.monotonic()
 
     def status(self, finish_reason: str | None) -> SpeechStatus:
         """As the caller sees it; `finish_reason` is the server's."""
-        now = self._clock() if self._ended is None else self._ended
+        now = time.monotonic() if self._ended is None else self._ended
         return SpeechStatus(
             state=self._state,
             finish_reason=finish_reason,
