@@ -58,6 +58,18 @@ async def parse_json(data: bytes, what: str) -> Any:
         raise HTTPFailure(400, f"the {what} has a number of too many digits", "invalid_json") from None
 
 
+async def parse_message(message: Mapping[str, Any]) -> Any:
+    """The JSON value of a message of a WebSocket, as the ASGI server has it; see `parse_json`.
+
+    Raises:
+        HTTPFailure: it is no JSON in a text frame.
+    """
+    text = message.get("text")
+    if text is None:
+        raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
+    return await parse_json(text.encode(), "message")
+
+
 def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, none of whose fields comes twice: which of the two counts differs from parser to parser."""
     made = dict(fields)
@@ -153,15 +165,3 @@ class JsonBounds:
 
 def _refusal(what: str) -> HTTPFailure:
     return HTTPFailure(400, f"the JSON {what}; no request needs as many", "too_complex")
-
-
-async def parse_message(message: Mapping[str, Any]) -> Any:
-    """The JSON value of a message of a WebSocket, as the ASGI server has it; see `parse_json`.
-
-    Raises:
-        HTTPFailure: it is no JSON in a text frame.
-    """
-    text = message.get("text")
-    if text is None:
-        raise HTTPFailure(400, "messages are JSON in text frames, not binary ones", "invalid_argument")
-    return await parse_json(text.encode(), "message")
