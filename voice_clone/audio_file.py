@@ -28,7 +28,7 @@ MIME_TYPES = {
     "OGG": "audio/ogg",
     "MP3": "audio/mpeg",
 }
-"""Those of the formats that are read, by libsndfile's names."""
+"""MIME types of the formats that are read, by libsndfile's names for these."""
 
 _BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
 _CANCELLED = 0.5  # of the power that channels have in their mean if they are not alike

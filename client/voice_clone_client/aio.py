@@ -53,7 +53,7 @@ class AsyncClient:
     ) -> None:
         self._servers = AsyncServers(url, credentials, channel.metadata(headers, token), proxy)
         self._shared = False  # the connections are another client's
-        # A speech is added to each set: that of its client, and those of the clients whose connections that shares.
+        # A speech is added to each set: that of its client, and those of the clients whose connections it uses.
         self._speeches: tuple[WeakSet[AsyncSpeech], ...] = (WeakSet(),)
         self._model = model
         self._default: str | None = None  # the server's default family, once it is known

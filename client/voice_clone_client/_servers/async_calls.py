@@ -32,9 +32,9 @@ async def answer_of(call: Any, answer: Awaitable[T]) -> T:
 
 
 def is_cancelled() -> bool:
-    """Whether the current task itself was cancelled; Python 3.10 does not know it, and this says no.
+    """Whether the current task was cancelled; always False with Python 3.10, which does not know it.
 
-    Else a CancelledError in it is that of a call which was cancelled.
+    If not, a CancelledError comes from a call that was cancelled.
     """
     cancelling = getattr(asyncio.current_task(), "cancelling", None)
     return cancelling is not None and cancelling() > 0

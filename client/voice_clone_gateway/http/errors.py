@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 CLIENT_CLOSED = 499  # no client reads this answer; it appears in logs and metrics
 MAX_PATH = 200  # characters of an unknown path that are compared with the known ones
 _INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit_error"
-# The openai clients repeat 409, 429 and 5xx unless a header says not to. Of these codes the next answer is the same;
-# an incomplete speech was made several times already.
+# The openai clients repeat a request after 409, 429 and 5xx unless a header forbids it. After these codes the next
+# answer would be the same; an incomplete speech was made several times already.
 _FINAL = ("incomplete", "name_reserved", "too_many_voices", "unsupported", "voice_exists")
 
 
