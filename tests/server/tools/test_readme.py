@@ -133,6 +133,13 @@ def test_readme_can_be_pasted_in_its_order(ports: dict[str, str], checkout: Path
     assert soundfile.info(checkout / "hello.mp3").format == "MP3"
 
 
+def test_readme_says_how_to_test() -> None:
+    """By the command that continuous integration runs, too."""
+    command = (ROOT / ".ci" / "run").read_text(encoding="utf-8").split("exec ")[-1].strip()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"`{command}`" in readme and f"`{command.split()[0]}`" in readme
+
+
 def test_readme_has_the_figures_of_the_demo_s_checkpoint() -> None:
     """Words that the recogniser gets wrong: the checkpoint's, both ways and for all speakers, and the synthesiser's."""
     card = (ROOT / "tools" / "data" / "demo_voice" / "README.md").read_text(encoding="utf-8")
