@@ -13,14 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
 
 from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files
 from voice_clone.errors import CheckpointError
+
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    import torch
+    from torch import Tensor, nn
 
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -47,6 +49,8 @@ def fold(length: Tensor, direction: Tensor) -> Tensor:
     """A weight-normed weight (Salimans & Kingma 2016): of each slice of the first dimension its length [O, 1, 1] and
     its direction [O, I, K].
     """
+    import torch
+
     direction = direction.float()
     norms: Tensor = torch.linalg.vector_norm(direction.flatten(1), dim=1)
     weight: Tensor = direction * (length.float() / norms[:, None, None])
@@ -146,6 +150,8 @@ class CheckpointFiles:
         Raises:
             CheckpointError: a file cannot be read or a tensor is missing.
         """
+        import torch
+
         digest = hashlib.sha256(_canonical(config))
         ordered = sorted(prefix + name for name in names)
         with self._open(file, ordered) as files:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.gpu import has_driver
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.onnx.session import Runtime
+from voice_clone.native.thread_pool import computing_threads, use_threads
 from voice_clone.settings import (
     CPU_PRECISIONS,
     PRECISIONS,
@@ -22,6 +23,11 @@ from voice_clone.settings import (
     StreamSettings,
     TalkerSettings,
 )
+
+if TYPE_CHECKING:  # a stage that computes without torch does not import it
+    import torch
+
+    from voice_clone.onnx.session import Runtime
 
 NO_GPU = (
     "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
@@ -34,8 +40,17 @@ log = logging.getLogger(__name__)
 def device(settings: ComputeSettings) -> str:
     """`cpu` or `cuda`."""
     if settings.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if _finds_gpu() else "cpu"
     return settings.device
+
+
+def _finds_gpu() -> bool:
+    """Whether torch finds a GPU. It is not imported where it would find none."""
+    if "torch" not in sys.modules and not has_driver():
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def precision(settings: TalkerSettings) -> Precision:
@@ -54,6 +69,8 @@ def precision(settings: TalkerSettings) -> Precision:
 
 def dtype(settings: TalkerSettings) -> torch.dtype:
     """In which a talker computes in torch. A CPU computes in fp32; only how weights are stored differs there."""
+    import torch
+
     return torch.bfloat16 if device(settings) == "cuda" and precision(settings) == "bf16" else torch.float32
 
 
@@ -75,6 +92,8 @@ def decoder_precision(settings: DecoderSettings) -> str:
 
 def decoder_dtype(settings: DecoderSettings) -> torch.dtype:
     """In which a codec's decoder computes in torch."""
+    import torch
+
     return torch.bfloat16 if decoder_precision(settings) == "bf16" else torch.float32
 
 
@@ -88,17 +107,19 @@ def prepare(settings: ComputeSettings, share: int = 1, tf32: bool = False, remot
     Raises:
         Unsupported: the setting is cuda, and there is no GPU that torch can use.
     """
-    torch.set_num_threads(settings.threads or max(1, torch.get_num_threads() // share))
+    use_threads(settings.threads or max(1, computing_threads() // share))
     if device(settings) == "cuda":
         if not remote:
             _use_gpu(tf32)
         return
-    if settings.device != "cpu" and torch.version.cuda is not None:
+    if settings.device != "cpu" and "torch" in sys.modules and _cuda() is not None:
         log.warning(f"computes on the CPU: {NO_GPU}", _build())
-    log.info("computes on the CPU, threads: %d", torch.get_num_threads())
+    log.info("computes on the CPU, threads: %d", computing_threads())
 
 
 def _use_gpu(tf32: bool) -> None:
+    import torch
+
     if not torch.cuda.is_available():
         raise Unsupported(f"the setting device is cuda, and {NO_GPU % _build()}")
     # fp32 means fp32: with the ten bits of TF32 the encoders find other codes than on a CPU.
@@ -118,7 +139,16 @@ def _use_gpu(tf32: bool) -> None:
 
 def _build() -> str:
     """What torch was built for."""
-    return f"{torch.__version__} for {'no GPU' if torch.version.cuda is None else f'CUDA {torch.version.cuda}'}"
+    import torch
+
+    return f"{torch.__version__} for {'no GPU' if _cuda() is None else f'CUDA {_cuda()}'}"
+
+
+def _cuda() -> str | None:
+    """The version of CUDA that torch was built for, if it was."""
+    import torch
+
+    return torch.version.cuda
 
 
 def wants_graphs(settings: StreamSettings) -> bool:
@@ -137,7 +167,12 @@ def max_decode_batch(settings: DecoderSettings) -> int:
 
 
 def packed_file(
-    settings: StreamSettings, network: str, identity: list[Any], config: Any, worth: bool = True
+    settings: StreamSettings,
+    network: str,
+    identity: list[Any],
+    config: Any,
+    worth: bool = True,
+    least: int | None = None,
 ) -> PackedFile:
     """Where the packed weights of a network are kept for the next start, beside the compiled code.
 
@@ -148,6 +183,7 @@ def packed_file(
         identity: of the checkpoint's files; see `CheckpointFiles.identity`. Taken before they are read.
         config: the network's, a dataclass.
         worth: whether packing takes so long that a file is worth its place.
+        least: as of `PackedFile`.
     """
     most = round(settings.packed_bytes)
     if not worth or most == 0 or device(settings) != "cpu":
@@ -160,10 +196,10 @@ def packed_file(
         "files": identity,
         "config": asdict(config),
         "sources": digest_of(Path(__file__).parent),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "processor": processor_digest(),
     }
-    return PackedFile(writable_folder("packed"), key, most)
+    return PackedFile(writable_folder("packed"), key, most, least)
 
 
 def encoder_threads(settings: EncoderSettings) -> int:
@@ -176,8 +212,10 @@ def encoder_threads(settings: EncoderSettings) -> int:
 
 def runtime(settings: DecoderSettings | EncoderSettings) -> Runtime:
     """ONNX Runtime as the settings ask for it. Provider `auto` is that of the device."""
+    from voice_clone.onnx.session import Runtime
+
     return Runtime(
         folder=settings.onnx_dir or settings.checkpoint_dir / "onnx",
         provider=device(settings) if settings.onnx_provider == "auto" else settings.onnx_provider,
-        threads=torch.get_num_threads(),
+        threads=computing_threads(),
     )

@@ -1,4 +1,5 @@
-"""What a process does when its GPU fails: too little memory, or a context that is unusable. Imports no torch itself.
+"""Whether there is a GPU's driver, and what a process does when its GPU fails: too little memory, or a context that is
+unusable. Imports no torch itself.
 
 After an illegal access, an uncorrectable memory error, or a fault of another process under MPS each further call to the
 GPU fails until the process ends. So the process exits. The server's other models notice it and end the server, which
@@ -12,12 +13,20 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from voice_clone.errors import Unsupported
 
 OUT_OF_MEMORY = ("CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # messages of CUDA; of cuBLAS and cuDNN
 
+_DRIVERS = ("nvidia*", "dxg")  # files in /dev of a GPU's driver; the second one is that of Windows' Linux
+
 log = logging.getLogger(__name__)
+
+
+def has_driver() -> bool:
+    """Whether this machine, or container, has the driver of a GPU."""
+    return any(file for name in _DRIVERS for file in Path("/dev").glob(name))
 
 
 @contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
-from pathlib import Path
 from types import ModuleType
 
+from voice_clone.gpu import has_driver
+
 UNUSED = "torch._meta_registrations"
-GPUS = ("nvidia*", "dxg")  # files in /dev of a driver; the second one is that of Windows' Linux
 
 
 def prepare_imports() -> None:
@@ -22,7 +22,7 @@ def prepare_imports() -> None:
 
     No garbage is collected until the model has loaded: imports leave none, and each collection looks at all modules.
     """
-    if not any(file for name in GPUS for file in Path("/dev").glob(name)):
+    if not has_driver():
         sys.modules.setdefault(UNUSED, ModuleType(UNUSED))
     gc.disable()
 

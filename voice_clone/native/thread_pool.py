@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from voice_clone.native.instructions import INSTRUCTIONS
 
@@ -61,23 +63,51 @@ class ThreadPool:
             function(number, self.threads, *arguments)
 
 
+_OF_TORCH = "OMP_NUM_THREADS"  # torch reads this variable when it is imported
+_CORES = Path("/sys/devices/system/cpu")
+
 _pool: ThreadPool | None = None
 
 
+def computing_threads() -> int:
+    """How many threads compute in this process: torch's number, or what torch would take if it were imported."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    given = os.environ.get(_OF_TORCH, "")
+    return int(given) if given.isdecimal() and int(given) else _cores()
+
+
+def use_threads(count: int) -> None:
+    """Let so many threads compute, whether torch is imported already, later, or never."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(count)
+    else:
+        os.environ[_OF_TORCH] = str(count)
+
+
 def thread_pool() -> ThreadPool:
-    """This process's pool. The first call makes it, with as many threads as torch then uses."""
+    """This process's pool. The first call makes it, with as many threads as then compute."""
     global _pool
     if _pool is None:
-        _pool = ThreadPool(torch.get_num_threads())
+        _pool = ThreadPool(computing_threads())
         log.info("native code, threads: %d, instructions: %s", _pool.threads, INSTRUCTIONS)
     return _pool
 
 
 def leave_threads_to_native_code() -> None:
-    """Make the pool with torch's number of threads, and let torch compute with one thread from now on.
+    """Make the pool, and let torch compute with one thread from now on.
 
     torch's other threads spin for milliseconds after each operation, on cores that native threads need. Call this
     after loading, which takes torch long and gains from its threads.
     """
     thread_pool()
-    torch.set_num_threads(1)
+    use_threads(1)
+
+
+def _cores() -> int:
+    """The cores that this process may use. Two processors that share a core count once: they share its vector units."""
+    processors = os.sched_getaffinity(0)
+    siblings = (_CORES / f"cpu{number}/topology/thread_siblings_list" for number in processors)
+    return len({file.read_text() if file.exists() else file.parent for file in siblings})
