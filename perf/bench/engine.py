@@ -22,7 +22,7 @@ from voice_clone.batching.source import Frame
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
-from voice_clone.codec.open_streams import Graphs
+from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision, Settings, TalkerSettings
 

@@ -36,7 +36,7 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
-from voice_clone.families.qwen3_tts.networks.codec_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
@@ -168,7 +168,7 @@ def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
         for frames in (1, 4, 12):
             codes = torch.randint(codec.codebook_size, (batch, codec.num_quantizers, frames))
             state = decoder.new_state(batch)
-            run = _decode_chunk(decoder, codes, state)
+            run = _decode_chunk(decoder, codes.numpy(), state)
             name = f"code2wav, {frames} frame{'s' * (frames > 1)}, batch {batch}"
             found.append(Stage(name, run, decoder.nbytes, batch * frames * decoder.multiplications))
     network, _ = load_torch_decoder(settings)
@@ -179,10 +179,11 @@ def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
     for name, frames in (("4 frames", 4), (f"4 frames after {CONTEXT} that are decoded again", 4 + CONTEXT)):
         for by, kind in (("", decoder), (", in torch", network)):
             if by or frames > 4:
-                run = _decode_chunk(kind, alone(frames), kind.new_state(1))
+                codes = alone(frames)
+                run = _decode_chunk(kind, codes if by else codes.numpy(), kind.new_state(1))
                 work = frames * decoder.multiplications
                 found.append(Stage(f"code2wav, {name}{by}", run, decoder.nbytes, work, by_torch=bool(by)))
-    reference = alone(REFERENCE_FRAMES)
+    reference = alone(REFERENCE_FRAMES).numpy()
     found.append(
         Stage(
             f"code2wav, a reference of {REFERENCE_FRAMES} frames",
@@ -195,7 +196,7 @@ def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
     return found
 
 
-def _decode_chunk(decoder: Any, codes: torch.Tensor, state: Any) -> Callable[[], Any]:
+def _decode_chunk(decoder: Any, codes: Any, state: Any) -> Callable[[], Any]:
     return lambda: decoder.decode_chunk(codes, state)
 
 

@@ -23,7 +23,7 @@ from perf.bench.families import FAMILIES
 from perf.bench.families.family import Frames
 from voice_clone import compute
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.codec.open_streams import GraphedStreams, Graphs
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import DecoderSettings, Settings

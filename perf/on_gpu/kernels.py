@@ -35,7 +35,7 @@ from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.static_step import MOST_STREAMS, StaticStep
 from voice_clone.autoregressive.steps import FrameModel
-from voice_clone.codec.open_streams import GraphedStreams, Graphs
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256

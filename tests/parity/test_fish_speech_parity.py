@@ -23,6 +23,7 @@ from perf.bench.official.fish_speech import (
     s2_transformer,
 )
 from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import rms, speech_like
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
@@ -94,7 +95,7 @@ def test_decoder_makes_the_same_waveform(checkpoint: Checkpoint) -> None:
         whole = decoder(codes)
     assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
     assert float((whole - expected).abs().max()) < WAVEFORM_TOLERANCE * rms(expected)
-    native = NativeCodecDecoder(decoder)
+    native = InTorch(NativeCodecDecoder(lambda: decoder))
     state = native.new_state(1)
     at_once = native.decode_chunk(codes, state)
     assert float((at_once - expected).abs().max()) < WAVEFORM_TOLERANCE * rms(expected)
@@ -169,10 +170,10 @@ def test_released_widths(tmp_path: Path) -> None:
         expected = official.encode(waveform[None])[0]
         samples = official.decode(expected, torch.tensor([expected.shape[-1]]))[0][:, 0]
     assert torch.equal(encoder.encode(waveform), expected[0].T)
-    native = NativeCodecDecoder(decoder)
+    native = InTorch(NativeCodecDecoder(lambda: decoder))
     error = (native.decode_chunk(expected, native.new_state(1)) - samples).abs().max()
     assert float(error) < WAVEFORM_TOLERANCE * rms(samples)
-    del official, encoder, decoder, native
+    del official, encoder, native
     settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint.folder), "VOICE_CLONE_DEVICE": "cpu"})
     talker, _, tokenizer = load_network(settings)
     model = s2_transformer(

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from perf.bench.official.voxcpm_audio import official_audio_vae, official_frames, official_waveform
+from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import rms, speech_like
 from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, load_audio_vae, make_audio_vae_folder
-from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
-from voice_clone.families.voxcpm2.networks.audio_decoder import NativeAudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
@@ -45,7 +45,7 @@ def some_frames(count: int) -> Tensor:
     return torch.randn(count, 256, generator=torch.Generator().manual_seed(3))
 
 
-def in_chunks(decoder: StreamDecoder, frames: Tensor, sizes: list[int]) -> Tensor:
+def in_chunks(decoder: AudioDecoder | InTorch, frames: Tensor, sizes: list[int]) -> Tensor:
     state = decoder.new_state(1)
     return torch.cat([decoder.decode_chunk(part, state)[0] for part in torch.split(frames.T[None], sizes, dim=2)])
 
@@ -83,7 +83,7 @@ def test_decoder_makes_the_same_waveform(checkpoint: AudioVAECheckpoint) -> None
     for sizes in CUTS:
         assert error(in_chunks(decoder, frames, sizes), expected) < TOLERANCE
         assert error(in_chunks(exact, frames.double(), sizes), whole) < STREAMED
-    native = NativeAudioDecoder(decoder)
+    native = InTorch(NativeAudioDecoder(lambda: decoder))
     at_once = in_chunks(native, frames, [40])
     assert error(at_once, expected) < TOLERANCE
     for sizes in CUTS:
@@ -113,5 +113,5 @@ def test_released_widths(tmp_path: Path) -> None:
     expected = official_waveform(official, frames)
     assert 0.02 < rms(expected) < 0.7 and float(expected.abs().max()) < 0.999
     assert error(in_chunks(decoder, frames, [1, 2, 3]), expected) < TOLERANCE
-    native = NativeAudioDecoder(decoder)
+    native = InTorch(NativeAudioDecoder(lambda: decoder))
     assert error(in_chunks(native, frames, [1, 2, 3]), expected) < TOLERANCE

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +25,8 @@ from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
-from voice_clone.native.matrix.weights import Array, empty, head_precision
+from voice_clone.native.arrays import Array, empty
+from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import Make, made
 from voice_clone.settings import Precision
 
@@ -34,6 +36,8 @@ SECONDS = 0.25  # for each part of a round
 ENOUGH = 400 << 20  # bytes of weights, which fit no processor's cache
 PROMPT = 32  # rows that are read at once
 CHUNK = 4  # frames that are decoded at once
+
+N = TypeVar("N", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,12 @@ def weights(module: nn.Module) -> int:
 
 def decoder_seconds(decoder: NativeWindowedDecoder, form: PayloadForm) -> float:
     """Of a frame, in chunks of `CHUNK`."""
-    kind = torch.float32 if np.issubdtype(form.dtype, np.floating) else torch.int64
-    state, codes = decoder.new_state(1), torch.zeros(1, form.width, CHUNK, dtype=kind)
+    kind = np.float32 if np.issubdtype(form.dtype, np.floating) else np.int64
+    state, codes = decoder.new_state(1), np.zeros((1, form.width, CHUNK), kind)
     return _least(lambda: decoder.decode_chunk(codes, state)) / CHUNK
 
 
-def arbitrary(module: nn.Module) -> nn.Module:
+def arbitrary(module: N) -> N:
     """A module on the meta device with weights of small equal numbers."""
     module = module.to_empty(device="cpu").requires_grad_(False)
     for tensor in module.state_dict().values():

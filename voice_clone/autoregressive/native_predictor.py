@@ -13,8 +13,9 @@ from voice_clone.autoregressive.code_head import frame_cache
 from voice_clone.autoregressive.sampling import Draw, FilterFirstSampler
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
+from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.linear import NativeLinear, Workspace
-from voice_clone.native.matrix.weights import Array, Packed, embedding_array, head_precision, pack
+from voice_clone.native.matrix.weights import Packed, embedding_array, head_precision, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.transformer import predictor

@@ -1,19 +1,27 @@
-"""What differs between the codec decoders of families: the form of a frame, and how a decoder is run."""
+"""What differs between the codec decoders of families: the form of a frame, and how a decoder is run.
+
+A decoder computes in torch, or in native code on numpy's arrays. What runs decoders does not import torch: a process
+whose decoder is native does without it.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
-from voice_clone.layers.streaming import StreamState
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+A = TypeVar("A", "Tensor", NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -75,12 +83,72 @@ class CodecFormat:
                 row[:, : len(each)] = each.T
         return table
 
-    def batch(self, frames: Sequence[NDArray[Any]], device: torch.device) -> torch.Tensor:
-        """B times [n, width] -> [B, width, n] on `device`: int64 codes, or float32 latents."""
-        return torch.from_numpy(self.table(frames, len(frames), len(frames[0]))).to(device)
+    def batch(self, frames: Sequence[NDArray[Any]], device: torch.device | None) -> Any:
+        """B times [n, width] -> [B, width, n]: int64 codes, or float32 latents; a tensor on `device`, or an array."""
+        table = self.table(frames, len(frames), len(frames[0]))
+        if device is None:
+            return table
+        import torch
+
+        return torch.from_numpy(table).to(device)
 
 
-class StreamDecoder(Protocol):
+@dataclass
+class StreamState(Generic[A]):
+    """The state of B streams: everything of their past that the next frames depend on.
+
+    It can be forked, batched and split. `position` int64 [B] counts the frames so far; `buffers` are those of the
+    decoder's parts, with B as their first dimension. A step replaces tensors and arrays and never writes into them.
+    """
+
+    position: A
+    buffers: list[A]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of them."""
+        return self.position.nbytes + sum(buffer.nbytes for buffer in self.buffers)
+
+    def fork(self) -> StreamState[A]:
+        """A second state that continues from here. It shares this one's memory, which is safe."""
+        return StreamState(self.position, list(self.buffers))
+
+    @staticmethod
+    def stack(states: Sequence[StreamState[A]]) -> StreamState[A]:
+        """One batch of all streams of `states`, in order; at least one."""
+        position = _joined([state.position for state in states])
+        return StreamState(position, [_joined(parts) for parts in zip(*(each.buffers for each in states), strict=True)])
+
+    def split(self) -> list[StreamState[A]]:
+        """The states of the single streams; none keeps the batch's memory alive."""
+        return [
+            StreamState(_row(self.position, i), [_row(buffer, i) for buffer in self.buffers])
+            for i in range(len(self.position))
+        ]
+
+
+def _joined(parts: Sequence[A]) -> A:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    import torch
+
+    return torch.cat(list(parts))
+
+
+def _row(batch: A, place: int) -> A:
+    row = batch[place : place + 1]
+    return row.copy() if isinstance(row, np.ndarray) else row.clone()
+
+
+def on_host(samples: A) -> NDArray[np.float32]:
+    """As numpy's float32."""
+    if isinstance(samples, np.ndarray):
+        return samples
+    found: NDArray[np.float32] = samples.float().cpu().numpy()
+    return found
+
+
+class StreamDecoder(Protocol[A]):
     """A decoder that moves streams on, any number of frames at a time, with the same samples however they are cut.
 
     One that inherits from this has what most decoders do: no ragged batches, no voice, no look-ahead.
@@ -98,14 +166,14 @@ class StreamDecoder(Protocol):
 
     @property
     @abstractmethod
-    def device(self) -> torch.device:
-        """Where frames are expected and states lie."""
+    def device(self) -> torch.device | None:
+        """Where frames are expected and states lie; None: in numpy's arrays."""
 
     @abstractmethod
-    def new_state(self, batch: int) -> StreamState:
+    def new_state(self, batch: int) -> StreamState[A]:
         """The state of `batch` streams before their first frame."""
 
-    def condition(self, state: StreamState, voice: Mapping[str, NDArray[Any]]) -> None:
+    def condition(self, state: StreamState[A], voice: Mapping[str, NDArray[Any]]) -> None:
         """Give the fresh stream of `state` its voice: arrays by the names that the family's prompt stage gave them.
 
         Called where `CodecFormat.needs_voice`.
@@ -113,14 +181,14 @@ class StreamDecoder(Protocol):
         raise TypeError(f"{type(self).__name__} takes no voice; its format must not need one")
 
     @abstractmethod
-    def decode_chunk(self, frames: torch.Tensor, state: StreamState) -> torch.Tensor:
+    def decode_chunk(self, frames: A, state: StreamState[A]) -> A:
         """The next frames [B, width, n] of B streams -> samples [B, m] in -1..1; moves `state` on."""
 
     @abstractmethod
-    def prime(self, frames: torch.Tensor, state: StreamState) -> None:
+    def prime(self, frames: A, state: StreamState[A]) -> None:
         """Move fresh streams on over frames whose samples are not wanted."""
 
-    def flush(self, state: StreamState) -> torch.Tensor:
+    def flush(self, state: StreamState[A]) -> A:
         """The samples [B, m] that the last frames still lack; the streams end with it.
 
         Called where `CodecFormat.look_ahead`.
@@ -128,18 +196,24 @@ class StreamDecoder(Protocol):
         raise TypeError(f"{type(self).__name__} does not look ahead; its format must not say so")
 
 
-class RaggedDecoder(StreamDecoder, Protocol):
-    """A decoder whose streams may have unequal numbers of frames in one batch. Its state's buffers are of one dtype."""
+class RaggedDecoder(StreamDecoder["Tensor"], Protocol):
+    """A decoder in torch whose streams may have unequal numbers of frames in one batch.
+
+    Its state's buffers are of one dtype.
+    """
 
     @property
     def ragged(self) -> RaggedDecoder:
         """Itself."""
         return self
 
+    @property
     @abstractmethod
-    def decode_chunk(
-        self, frames: torch.Tensor, state: StreamState, lengths: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def device(self) -> torch.device:
+        """Where frames are expected and states lie."""
+
+    @abstractmethod
+    def decode_chunk(self, frames: Tensor, state: StreamState[Tensor], lengths: Tensor | None = None) -> Tensor:
         """As of a `StreamDecoder`. `lengths` int64 [B] says how many frames are each stream's; padding follows them.
 
         The samples of padding may be anything; padding moves no stream on. The host reads no value of a tensor, so a

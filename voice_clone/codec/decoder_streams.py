@@ -12,28 +12,29 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone import compute
 from voice_clone.codec.chunk import Primed, Reference
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder
-from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, OpenStreams, SeparateStreams, try_out
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState, on_host
+from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
 from voice_clone.gpu import memory_bounded_by
-from voice_clone.layers.graphs import GraphRunner
-from voice_clone.layers.streaming import StreamState
 from voice_clone.lru_cache import CacheUsage, LRUCache
 from voice_clone.settings import DecoderSettings
+
+if TYPE_CHECKING:  # a process whose decoder is native does without torch
+    from voice_clone.codec.graphed_streams import Graphs
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Primed:
-    state: StreamState
+    state: StreamState[Any]
     used: bool  # by a stream, or restored before any stream could ask
 
 
@@ -57,7 +58,7 @@ class PrimedStates:
     def __contains__(self, reference: Reference) -> bool:
         return reference.key in self.cached
 
-    def get(self, reference: Reference) -> tuple[StreamState, bool] | None:
+    def get(self, reference: Reference) -> tuple[StreamState[Any], bool] | None:
         """The state after a reference, from which one stream may continue, and whether an earlier stream has used it;
         None if it is not cached.
         """
@@ -67,7 +68,7 @@ class PrimedStates:
         used, primed.used = primed.used, True
         return primed.state.fork(), used
 
-    def put(self, reference: Reference, state: StreamState, used: bool = True) -> None:
+    def put(self, reference: Reference, state: StreamState[Any], used: bool = True) -> None:
         """Cache the state after a reference, if it can fit; the caller may continue from `state` itself.
 
         `used`: false if the stream for which it was computed will still ask for it.
@@ -159,7 +160,7 @@ class StatefulStreams:
 
     def __init__(
         self,
-        decoder: StreamDecoder,
+        decoder: StreamDecoder[Any],
         form: CodecFormat,
         *,
         graphs: Graphs | None = None,
@@ -175,7 +176,7 @@ class StatefulStreams:
         self.max_streams = max(1, max_state_bytes // self.stream_bytes)
         self._states: OpenStreams = SeparateStreams(decoder, form)
         if graphs is not None and decoder.ragged is not None:
-            self._states = GraphedStreams(decoder.ragged, form, graphs, self.max_streams)
+            self._states = graphs.streams(decoder.ragged, form, self.max_streams)
         self._primed = PrimedStates(primed_bytes, primed_seconds, clock)
 
     @property
@@ -223,7 +224,7 @@ class StatefulStreams:
     def restore(self, references: Iterable[Reference], seconds: float) -> int:
         """As of `DecoderStreams`."""
         deadline = time.monotonic() + seconds
-        done: list[tuple[Reference, StreamState]] = []
+        done: list[tuple[Reference, StreamState[Any]]] = []
         room = self._primed.room(self.stream_bytes)
         for reference in references:
             if len(done) == room or time.monotonic() > deadline:
@@ -261,28 +262,27 @@ class StatefulStreams:
         """As of `DecoderStreams`."""
         if not self._form.look_ahead:
             return np.zeros(0, np.float32)
-        rest = self._decoder.flush(self._states.state(stream))
-        samples: NDArray[np.float32] = rest[0].float().cpu().numpy()
+        samples: NDArray[np.float32] = on_host(self._decoder.flush(self._states.state(stream)))[0]
         return samples
 
     def close(self, stream: int) -> None:
         """As of `DecoderStreams`."""
         self._states.close(stream)
 
-    def _after(self, reference: Reference) -> StreamState:
+    def _after(self, reference: Reference) -> StreamState[Any]:
         """The state of one stream after a reference."""
         state = self._fresh.fork()
         if self._form.needs_voice:
             self._decoder.condition(state, reference.voice)
         return self._prime(reference.context, state) if len(reference.context) else state
 
-    def _prime(self, context: NDArray[Any], state: StreamState) -> StreamState:
+    def _prime(self, context: NDArray[Any], state: StreamState[Any]) -> StreamState[Any]:
         self._decoder.prime(self._form.batch([context], self._decoder.device), state)
         return state
 
 
 def load_streams(
-    settings: DecoderSettings, decoder: StreamDecoder, form: CodecFormat, chunk_frames: Sequence[int]
+    settings: DecoderSettings, decoder: StreamDecoder[Any], form: CodecFormat, chunk_frames: Sequence[int]
 ) -> StatefulStreams:
     """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `RaggedDecoder`.
 
@@ -290,9 +290,12 @@ def load_streams(
         form: of the frames.
         chunk_frames: of a stream's chunks.
     """
-    graphs = None
-    if decoder.ragged is not None and compute.wants_graphs(settings):
-        graphs = Graphs(GraphRunner.on(decoder.device), compute.max_decode_batch(settings), chunk_frames)
+    graphs, ragged = None, decoder.ragged
+    if ragged is not None and compute.wants_graphs(settings):
+        from voice_clone.codec.graphed_streams import Graphs
+        from voice_clone.layers.graphs import GraphRunner
+
+        graphs = Graphs(GraphRunner.on(ragged.device), compute.max_decode_batch(settings), chunk_frames)
     with memory_bounded_by("max_state_bytes"):
         return StatefulStreams(
             decoder,

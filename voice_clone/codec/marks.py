@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,10 @@ from voice_clone import compute
 from voice_clone.codec.chunk import MARK_WISHES, MarkResult, MarkWish
 from voice_clone.errors import Internal, InvalidArgument, Unsupported, VoiceCloneError
 from voice_clone.gpu import log_failure
-from voice_clone.marking.marker import PerthMarker, StreamMarker
 from voice_clone.settings import DecoderSettings
+
+if TYPE_CHECKING:  # torch is imported where speech is marked
+    from voice_clone.marking.marker import StreamMarker
 
 Samples = NDArray[np.float32]
 Outcome = Samples | VoiceCloneError
@@ -123,6 +125,8 @@ def load_marks(settings: DecoderSettings, sample_rate: int) -> Marks | None:
     """
     if settings.mark == "off":
         return None
+    from voice_clone.marking.marker import PerthMarker
+
     marker = PerthMarker(sample_rate, compute.device(settings))
     log.info("marks speech as synthetic: %s, %s", marker.name, settings.mark)
     return Marks(marker, "off" if settings.mark == "requested" else mark_wish(settings.mark))

@@ -1,149 +1,19 @@
-"""A `WindowedDecoder` as native code. Used on a CPU.
-
-Its parts become chains; their weights are taken from the modules one by one.
-"""
+"""A `WindowedDecoder` as native code. Used on a CPU. It computes without torch."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from voice_clone.codec.decoder import StreamDecoder
-from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
-from voice_clone.layers.streaming import StreamState
-from voice_clone.layers.vocoder import Affine, DecoderBlock, ResidualUnit, Snake, SnakeBeta, Vocoder
-from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
-from voice_clone.native.codec.chain import Activation, Chain, ChainBuilder, Residual
-from voice_clone.native.codec.chain import Snake as SnakeActivation
+from voice_clone.codec.decoder import StreamDecoder, StreamState
+from voice_clone.native.arrays import Array
+from voice_clone.native.codec.chain import Chain
 
 PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
 
 
-def add_transformer(chain: ChainBuilder, transformer: WindowTransformer) -> None:
-    """Layers and the norm behind them; the layer before them has set the residual signal."""
-    config = transformer.config
-    for layer in transformer.layers:
-        assert isinstance(layer, WindowLayer)
-        attention, mlp = layer.self_attn, layer.mlp
-        chain.norm(layer.input_layernorm.weight, layer.input_layernorm.eps)
-        add_linear(chain, attention.qkv_proj)
-        chain.attention(
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.sliding_window,
-            config.rope_theta,
-            config.rope_dtype,
-        )
-        add_linear(chain, attention.o_proj, layer.self_attn_layer_scale.scale, residual="added")
-        chain.norm(layer.post_attention_layernorm.weight, layer.post_attention_layernorm.eps)
-        add_linear(chain, mlp.gate_up_proj)
-        chain.gate()
-        add_linear(chain, mlp.down_proj, layer.mlp_layer_scale.scale, residual="added")
-    chain.norm(transformer.norm.weight, transformer.norm.eps)
-
-
-def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
-    """From a latent of so many channels to samples."""
-    chain = ChainBuilder(latent)
-    for upsampled in decoder.upsample:
-        upsample, block = upsampled.children()
-        assert isinstance(block, ConvNeXtBlock)
-        _add_transposed(chain, upsample)
-        weight, bias = take(block.dwconv.conv)
-        assert bias is not None
-        chain.depthwise(weight, bias, block.norm.weight, block.norm.bias, block.norm.eps)
-        add_linear(chain, block.pwconv1, activation="gelu")
-        add_linear(chain, block.pwconv2, block.gamma, residual="added")
-    add_vocoder(chain, decoder.decoder)
-    return chain.build()
-
-
-def add_vocoder(chain: ChainBuilder, vocoder: Vocoder) -> None:
-    """From a latent to samples."""
-    *layers, snake, last = vocoder
-    blocks = [layer for layer in layers if isinstance(layer, DecoderBlock)]
-    snakes = [*(snake_of(block.block[0], block.affine) for block in blocks), snake_of(snake)]
-    *before, first = layers[: -len(blocks)]
-    for layer in before:
-        add_convolution(chain, layer)
-    add_convolution(chain, first, snakes[0])
-    for block, following in zip(blocks, snakes[1:], strict=True):
-        _add_transposed(chain, block.block[1], snake_of(units(block.block)[0].act1))
-        add_units(chain, units(block.block), following)
-    add_convolution(chain, last)
-
-
-def units(layers: nn.ModuleList) -> list[ResidualUnit]:
-    """The residual units among them."""
-    return [layer for layer in layers if isinstance(layer, ResidualUnit)]
-
-
-def add_units(chain: ChainBuilder, layers: list[ResidualUnit], following: SnakeActivation) -> None:
-    """Residual units and the activation behind them; the layer before them has set the residual signal, and the
-    activation behind it is that of the first unit.
-    """
-    for unit, after in zip(layers, [*(snake_of(unit.act1) for unit in layers[1:]), following], strict=True):
-        add_convolution(chain, unit.conv1, snake_of(unit.act2))
-        add_convolution(chain, unit.conv2, after, residual="added")
-
-
-def add_convolution(
-    chain: ChainBuilder,
-    module: nn.Module,
-    snake: SnakeActivation | None = None,
-    residual: Residual = "untouched",
-) -> None:
-    """A causal convolution, depthwise or over all channels, and the activation behind it."""
-    assert isinstance(module, CausalConv1d)
-    [dilation] = module.conv.dilation
-    if module.conv.groups > 1:
-        assert residual == "untouched"
-        chain.filter(*take(module.conv), dilation, activation=snake)
-    elif module.stride > 1:
-        chain.strided(*take(module.conv), module.stride, activation=snake, residual=residual)
-    else:
-        chain.convolution(*take(module.conv), dilation, activation=snake, residual=residual)
-
-
-def _add_transposed(chain: ChainBuilder, module: nn.Module, snake: SnakeActivation | None = None) -> None:
-    assert isinstance(module, CausalConvTranspose1d)
-    [stride] = module.conv.stride
-    chain.transposed(*take(module.conv), stride, activation=snake, residual="set")
-
-
-def add_linear(
-    chain: ChainBuilder,
-    module: nn.Module,
-    scale: Tensor | None = None,
-    residual: Residual = "untouched",
-    activation: Activation = None,
-) -> None:
-    """A linear layer whose outputs are scaled."""
-    weight, bias = take(module)
-    if scale is not None:
-        weight = scale[:, None] * weight
-        bias = None if bias is None else scale * bias
-    chain.linear(weight, bias, activation=activation, residual=residual)
-
-
-def take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Remove a layer's weight and bias from it, so that they are not in memory twice."""
-    weight, bias = module.weight, module.bias
-    del module.weight, module.bias
-    assert isinstance(weight, Tensor)
-    return weight, bias if isinstance(bias, Tensor) else None
-
-
-def snake_of(module: nn.Module, affine: Affine | None = None) -> SnakeActivation:
-    """As native layers take it; `affine` stands before it."""
-    assert isinstance(module, (Snake, SnakeBeta))
-    return SnakeActivation(*module.factors, None if affine is None else (affine.scale, affine.shift))
-
-
-class NativeWindowedDecoder(StreamDecoder):
+class NativeWindowedDecoder(StreamDecoder[Array]):
     """As `WindowedDecoder`, as far as streams need it; fp32.
 
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
@@ -159,17 +29,16 @@ class NativeWindowedDecoder(StreamDecoder):
         self._latent, self._waveform = latent, waveform
 
     @abstractmethod
-    def vectors(self, codes: Tensor) -> Tensor:
+    def vectors(self, codes: Array) -> Array:
         """Codes int64 [B, K, n] -> what the chain to the latent reads, [B, n, C]."""
 
     @abstractmethod
-    def bound(self, samples: Tensor) -> Tensor:
+    def bound(self, samples: Array) -> Array:
         """As of `WindowedDecoder`."""
 
     @property
-    def device(self) -> torch.device:
-        """Where codes are expected and states lie."""
-        return torch.device("cpu")
+    def device(self) -> None:
+        """In numpy's arrays."""
 
     @property
     def nbytes(self) -> int:
@@ -181,29 +50,27 @@ class NativeWindowedDecoder(StreamDecoder):
         """Of a frame, in products; less than the layers' definition has, by those that Winograd convolutions save."""
         return self._latent.multiplications + self._waveform.multiplications
 
-    @torch.inference_mode()
-    def new_state(self, batch: int) -> StreamState:
+    def new_state(self, batch: int) -> StreamState[Array]:
         """The state of `batch` streams before their first frame."""
-        position = torch.zeros(batch, dtype=torch.int64)
+        position = np.zeros(batch, np.int64)
         return StreamState(position, [self._latent.new_state(batch), self._waveform.new_state(batch)])
 
-    @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
+    def decode_chunk(self, codes: Array, state: StreamState[Array]) -> Array:
         """int64 [B, K, n] and the streams' state, which moves on -> samples; as `WindowedDecoder.decode_chunk`."""
         return self._decode(codes, state, codes.shape[-1])
 
-    @torch.inference_mode()
-    def prime(self, codes: Tensor, state: StreamState) -> None:
+    def prime(self, codes: Array, state: StreamState[Array]) -> None:
         """Move fresh streams on over frames whose audio is not wanted; as `WindowedDecoder.prime`."""
         self._decode(codes, state, self.receptive_field)
 
-    def _decode(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
+    def _decode(self, codes: Array, state: StreamState[Array], kept: int) -> Array:
         """The samples of the last `kept` frames."""
         latent, past = state.buffers
         x, latent = self._latent(self.vectors(codes), latent, state.position)
-        samples = []
-        for piece in torch.split(x[:, -kept:], max(1, PIECE_FRAMES // len(x)), dim=1):
+        x, size, samples = x[:, -kept:], max(1, PIECE_FRAMES // len(x)), []
+        for begin in range(0, x.shape[1], size):
+            piece = x[:, begin : begin + size]
             waveform, past = self._waveform(piece, past, state.position)
             samples.append(self.bound(waveform[..., 0]))
         state.position, state.buffers = state.position + codes.shape[-1], [latent, past]
-        return torch.cat(samples, dim=-1)
+        return np.concatenate(samples, axis=-1)

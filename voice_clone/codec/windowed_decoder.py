@@ -14,9 +14,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.decoder import RaggedDecoder
+from voice_clone.codec.decoder import RaggedDecoder, StreamState
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.streaming import ChunkPass, StreamingModule, StreamState, streaming_slots
+from voice_clone.layers.streaming import ChunkPass, StreamingModule, streaming_slots
 from voice_clone.layers.vocoder import Vocoder
 
 
@@ -44,13 +44,13 @@ class StreamingDecoder(nn.Module, RaggedDecoder):
         return streaming_slots(self)
 
     @torch.inference_mode()
-    def new_state(self, batch: int) -> StreamState:
+    def new_state(self, batch: int) -> StreamState[Tensor]:
         """The state of `batch` streams before their first frame, on the weights' device."""
         buffers = [module.new_state(batch) for module in self.slots]
         return StreamState(torch.zeros(batch, dtype=torch.int64, device=buffers[0].device), buffers)
 
     @torch.inference_mode()
-    def decode_chunk(self, codes: Tensor, state: StreamState, lengths: Tensor | None = None) -> Tensor:
+    def decode_chunk(self, codes: Tensor, state: StreamState[Tensor], lengths: Tensor | None = None) -> Tensor:
         """The next frames of B streams, which may be at different positions.
 
         Args:
@@ -67,7 +67,7 @@ class StreamingDecoder(nn.Module, RaggedDecoder):
         state.position, state.buffers = state.position + moved, stream.buffers
         return waveform
 
-    def prime(self, codes: Tensor, state: StreamState) -> None:
+    def prime(self, codes: Tensor, state: StreamState[Tensor]) -> None:
         """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1."""
         self.decode_chunk(codes, state)
 
@@ -96,7 +96,7 @@ class WindowedDecoder(StreamingDecoder):
         return self.bound(self.waveform(self.latent(codes, stream, position), stream))
 
     @torch.inference_mode()
-    def prime(self, codes: Tensor, state: StreamState) -> None:
+    def prime(self, codes: Tensor, state: StreamState[Tensor]) -> None:
         """As of `StreamingDecoder`.
 
         The transformer must see all frames, but the convolutions behind it remember few, and they are nearly all of

@@ -1,14 +1,13 @@
-"""Streaming of causal networks: modules with an explicit state, and the state of a whole network as a value.
+"""Streaming of causal networks: modules with an explicit state.
 
 A streaming module turns a chunk and its state into an output and the next state. The states of all such modules of a
-network together are a `StreamState`; it can be forked, batched and split, because nothing writes into its tensors.
+network together are the state of a stream. Nothing writes into its tensors.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,41 +64,6 @@ class StreamingModule(nn.Module, ABC):
         Args:
             valid: the frames that are not padding; outputs that depend on padding are padding, too. None: all.
         """
-
-
-@dataclass
-class StreamState:
-    """The state of B streams: everything of their past that the next frames depend on.
-
-    `position` int64 [B] counts the frames so far; `buffers` are the states of the streaming modules, one each, with B
-    as their first dimension. A step replaces the tensors and never writes into them.
-    """
-
-    position: Tensor
-    buffers: list[Tensor]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all tensors."""
-        return sum(tensor.nbytes for tensor in (self.position, *self.buffers))
-
-    def fork(self) -> StreamState:
-        """A second state that continues from here. It shares this one's tensors, which is safe."""
-        return StreamState(self.position, list(self.buffers))
-
-    @staticmethod
-    def stack(states: Sequence[StreamState]) -> StreamState:
-        """One batch of all streams of `states`, in order; at least one."""
-        position = torch.cat([state.position for state in states])
-        buffers = [torch.cat(parts) for parts in zip(*(state.buffers for state in states), strict=True)]
-        return StreamState(position, buffers)
-
-    def split(self) -> list[StreamState]:
-        """The states of the single streams; none keeps the batch's memory alive."""
-        return [
-            StreamState(self.position[i : i + 1].clone(), [buffer[i : i + 1].clone() for buffer in self.buffers])
-            for i in range(self.position.shape[0])
-        ]
 
 
 class ChunkPass:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
-
-import torch
-from torch import nn
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
@@ -18,9 +16,11 @@ from voice_clone.native.packed_file import PackedFile
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import DecoderSettings
 from voice_clone.speakers.store import KnownVoices
-from voice_clone.stages.loading import empty
 
-N = TypeVar("N", bound=nn.Module)
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from torch import nn
+
+N = TypeVar("N", bound="nn.Module")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class DecoderNetwork(Generic[N]):
 
     def empty(self) -> N:
         """torch's network without weights, on the meta device."""
+        from voice_clone.stages.loading import empty
+
         return empty(self.make).eval().requires_grad_(False)
 
     def load(self, settings: DecoderSettings) -> N:
@@ -47,30 +49,34 @@ class DecoderNetwork(Generic[N]):
         Raises:
             CheckpointError: as of `CheckpointFiles.load`.
         """
-        return self._fill(self.empty(), settings)
+        import torch
+
+        network, device = self.empty(), torch.device(compute.device(settings))
+        self.checkpoint.load(network, self.file, self.prefix, compute.decoder_dtype(settings), device)
+        return network.requires_grad_(False)
 
     def load_native(
-        self, settings: DecoderSettings, family: str, sizes: Any, pack: Callable[[N, PackedFile], StreamDecoder]
-    ) -> StreamDecoder:
+        self,
+        settings: DecoderSettings,
+        family: str,
+        sizes: Any,
+        pack: Callable[[Callable[[], N], PackedFile], StreamDecoder[Any]],
+    ) -> StreamDecoder[Any]:
         """As native code, on a CPU. torch computes with one thread from then on.
 
         Args:
             sizes: a dataclass of all that shapes the decoder's weights.
-            pack: makes the native decoder. Where packed weights are found, torch's network has none.
+            pack: makes the native decoder; it loads torch's network where its weights are not found packed.
 
         Raises:
             CheckpointError: as of `CheckpointFiles.load`.
         """
-        packed = compute.packed_file(settings, f"{family} decoder", self.checkpoint.identity(self.file), sizes)
-        network = self.empty()
-        decoder = pack(network if packed.found else self._fill(network, settings), packed)
+        identity = self.checkpoint.identity(self.file)
+        # However small they are: a process that finds them does without torch.
+        packed = compute.packed_file(settings, f"{family} decoder", identity, sizes, least=0)
+        decoder = pack(cache(lambda: self.load(settings)), packed)
         leave_threads_to_native_code()
         return decoder
-
-    def _fill(self, network: N, settings: DecoderSettings) -> N:
-        device = torch.device(compute.device(settings))
-        self.checkpoint.load(network, self.file, self.prefix, compute.decoder_dtype(settings), device)
-        return network.requires_grad_(False)
 
 
 def no_references(voices: KnownVoices) -> Iterator[Reference]:
@@ -90,7 +96,7 @@ class StreamDecoderStage:
 
     def __init__(
         self,
-        decoder: StreamDecoder,
+        decoder: StreamDecoder[Any],
         form: CodecFormat,
         chunk_frames: tuple[int, ...],
         references: Callable[[KnownVoices], Iterator[Reference]] = no_references,

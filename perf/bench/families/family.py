@@ -79,7 +79,7 @@ class Family(ABC):
     embeddings: ClassVar[bool]
 
     talker: Talker[Any]
-    decoder: StreamDecoder
+    decoder: StreamDecoder[Any]
     form: CodecFormat
 
     @abstractmethod

@@ -66,7 +66,7 @@ class Qwen3TTS(CodeFamily):
     embeddings = True
 
     talker: Talker
-    decoder: StreamDecoder
+    decoder: StreamDecoder[Any]
 
     def __init__(self, talker: Settings, decoder: Settings) -> None:
         self.talker, self.config = load_network(talker)

@@ -60,10 +60,10 @@ def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]
             raise SystemExit("the codes of the clip differ: nothing is timed")
         frames = len(codes)
         theirs_decode, waveform = best(lambda: official.decode(expected, torch.tensor([frames]))[0][:, 0], runs)
-        native = NativeCodecDecoder(decoder)
+        native = NativeCodecDecoder(lambda: decoder)
         keep_threads()
-        ours_decode, samples = best(lambda: native.decode_chunk(expected, native.new_state(1)), runs)
-    check_waveform(samples, waveform)
+        ours_decode, samples = best(lambda: native.decode_chunk(expected.numpy(), native.new_state(1)), runs)
+    check_waveform(torch.from_numpy(samples), waveform)
     return {
         "official": {"encode": theirs, "decode": theirs_decode / frames},
         "ours": {"encode": ours, "decode": ours_decode / frames},

@@ -72,7 +72,7 @@ def chunks_of(stream_id: str, codes: Codes, sizes: list[int], context: Codes = N
     ]
 
 
-def make_code2wav(decoder: StreamDecoder, form: CodecFormat = FORM, **given: Any) -> Code2Wav:
+def make_code2wav(decoder: StreamDecoder[Any], form: CodecFormat = FORM, **given: Any) -> Code2Wav:
     """The streams of a decoder; what is given is for `StatefulStreams`, `Code2Wav` or both."""
     makers: tuple[Any, Any] = StatefulStreams, Code2Wav
     inner, outer = ({n: v for n, v in given.items() if n in inspect.signature(maker).parameters} for maker in makers)

@@ -28,10 +28,10 @@ from tests.support.families.small_codec import (
 from tests.support.same_audio import PEAK, assert_same_audio
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.codec.decoder import StreamState
 from voice_clone.codec.open_streams import PIECE_FRAMES
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.layers.streaming import StreamState
 from voice_clone.lru_cache import Origin
 
 STATE_BYTES = CodecDecoder(SMALL).new_state(1).nbytes

@@ -25,11 +25,12 @@ from tests.support.families.small_codec import (
 from tests.support.same_audio import assert_same_audio
 from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded
-from voice_clone.codec.open_streams import PIECE_FRAMES, GraphedStreams, Graphs, SeparateStreams
+from voice_clone.codec.decoder import StreamState
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
+from voice_clone.codec.open_streams import PIECE_FRAMES, SeparateStreams
 from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner, Step
-from voice_clone.layers.streaming import StreamState
 from voice_clone.settings import ComputeSettings
 
 FRAMES = (1, 2, 4, 8)

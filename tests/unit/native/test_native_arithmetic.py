@@ -13,7 +13,7 @@ from numba.core.dispatcher import Dispatcher
 
 import voice_clone.native
 from voice_clone.native import arithmetic
-from voice_clone.native.matrix.weights import Array
+from voice_clone.native.arrays import Array
 
 SIZES = (0, 1, 7, 8, 31, 32, 50, 100, 2048)
 

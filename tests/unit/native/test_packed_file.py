@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from voice_clone.native import packed_file
-from voice_clone.native.matrix.weights import Array
+from voice_clone.native.arrays import Array
 from voice_clone.native.packed_file import ENDING, WRITING, PackedFile
 
 KEY = {"network": "a", "files": [["model", 1]]}

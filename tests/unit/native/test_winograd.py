@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_clone.native.codec import chain, layer_table, winograd
-from voice_clone.native.codec.chain import Chain, ChainBuilder, Snake
-from voice_clone.native.codec.winograd import OUTPUTS, PRODUCTS, TAPS, groups_in_frame, transform_taps
+from voice_clone.native.codec import chain_builder, layer_table, winograd
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.codec.chain_builder import ChainBuilder, Snake
+from voice_clone.native.codec.winograd import OUTPUTS, PRODUCTS, TAP_TRANSFORM, TAPS, groups_in_frame
 
 LATENT = 12  # channels that come in
 ERROR = 2e-6  # of the outputs' RMS
@@ -51,12 +52,12 @@ def exact(x: Tensor, rows: int, channels: int, dilation: int) -> Tensor:
 
 
 def streamed(chain: Chain, x: Tensor, sizes: list[int]) -> Tensor:
-    state, position, out = chain.new_state(len(x)), torch.zeros(len(x), dtype=torch.int64), []
+    state, position, out = chain.new_state(len(x)), np.zeros(len(x), np.int64), []
     for chunk in torch.split(x, sizes, dim=1):
-        rows, state = chain(chunk, state, position)
-        out.append(rows.clone())
+        rows, state = chain(chunk.numpy(), state, position)
+        out.append(rows.copy())
         position = position + chunk.shape[1]
-    return torch.cat(out, dim=1)
+    return torch.from_numpy(np.concatenate(out, axis=1))
 
 
 def frames(batch: int, count: int) -> Tensor:
@@ -84,7 +85,7 @@ def test_rounding_costs_little_more_than_that_of_the_direct_form(
 ) -> None:
     x, expected = frames(1, 20), exact(frames(1, 20), 40, 96, dilation)
     reduced = error(streamed(convolution(40, 96, dilation), x, [20]), expected)
-    monkeypatch.setattr(chain, "WINOGRAD_ROWS", 41)
+    monkeypatch.setattr(chain_builder, "WINOGRAD_ROWS", 41)
     direct = error(streamed(convolution.__wrapped__(40, 96, dilation), x, [20]), expected)
     assert 0 < direct < reduced < 5 * direct
 
@@ -127,6 +128,5 @@ def test_groups_cover_a_frame_once(dilation: int) -> None:
 
 
 def test_transformed_taps_have_a_number_for_each_product() -> None:
-    taps = transform_taps(torch.ones(3, 2, TAPS))
-    assert taps.shape == (PRODUCTS, 3, 2) and taps.dtype == torch.float32
-    torch.testing.assert_close(taps[-1], torch.ones(3, 2))  # infinity: the last tap
+    assert TAP_TRANSFORM.shape == (PRODUCTS, TAPS) and TAP_TRANSFORM.dtype == np.float64
+    np.testing.assert_allclose(TAP_TRANSFORM[-1], np.eye(TAPS)[-1])  # infinity: the last tap

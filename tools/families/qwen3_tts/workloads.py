@@ -13,8 +13,9 @@ from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
@@ -63,5 +64,5 @@ def _workload(shape: str) -> Workload:
 def _decoder(config: Qwen3TTSConfig) -> NativeCodecDecoder:
     with torch.device("meta"):
         decoder = CodecDecoder(config.codec.decoder_config)
-    arbitrary(decoder)
-    return NativeCodecDecoder(decoder)
+    loaded = arbitrary(decoder)
+    return NativeCodecDecoder(lambda: loaded)

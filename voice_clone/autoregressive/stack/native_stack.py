@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.matrix.linear import Workspace
-from voice_clone.native.matrix.weights import Array, Packed, empty, pack, zeros
+from voice_clone.native.matrix.weights import Packed, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack

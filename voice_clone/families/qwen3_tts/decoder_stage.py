@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
@@ -10,13 +11,15 @@ from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
-from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages import known_voices
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
+
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:
@@ -34,12 +37,14 @@ def known_references(voices: KnownVoices) -> Iterator[Reference]:
     return known_voices.known_references(voices, ARTIFACT, CODES)
 
 
-def load_codec_decoder(given: Settings) -> tuple[StreamDecoder, Qwen3TTSConfig]:
+def load_codec_decoder(given: Settings) -> tuple[StreamDecoder[Any], Qwen3TTSConfig]:
     """The decoder on its engine, and the configuration. Engine torch: torch on a GPU, native code on a CPU."""
     settings = DecoderSettings.of(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
     network = _network(checkpoint)
     if settings.engine == "onnx":
+        from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
+
         empty = network.empty()
         fingerprint = decoder_fingerprint(checkpoint, empty)
         engine = OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, checkpoint.config.codec)
@@ -58,8 +63,12 @@ def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
 
 
 def _network(checkpoint: Checkpoint) -> DecoderNetwork[CodecDecoder]:
-    config = checkpoint.config.codec.decoder_config
-    return DecoderNetwork(checkpoint, CODEC, "decoder.", lambda: CodecDecoder(config))
+    def make() -> CodecDecoder:
+        from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+
+        return CodecDecoder(checkpoint.config.codec.decoder_config)
+
+    return DecoderNetwork(checkpoint, CODEC, "decoder.", make)
 
 
 def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:

@@ -23,10 +23,8 @@ last block of a frame groups have fewer outputs, and inputs after the frame coun
 # This is numba's language: types are those of the arguments.
 
 import numpy as np
-import torch
 from numba import float32, int64, types
 from numba.extending import intrinsic
-from torch import Tensor
 
 from voice_clone.native import vectors
 from voice_clone.native.codec.layer_table import COLUMNS, DILATION, GROUPS, RATE, SIZE, WEIGHTS
@@ -49,16 +47,18 @@ def groups_in_frame(rate: int, dilation: int) -> int:
     return blocks * dilation + min(dilation, rest)
 
 
-def transform_taps(weight: Tensor) -> Tensor:
-    """A convolution's weight [O, C, TAPS] -> the transformed taps, float32 [PRODUCTS, O, C]."""
+def _tap_transform():
     real = np.array([0.0, *(sign * value for value in PAIRS for sign in (1, -1))])
     # The denominators of Lagrange's polynomials belong to the taps; the transformed inputs leave them out.
     distances = (real[:, None] - real + np.eye(len(real))).prod(axis=1) * (real**2 + 1)
     powers = real[:, None] ** np.arange(TAPS) / distances[:, None]
     powers_of_i = 1j ** np.arange(TAPS) / np.prod([-1 - value**2 for value in PAIRS])
     infinity = np.eye(TAPS)[-1]
-    rows = np.vstack([powers, -powers_of_i.real, powers_of_i.imag, powers_of_i.real + powers_of_i.imag, infinity])
-    return torch.einsum("pk,ock->poc", torch.from_numpy(rows), weight.double()).float()
+    return np.vstack([powers, -powers_of_i.real, powers_of_i.imag, powers_of_i.real + powers_of_i.imag, infinity])
+
+
+TAP_TRANSFORM = _tap_transform()
+"""Turns a convolution's taps into the transformed taps: float64 [PRODUCTS, TAPS]."""
 
 
 def _sum_of_multiples(builder, squares, values):

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.matrix.products import linear
-from voice_clone.native.matrix.weights import Array, Packed, empty, pack, zeros
+from voice_clone.native.matrix.weights import Packed, pack
 from voice_clone.native.packed_file import Part
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import Precision

@@ -9,22 +9,19 @@ processor, see instructions.py, and nothing that is kept for another processor m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from voice_clone.native.arrays import Array, empty
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
-from voice_clone.native.vectors import LINE, WIDTH
+from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import Precision
-
-Array = npt.NDArray[Any]
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale
 _CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
@@ -37,27 +34,6 @@ _FORMS: dict[Precision, tuple[type[np.generic], int, int, type[np.generic]]] = {
     "int4": (np.uint8, 2, INT4_GROUP, np.uint16),
 }
 _ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
-
-
-def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array of any contents that begins at a line of the processor's cache.
-
-    numpy's begin 16 bytes behind one when they are large: every second vector of 32 bytes, and every vector of 64,
-    would lie in two lines, and be read twice. numpy, unlike torch, asks the system for large pages.
-    """
-    shape = (shape,) if isinstance(shape, int) else shape
-    kind = np.dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
-    memory = np.empty(size + LINE, np.uint8)
-    first = -memory.ctypes.data % LINE
-    return memory[first : first + size].view(kind).reshape(shape)
-
-
-def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array of zeros that begins at a line of the processor's cache."""
-    array = empty(shape, dtype)
-    array.fill(0)
-    return array
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from tests.support.families.chirp.config import ChirpConfig
 from tests.support.families.chirp.prompt import TIMBRE, check_timbre
-from voice_clone.codec.decoder import RaggedDecoder
+from voice_clone.codec.decoder import RaggedDecoder, StreamState
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu
-from voice_clone.layers.streaming import ChunkPass, StreamState, streaming_slots
+from voice_clone.layers.streaming import ChunkPass, streaming_slots
 
 
 class ChirpDecoder(nn.Module, RaggedDecoder):
@@ -50,13 +50,13 @@ class ChirpDecoder(nn.Module, RaggedDecoder):
         return self.timbre.weight.device
 
     @torch.inference_mode()
-    def new_state(self, batch: int) -> StreamState:
+    def new_state(self, batch: int) -> StreamState[Tensor]:
         buffers = [module.new_state(batch) for module in self._slots]
         no_timbre = self.timbre.weight.new_zeros(batch, self.timbre.out_features)
         return StreamState(torch.zeros(batch, dtype=torch.int64, device=self.device), [*buffers, no_timbre])
 
     @torch.inference_mode()
-    def condition(self, state: StreamState, voice: Mapping[str, NDArray[Any]]) -> None:
+    def condition(self, state: StreamState[Tensor], voice: Mapping[str, NDArray[Any]]) -> None:
         if TIMBRE not in voice:
             raise InvalidArgument(f"voice lacks {TIMBRE}; the prompt stage makes it")
         check_timbre(voice[TIMBRE], self.timbre_size)
@@ -65,7 +65,7 @@ class ChirpDecoder(nn.Module, RaggedDecoder):
         state.buffers[-1] = self.timbre(mean.to(weight.device, weight.dtype))
 
     @torch.inference_mode()
-    def decode_chunk(self, frames: Tensor, state: StreamState, lengths: Tensor | None = None) -> Tensor:
+    def decode_chunk(self, frames: Tensor, state: StreamState[Tensor], lengths: Tensor | None = None) -> Tensor:
         stream = ChunkPass(self._slots, state.buffers, lengths, frames.shape[-1])
         rows = frames + self._first_row.get(self.timbre.weight, self._first_of_each)[:, None]
         x = self.codes(rows).sum(1).transpose(1, 2) + state.buffers[-1][..., None]  # [B, C, n]
@@ -80,5 +80,5 @@ class ChirpDecoder(nn.Module, RaggedDecoder):
     def _first_of_each(self) -> Tensor:
         return torch.tensor(self._first_rows, device=self.device)
 
-    def prime(self, frames: Tensor, state: StreamState) -> None:
+    def prime(self, frames: Tensor, state: StreamState[Tensor]) -> None:
         self.decode_chunk(frames, state)

@@ -22,7 +22,7 @@ from tools.families.recognition import FamilyError, families_of, models_of
 from tools.triton_server import MODELS, ROOT
 from voice_clone.batching.stream import FrameChunk, Timing
 from voice_clone.codec.chunk import CodecChunk, Decoded
-from voice_clone.codec.open_streams import Graphs
+from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings, TalkerSettings

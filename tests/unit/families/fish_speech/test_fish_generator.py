@@ -14,12 +14,13 @@ import torch
 from perf.bench.official.fish_speech import load_codec, random_prompt
 from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tests.support.families.fish_bare import BareFish
+from tests.support.families.in_torch import InTorch
 from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, model_config
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint_folder import parse
-from voice_clone.codec.open_streams import GraphedStreams, Graphs
+from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
@@ -144,7 +145,7 @@ def test_streams_beyond_every_official_table(checkpoint: Checkpoint) -> None:
         return state
 
     wanted = decoder.decode_chunk(codes, far(decoder))
-    native = NativeCodecDecoder(decoder)
+    native = InTorch(NativeCodecDecoder(lambda: decoder))
     torch.testing.assert_close(native.decode_chunk(codes, far(native)), wanted, atol=1e-5, rtol=1e-3)
     state = far(native)
     parts = [native.decode_chunk(part, state) for part in torch.split(codes, 3, dim=2)]

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tests.support.families.random_weights import fill_random
 from tests.support.families.small_codec import SMALL
+from voice_clone.codec.decoder import StreamState
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
-from voice_clone.layers.streaming import StreamState
 
 # Relative to the waveform's RMS: the error's RMS and its peak. fp32 sums depend on the shapes that a kernel sees; a
 # whole decode and a streamed one are equally far from the fp64 result, by a peak of up to 4e-5 over 1.5 M samples.

@@ -20,6 +20,7 @@ from tests.support.families.speech_like import speech_like
 from tests.support.families.voxcpm2_audio import load_audio_vae, make_audio_vae_folder
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import load_code2wav
+from voice_clone.codec.decoder import StreamState
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
@@ -29,7 +30,6 @@ from voice_clone.families.voxcpm2.networks import audio_encoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.layers.streaming import StreamState
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.protocols import Limit
 

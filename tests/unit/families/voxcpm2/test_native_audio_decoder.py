@@ -11,18 +11,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.families.in_torch import InTorch
 from tests.support.families.random_weights import fill_random
 from tests.support.families.speech_like import rms
 from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, make_audio_vae_folder
+from voice_clone.codec.decoder import StreamState
 from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
 from voice_clone.families.voxcpm2.decoder_stage import load_decoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
 from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.streaming import StreamState
 from voice_clone.layers.vocoder import Affine, Snake
 from voice_clone.native import compilation, packed_file
-from voice_clone.native.codec.chain import ChainBuilder
-from voice_clone.native.codec.chain import Snake as SnakeActivation
+from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.settings import Settings
 
@@ -31,10 +32,11 @@ SHAPES = pytest.mark.parametrize("shape", AUDIO_VAE_SHAPES)
 
 
 @cache
-def both(shape: str) -> tuple[AudioDecoder, NativeAudioDecoder]:
+def both(shape: str) -> tuple[AudioDecoder, InTorch]:
     decoder = AudioDecoder(AUDIO_VAE_SHAPES[shape])
     fill_random(decoder, seed=0)
-    return decoder, NativeAudioDecoder(copy.deepcopy(decoder))
+    given = copy.deepcopy(decoder)
+    return decoder, InTorch(NativeAudioDecoder(lambda: given))
 
 
 def some_frames(batch: int, count: int, seed: int = 0) -> Tensor:
@@ -81,9 +83,9 @@ def test_a_state_is_not_written_to() -> None:
     native = both("tiny")[1]
     primed = native.new_state(1)
     native.prime(some_frames(1, 3), primed)
-    kept, frames = [each.clone() for each in primed.buffers], some_frames(1, 4, 1)
+    kept, frames = [each.copy() for each in primed.buffers], some_frames(1, 4, 1)
     first, second = (native.decode_chunk(frames, primed.fork()) for _ in range(2))
-    assert torch.equal(first, second) and all(map(torch.equal, kept, primed.buffers))
+    assert torch.equal(first, second) and all(map(np.array_equal, kept, primed.buffers))
     assert not torch.equal(first, native.decode_chunk(frames, native.new_state(1)))
 
 
@@ -103,15 +105,15 @@ def test_a_filter_is_a_depthwise_convolution(channels: int, taps: int, dilation:
         activation=SnakeActivation(*activation.factors) if snake else None,
     )
     built = chain.build()
-    x, position = torch.randn(2, 30, channels, generator=torch.Generator().manual_seed(0)), torch.zeros(2).long()
+    x, position = torch.randn(2, 30, channels, generator=torch.Generator().manual_seed(0)), np.zeros(2, np.int64)
     with torch.no_grad():
         expected = activation(module(x.transpose(1, 2))).transpose(1, 2)
     for sizes in ([30], [1, 2, 27], [10, 10, 10]):
         state, parts = built.new_state(2), []
         for part in torch.split(x, sizes, dim=1):
-            rows, state = built(part, state, position)
-            parts.append(rows.clone())
-        torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=1e-5, atol=1e-6)
+            rows, state = built(part.numpy(), state, position)
+            parts.append(rows.copy())
+        torch.testing.assert_close(torch.from_numpy(np.concatenate(parts, axis=1)), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("channels", "stride", "taps"), [(5, 2, 2), (16, 5, 2), (20, 4, 3), (3, 8, 1)])
@@ -129,9 +131,9 @@ def test_a_convolution_with_a_stride(channels: int, stride: int, taps: int) -> N
     for sizes in ([12], [1, 4, 7]):
         state, parts = built.new_state(2), []
         for part in torch.split(x, [2 * stride * size for size in sizes], dim=1):
-            rows, state = built(part, state, torch.zeros(2).long())
-            parts.append(rows.clone())
-        torch.testing.assert_close(torch.cat(parts, dim=1), expected, rtol=1e-5, atol=1e-5)
+            rows, state = built(part.numpy(), state, np.zeros(2, np.int64))
+            parts.append(rows.copy())
+        torch.testing.assert_close(torch.from_numpy(np.concatenate(parts, axis=1)), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="must not be the first layer"):
         ChainBuilder(channels, stride).strided(second.conv.weight, second.conv.bias, stride)
 
@@ -154,13 +156,13 @@ def test_snake_of_a_scaled_and_shifted_sum(added: bool) -> None:
     chain.convolution(*weights[1], activation=activation, residual="added" if added else "untouched")
     chain.convolution(*weights[2], residual="added")
     built, x = chain.build(), torch.randn(1, 9, size, generator=torch.Generator().manual_seed(0))
-    got, _ = built(x, built.new_state(1), torch.zeros(1).long())
+    got, _ = built(x.numpy(), built.new_state(1), np.zeros(1, np.int64))
     residual = first(x.transpose(1, 2))
     hidden = second(residual)
     if added:
         residual = hidden = residual + hidden
     expected = residual + third(snake(affine(hidden)))
-    torch.testing.assert_close(got, expected.transpose(1, 2), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(got), expected.transpose(1, 2), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="set by a layer without scale and shift"):
         ChainBuilder(size).convolution(*weights[0], activation=activation, residual="set")
 
@@ -173,6 +175,6 @@ def test_weights_that_are_found_packed_compute_the_same(tmp_path: Path, monkeypa
     heard = []
     for _ in range(2):
         decoder = load_decoder(settings).decoder
-        heard.append(decoder.decode_chunk(some_frames(1, 3), decoder.new_state(1)).numpy())
+        heard.append(decoder.decode_chunk(some_frames(1, 3).numpy(), decoder.new_state(1)))
         assert len(list((tmp_path / "packed").iterdir())) == 1
     np.testing.assert_array_equal(*heard)

@@ -7,11 +7,14 @@ Source: fish-speech 0.1.0 `DownsampleResidualVectorQuantize.decode`, `Decoder`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.native_decoder import NativeWindowedDecoder, add_transformer, take, waveform_chain
+from voice_clone.codec.native_chains import add_transformer, take, waveform_chain
+from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.config import DECODER_RATES, QUANTIZER_RATES, CodecConfig
 from voice_clone.families.fish_speech.networks.codec_parts import (
@@ -25,7 +28,9 @@ from voice_clone.layers.rvq import CodeVectors
 from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.vocoder import Snake, Vocoder
 from voice_clone.layers.window_transformer import WindowTransformer
-from voice_clone.native.codec.chain import Chain, ChainBuilder
+from voice_clone.native.arrays import Array
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 
@@ -83,29 +88,28 @@ class NativeCodecDecoder(NativeWindowedDecoder):
     """As `CodecDecoder`.
 
     Args:
-        decoder: on the CPU. Its weights are packed one after the other and given up. On the meta device if they are
-            found packed.
+        load: the same decoder at each call, on the CPU; called if its weights are not found packed. They are packed
+            one after the other and given up.
         packed: finds the packed weights and keeps them.
     """
 
     @torch.no_grad()
-    def __init__(self, decoder: CodecDecoder, packed: PackedFile = NOWHERE) -> None:
-        size = len(decoder.quantizer.post_module.norm.weight)
+    def __init__(self, load: Callable[[], CodecDecoder], packed: PackedFile = NOWHERE) -> None:
         self._books = packed.part("codebooks")(
-            lambda: [book.codebook.weight.numpy() for book in decoder.quantizer.books]
+            lambda: [book.codebook.weight.numpy() for book in load().quantizer.books]
         )
-        latent = Chain.restored(packed.part("latent")(lambda: _latent(decoder).arrays))
-        waveform = Chain.restored(packed.part("waveform")(lambda: waveform_chain(decoder, size).arrays))
+        [receptive_field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
+        latent = Chain.restored(packed.part("latent")(lambda: _latent(load()).arrays))
+        waveform = Chain.restored(packed.part("waveform")(lambda: _waveform(load()).arrays))
         packed.keep()
-        super().__init__(latent, waveform, decoder.receptive_field)
+        super().__init__(latent, waveform, int(receptive_field[0]))
 
-    def vectors(self, codes: Tensor) -> Tensor:
+    def vectors(self, codes: Array) -> Array:
         """The codes' vectors side by side."""
-        parts = [book[codes[:, place].numpy()] for place, book in enumerate(self._books)]
-        return torch.from_numpy(np.concatenate(parts, axis=-1))
+        return np.concatenate([book[codes[:, place]] for place, book in enumerate(self._books)], axis=-1)
 
-    def bound(self, samples: Tensor) -> Tensor:
-        return samples.contiguous().tanh()
+    def bound(self, samples: Array) -> Array:
+        return torch.from_numpy(np.ascontiguousarray(samples)).tanh().numpy()
 
 
 def _latent(decoder: CodecDecoder) -> Chain:
@@ -115,3 +119,8 @@ def _latent(decoder: CodecDecoder) -> Chain:
     chain.linear(torch.cat([weight[..., 0] for weight in weights], dim=1), torch.stack(biases).sum(0), residual="set")
     add_transformer(chain, decoder.quantizer.post_module)
     return chain.build()
+
+
+def _waveform(decoder: CodecDecoder) -> Chain:
+    """From the latent to samples."""
+    return waveform_chain(decoder, len(decoder.quantizer.post_module.norm.weight))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from voice_clone.codec.decoder import StreamDecoder
+from voice_clone.codec.decoder import StreamDecoder, StreamState
 from voice_clone.errors import Internal
 from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
@@ -23,7 +23,6 @@ from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
     STATE,
 )
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.layers.streaming import StreamState
 from voice_clone.onnx.session import Runtime, Session
 from voice_clone.stages.protocols import Call
 
@@ -68,7 +67,7 @@ class OnnxCodecEncoder:
         return self._session.run(inputs, {"codec_codes": shape})["codec_codes"][0].long()
 
 
-class OnnxCodecDecoder(StreamDecoder):
+class OnnxCodecDecoder(StreamDecoder[Tensor]):
     """As `CodecDecoder`, as far as streams need it.
 
     Args:
@@ -92,7 +91,7 @@ class OnnxCodecDecoder(StreamDecoder):
         """Where codes are expected and states lie."""
         return self._session.device
 
-    def new_state(self, batch: int) -> StreamState:
+    def new_state(self, batch: int) -> StreamState[Tensor]:
         """The state of `batch` streams before their first frame."""
         buffers = []
         for name in self._buffers:
@@ -100,15 +99,15 @@ class OnnxCodecDecoder(StreamDecoder):
             buffers.append(torch.zeros(batch, *shape[1:], dtype=dtype, device=self.device))
         return StreamState(torch.zeros(batch, dtype=torch.int64, device=self.device), buffers)
 
-    def decode_chunk(self, codes: Tensor, state: StreamState) -> Tensor:
+    def decode_chunk(self, codes: Tensor, state: StreamState[Tensor]) -> Tensor:
         """int64 [B, K, n] and the streams' state, which moves on -> [B, n * 1920]; as `CodecDecoder.decode_chunk`."""
         return self._step(codes, state, codes.shape[-1])
 
-    def prime(self, codes: Tensor, state: StreamState) -> None:
+    def prime(self, codes: Tensor, state: StreamState[Tensor]) -> None:
         """Move fresh streams on over frames whose audio is not wanted; as `CodecDecoder.prime`."""
         self._step(codes, state, min(codes.shape[-1], self._memory))
 
-    def _step(self, codes: Tensor, state: StreamState, kept: int) -> Tensor:
+    def _step(self, codes: Tensor, state: StreamState[Tensor], kept: int) -> Tensor:
         """Decode frames and keep the samples of the last `kept`."""
         batch, _, new = codes.shape
         tensors = dict(zip(("position", *self._buffers), (state.position, *state.buffers), strict=True))

@@ -7,17 +7,22 @@ Source: voxcpm 2.0.3, `CausalDecoder`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.codec.decoder import StreamDecoder
-from voice_clone.codec.native_decoder import add_vocoder
+from voice_clone.codec.decoder import StreamDecoder, StreamState
+from voice_clone.codec.native_chains import add_vocoder
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.streaming import ChunkPass, StreamState
+from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.vocoder import Snake, Vocoder
-from voice_clone.native.codec.chain import Chain, ChainBuilder
+from voice_clone.native.arrays import Array
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 PIECE_LATENTS = 24  # decoded at once natively, of all streams together: more would take more memory and be no faster
@@ -49,27 +54,27 @@ class AudioDecoder(StreamingDecoder):
         return waveform.squeeze(1).tanh()
 
 
-class NativeAudioDecoder(StreamDecoder):
+class NativeAudioDecoder(StreamDecoder[Array]):
     """As `AudioDecoder`; fp32.
 
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
-        decoder: on the CPU. Its weights are packed one after the other and given up. On the meta device if they are
-            found packed.
+        load: the same decoder at each call, on the CPU; called if its weights are not found packed. They are packed
+            one after the other and given up.
         packed: finds the packed weights and keeps them.
     """
 
     any_shape = True
 
     @torch.no_grad()
-    def __init__(self, decoder: AudioDecoder, packed: PackedFile = NOWHERE) -> None:
-        self._waveform = Chain.restored(packed.part("waveform")(lambda: _chain(decoder).arrays))
+    def __init__(self, load: Callable[[], AudioDecoder], packed: PackedFile = NOWHERE) -> None:
+        self._waveform = Chain.restored(packed.part("waveform")(lambda: _chain(load()).arrays))
         packed.keep()
 
     @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
+    def device(self) -> None:
+        """In numpy's arrays."""
 
     @property
     def nbytes(self) -> int:
@@ -81,24 +86,22 @@ class NativeAudioDecoder(StreamDecoder):
         """Of a frame, in products."""
         return LATENTS * self._waveform.multiplications
 
-    @torch.inference_mode()
-    def new_state(self, batch: int) -> StreamState:
+    def new_state(self, batch: int) -> StreamState[Array]:
         """As of `StreamDecoder`."""
-        return StreamState(torch.zeros(batch, dtype=torch.int64), [self._waveform.new_state(batch)])
+        return StreamState(np.zeros(batch, np.int64), [self._waveform.new_state(batch)])
 
-    @torch.inference_mode()
-    def decode_chunk(self, frames: Tensor, state: StreamState) -> Tensor:
+    def decode_chunk(self, frames: Array, state: StreamState[Array]) -> Array:
         """As of `StreamDecoder`: float32 [B, 256, n] -> samples [B, m]."""
         batch, _, count = frames.shape
-        latents = frames.transpose(1, 2).reshape(batch, count * LATENTS, LATENT_SIZE)
-        [past], samples = state.buffers, []
-        for piece in torch.split(latents, max(1, PIECE_LATENTS // batch), dim=1):
-            waveform, past = self._waveform(piece, past, state.position)
-            samples.append(waveform[..., 0].contiguous().tanh())
+        latents = frames.transpose(0, 2, 1).reshape(batch, count * LATENTS, LATENT_SIZE)
+        [past], size, samples = state.buffers, max(1, PIECE_LATENTS // batch), []
+        for begin in range(0, latents.shape[1], size):
+            waveform, past = self._waveform(latents[:, begin : begin + size], past, state.position)
+            samples.append(torch.from_numpy(waveform[..., 0].copy()).tanh().numpy())
         state.position, state.buffers = state.position + count, [past]
-        return torch.cat(samples, dim=-1)
+        return np.concatenate(samples, axis=-1)
 
-    def prime(self, frames: Tensor, state: StreamState) -> None:
+    def prime(self, frames: Array, state: StreamState[Array]) -> None:
         """As of `StreamDecoder`."""
         self.decode_chunk(frames, state)
 

@@ -6,15 +6,16 @@ Source: voxcpm 2.0.3, `CausalEncoder`. It also has a variance of the latents; sp
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.native_decoder import add_convolution, add_units, snake_of, units
+from voice_clone.codec.native_chains import add_convolution, add_units, snake_of, units
 from voice_clone.families.voxcpm2.audio_vae_config import LATENTS, WIDTH, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.layers.vocoder import EncoderBlock, Snake
-from voice_clone.native.codec.chain import ChainBuilder
+from voice_clone.native.codec.chain_builder import ChainBuilder
 
 PIECE_FRAMES = 8  # encoded at once
 
@@ -81,8 +82,8 @@ class NativeAudioEncoder:
     @torch.inference_mode()
     def encode(self, waveform: Tensor) -> Tensor:
         """As of `AudioEncoder`."""
-        state, position, latents = self._latents.new_state(1), torch.zeros(1, dtype=torch.int64), []
+        state, position, latents = self._latents.new_state(1), np.zeros(1, np.int64), []
         for piece in torch.split(waveform.float()[None, :, None], PIECE_FRAMES * self._samples, dim=1):
-            rows, state = self._latents(piece, state, position)
-            latents.append(rows[0].clone())
-        return torch.cat(latents).view(-1, WIDTH)
+            rows, state = self._latents(piece.numpy(), state, position)
+            latents.append(rows[0].copy())
+        return torch.from_numpy(np.concatenate(latents)).view(-1, WIDTH)

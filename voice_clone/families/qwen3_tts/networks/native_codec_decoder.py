@@ -1,0 +1,48 @@
+"""code2wav as native code, for a CPU. Where its weights are found packed, the process does without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.native.arrays import Array
+from voice_clone.native.codec.chain import Chain
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+
+if TYPE_CHECKING:
+    from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+
+
+class NativeCodecDecoder(NativeWindowedDecoder):
+    """As `CodecDecoder`.
+
+    Args:
+        load: the same decoder at each call, on the CPU; called if its weights are not found packed. They are packed
+            one after the other and given up.
+        packed: finds the packed weights and keeps them.
+    """
+
+    def __init__(self, load: Callable[[], CodecDecoder], packed: PackedFile = NOWHERE) -> None:
+        self._first = packed.part("first codebooks")(lambda: load().codebooks(first=True))
+        self._rest = packed.part("other codebooks")(lambda: load().codebooks(first=False))
+        [receptive_field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
+        latent = Chain.restored(packed.part("latent")(lambda: load().latent_chain().arrays))
+        waveform = Chain.restored(packed.part("waveform")(lambda: load().waveform_chain().arrays))
+        packed.keep()
+        super().__init__(latent, waveform, int(receptive_field[0]))
+
+    def vectors(self, codes: Array) -> Array:
+        """The sums of the codes' vectors, of both quantisers side by side."""
+        books, sums = iter(codes.transpose(1, 0, 2)), []
+        for vectors in (self._first, self._rest):
+            total = vectors[0][next(books)]
+            for others in vectors[1:]:
+                total += others[next(books)]
+            sums.append(total)
+        return np.concatenate(sums, axis=-1)
+
+    def bound(self, samples: Array) -> Array:
+        return samples.clip(-1, 1)
