@@ -154,6 +154,7 @@ _SAMPLES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rate", "target"), [(44_100, 24_000), (16_000, 24_000), (48_000, 16_000), (8_000, 44_100), (22_050, 24_000)]
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 import torch
 
 from tests.support.doubles.backend_double import backend_double
@@ -19,6 +20,8 @@ from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.settings import Settings
+
+pytestmark = pytest.mark.thorough
 
 MB = 1 << 20
 

@@ -10,6 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 PRETEND = "import sys\nsys.builtin_module_names = (*sys.builtin_module_names, 'c_python_backend_utils')\n"
 IMPORTS = """

@@ -22,7 +22,7 @@ from tests.support.servers.both_families import FAMILIES, FRAMES, MUTE, TEXT, VO
 from tests.support.servers.cache_calls import Cache
 from tools.triton_server import TritonServer
 
-pytestmark = pytest.mark.share("families")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
 RATE, FRAME = 44100, 2048
 

@@ -213,6 +213,7 @@ def found(probe: Probe, fault: Miswired) -> list[str]:
     return failed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", WIRES, ids=lambda fault: fault.name)
 def test_a_wrong_wire_is_found(probe: Probe, fault: Miswired) -> None:
     wrong = probe.of(probe.server, f"{FAMILY}_wrong{WIRES.index(fault)}")

@@ -14,7 +14,7 @@ from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
-pytestmark = pytest.mark.share("servers")
+pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 FRAMES = 3000
 LONG = "Every evening the boats came home, and the harbour filled with voices. " * 8

@@ -19,6 +19,8 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.layers.graphs import GraphRunner
 
+pytestmark = pytest.mark.thorough
+
 BATCH, LENGTH = 8, 64
 
 

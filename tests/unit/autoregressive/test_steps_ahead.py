@@ -28,6 +28,8 @@ from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
 
+pytestmark = pytest.mark.thorough
+
 MAX_LENGTH, SLOTS, CASES = 96, 5, 9
 Codes = npt.NDArray[np.int32]
 

@@ -27,6 +27,8 @@ from tests.support.doubles.command_line import in_process
 from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, endless, listening, samples_of
 from tests.support.waiting import WAIT, until
 
+pytestmark = pytest.mark.thorough
+
 VOICES = [
     {"name": "Ada", "description": "calm", "artifacts": [{"model_type": "qwen3_tts", "mode": "icl", "state": "ready"}]},
     {"name": "Ben", "artifacts": [{"model_type": "qwen3_tts", "mode": "icl", "state": "failed"}]},

@@ -25,6 +25,8 @@ from tests.support.doubles.triton_double import Failure, Server, chunk
 from tests.support.official.certificates import ORGANISATION, signing_files
 from tests.support.official.encoded_sound import RATE, SOUND, encode, file
 
+pytestmark = pytest.mark.thorough
+
 DIGEST = 32 * "c5"
 UNMARKED = {"mark": None, "confidence": 0.02, "speed": 1.0, "start": 0.0, "seconds": 3.0}
 SPEECH = {"input": "Hello there.", "voice": "ada"}

@@ -16,11 +16,14 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from fastapi import FastAPI
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import Families
 
 from tests.support.doubles.speech_double import Double
+
+pytestmark = pytest.mark.thorough
 
 SPEECHES = int(os.environ.get("MISSED_END_SPEECHES", "600"))
 ONE_OF = int(os.environ.get("ONE_MISSED_OF", "10"))

@@ -16,6 +16,8 @@ from voice_clone.marking import weights
 from voice_clone.marking.detection import PIECE, PerthDetector
 from voice_clone.marking.marker import PerthMarker
 
+pytestmark = pytest.mark.thorough
+
 Samples = NDArray[np.float32]
 CLIPS = [CLIP, CLIP.with_name("rms.wav"), CLIP.parent.parent / "reference.wav"]
 

@@ -31,6 +31,8 @@ from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import KnownInDatabase, PostgresStore
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 
+pytestmark = pytest.mark.thorough
+
 STORES = ("postgresql",)
 Make = Callable[..., Voices]
 

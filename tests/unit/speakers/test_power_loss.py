@@ -289,7 +289,14 @@ def silent(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "voice_clone")
 
 
-@pytest.mark.parametrize("losses", [200, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "losses",
+    [
+        40,
+        pytest.param(200, marks=pytest.mark.thorough),
+        pytest.param(10_000, marks=pytest.mark.long),
+    ],
+)
 def test_every_acknowledged_voice_survives_and_nothing_else(tmp_path: Path, losses: int) -> None:
     assert run(tmp_path, losses) > 3 * losses, "the power went before anything was done"
 

@@ -14,6 +14,8 @@ from tools.demo import CLIP
 from voice_clone.audio import resample
 from voice_clone.marking.marker import PerthMarker
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:

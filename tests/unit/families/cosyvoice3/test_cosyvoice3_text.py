@@ -40,6 +40,7 @@ def test_added_tokens_have_the_released_ids() -> None:
     assert len(found) == 3 + 278
 
 
+@pytest.mark.thorough
 def test_ids_are_those_of_transformers(folder: Path, tokenizer: Tokenizer) -> None:
     from transformers import AutoTokenizer  # slow: each process of a run imports this file
 

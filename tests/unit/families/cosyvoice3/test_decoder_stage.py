@@ -42,6 +42,8 @@ from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import ArtifactId
 from voice_clone.speakers.store import KnownVoices
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Settings:

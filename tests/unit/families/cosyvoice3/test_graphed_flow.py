@@ -27,6 +27,8 @@ from voice_clone.families.cosyvoice3.networks.graphed_flow import GraphedFlow
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
 from voice_clone.layers.graphs import GraphRunner, Step
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 CLOSE = 0.01  # of the samples' RMS: a masked sum of keys is rounded otherwise, and the phase makes more of it
 Networks = tuple[FlowNetwork, Vocoder]

@@ -22,6 +22,8 @@ from voice_clone.families.cosyvoice3.encoder_stages import TokenStage, load_toke
 from voice_clone.families.cosyvoice3.tokenizer_graph import TorchGraph
 from voice_clone.settings import Settings
 
+pytestmark = pytest.mark.thorough
+
 FILE = "speech_tokenizer_v3.onnx"
 LENGTHS = (1600, 16000, 16001, 16639, 64160, 480000)  # samples; the last is the longest clip
 

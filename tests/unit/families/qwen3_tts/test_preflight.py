@@ -42,6 +42,7 @@ def test_what_is_wrong(checkpoint_folder: CheckpointFactory, tmp_path: Path, cas
     assert_refused_before_a_start(check, folder, message)
 
 
+@pytest.mark.thorough
 def test_kinds_on_one_server_have_one_decoder(checkpoint_folder: CheckpointFactory, tmp_path: Path) -> None:
     base, custom, design = (checkpoint_folder(shape, 0) for shape in ("tiny", "tiny-custom", "tiny-design"))
     assert set(TritonServer([design, base, custom]).families) == {
