@@ -19,7 +19,7 @@ from voice_clone.errors import Unsupported
 
 OUT_OF_MEMORY = ("CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # messages of CUDA; of cuBLAS and cuDNN
 
-_DRIVERS = ("nvidia*", "dxg")  # files in /dev of a GPU's driver; the second one is that of Windows' Linux
+_DRIVERS = ("nvidia*", "nvhost*", "nvgpu", "dxg")  # in /dev: of a GPU's driver, of those of Jetson, of Windows' Linux
 
 log = logging.getLogger(__name__)
 
