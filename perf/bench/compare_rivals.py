@@ -313,7 +313,9 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
             [f"{each['engine']} {each['kind']}: {each['reason']}" for each in figures if "reason" in each],
         )
         show("Ours is behind in:", behind(figures))
-        report.write(given.json, {**settings(given), "figures": found})  # a long run that is stopped leaves its tables
+        report.write(
+            given.output, {**settings(given), "figures": found}
+        )  # also of a run that is stopped
     return found
 
 
@@ -351,7 +353,7 @@ def main() -> int:
     parser.add_argument("--qwentts", metavar="PYTHON", help="of an environment with a CPU wheel of qwentts.cpp")
     parser.add_argument("--qwentts-source", type=Path, metavar="DIR", help="its sources, with build/quantize")
     parser.add_argument("--neighbour", type=int, default=0, metavar="N", help="busy processes beside; default: 0")
-    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
     if given.frames <= WARM_UP_FRAMES:
         parser.error(f"--frames must be above {WARM_UP_FRAMES}")

@@ -246,7 +246,7 @@ def main() -> int:
     known = [SOURCE, *WAYS]
     parser.add_argument("--ways", default=",".join(known), help="default: %(default)s")
     parser.add_argument("--work", type=Path, default=WORK, help="folder of the training's data (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="file for the rows; those of other ways that it has are kept")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file for the rows; those of other ways in it are kept")
     arguments = parser.parse_args()
     names = arguments.ways.split(",")
     if unknown := set(names) - set(known):
@@ -257,12 +257,12 @@ def main() -> int:
         print(f"made {done}", file=sys.stderr)
     evaluation = Evaluation(arguments.work, arguments.sentences)
     rows: list[dict[str, Any]] = []
-    if arguments.json and arguments.json.exists():
-        rows = json.loads(arguments.json.read_text(encoding="utf-8"))["rows"]
+    if arguments.output and arguments.output.exists():
+        rows = json.loads(arguments.output.read_text(encoding="utf-8"))["rows"]
     for row in measure(evaluation, names):
         rows = [each for each in rows if (each["way"], each["mode"]) != (row["way"], row["mode"])] + [row]
         rows.sort(key=lambda each: known.index(each["way"]))
-        report.write(arguments.json, {"sentences": arguments.sentences, "rows": rows})
+        report.write(arguments.output, {"sentences": arguments.sentences, "rows": rows})
         print(table([row]), flush=True)
     print(table(rows))
     return 0

@@ -63,7 +63,7 @@ def main() -> int:
         "failed": [],
         "marks": [],
     }
-    progress = Phases(given.json, found, given.within)
+    progress = Phases(given.output, found, given.within)
     with guard.temporary_folder() as scratch:
         progress.begin("checkpoint")
         folder = given.checkpoint or scratch / "checkpoint"
@@ -82,7 +82,9 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     shapes = "; ".join(f"{', '.join(checkpoint_maker(name).SHAPES)} of {name}" for name in FAMILIES)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="perf/gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
     parser.add_argument("--shape", help=f"of a random checkpoint: {shapes}; by default 0.6b, s2-pro, 4b-encoder or 2b")
@@ -100,7 +102,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20.0, help="of load at each number of callers and rate")
     parser.add_argument("--minutes", type=float, default=0.0, help="of load by the most callers, with memory sampled")
     parser.add_argument("--within", type=float, help="seconds, after which no further phase begins")
-    parser.add_argument("--json", type=Path, help="the result file")
+    parser.add_argument("-o", "--output", type=Path, help="the result file")
     given = parser.parse_args()
     given.shape = FAMILIES[given.family].shape_of(given.shape, parser)
     return given

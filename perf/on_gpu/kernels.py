@@ -45,7 +45,9 @@ SETTINGS = ("family", "shape", "length", "kernel_us", "bandwidth", "share")  # t
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="perf/kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--family", choices=tuple(FAMILIES), default="qwen3_tts")
     parser.add_argument("--shape", help="by default the released one: 0.6b, s2-pro, 4b-encoder, 2b")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64])
@@ -55,7 +57,7 @@ def main() -> int:
     for way, peak in (("fp32", 67.0), ("tf32", 494.0), ("bf16", 989.0)):
         parser.add_argument(f"--{way}", type=float, default=peak, help="TFLOP/s, the peak of its arithmetic")
     parser.add_argument("--share", type=float, default=0.7, help="of the peaks that kernels reach")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     given = parser.parse_args()
     family = FAMILIES[given.family]
     given.shape = family.shape_of(given.shape, parser)
@@ -78,7 +80,7 @@ def main() -> int:
     columns = ["streams", "a frame of the talker", "a chunk of code2wav", "one more stream in code2wav"]
     print(report.table(columns, [[batch, *each.values()] for batch, each in launched.items()]))
     report.write(
-        given.json,
+        given.output,
         {
             **{name: getattr(given, name) for name in (*SETTINGS, *WAYS)},
             "estimated": True,

@@ -52,7 +52,7 @@ def measure(
 
 
 def test_compare_official(measure: Measure) -> None:
-    how = "--frames 3 --runs 1 --streams 2 --precision fp32 --no-memory --threads 1 --json"
+    how = "--frames 3 --runs 1 --streams 2 --precision fp32 --no-memory --threads 1 --output"
     written, printed = measure(compare, how)
     found = written["figures"]["fp32"]
     assert found["equal_frames"] == 3
@@ -78,7 +78,7 @@ def test_compare_rivals(
     (tmp_path / "tiny" / "checkpoint").symlink_to(checkpoint_folder("tiny", 0))
     how = f"--folder {tmp_path} --shape tiny --precision int8 --threads 1 --frames 3 --runs 1 --neighbour 1"
     file = tmp_path / "out.json"
-    given = [*how.split(), "--engines", "vox", "qwentts", "--json", str(file)]
+    given = [*how.split(), "--engines", "vox", "qwentts", "--output", str(file)]
     monkeypatch.setattr(sys, "argv", ["compare_rivals", *given])
     assert compare_rivals.main() == 0
     written, printed = json.loads(file.read_text()), capsys.readouterr().out

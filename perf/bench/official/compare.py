@@ -66,7 +66,9 @@ def speak_once(folder: Path, name: str, frames: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="perf/compare_official", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=("tiny", "0.6b", "1.7b"), default="tiny", help="of a random checkpoint")
     parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead")
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
@@ -75,7 +77,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=4, help="side by side, for the throughput")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--no-memory", action="store_true", help="do not measure memory, which starts processes")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="write the figures to this JSON file, too")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -113,12 +115,18 @@ def run(folder: Path, given: argparse.Namespace) -> None:
         }
         if ours is not exact:
             del ours
+        _write(figures, given)  # a long run that is stopped leaves its figures
+        print(f"{precision}: measured", file=sys.stderr)
     if not given.no_memory:
         figures[OFFICIAL] = {"megabytes": memory(folder, OFFICIAL, 2)}
         for precision in given.precision:
             figures[precision]["megabytes"] = memory(folder, precision, 2)
     show(figures, given)
-    report.write(given.json, {"frames": given.frames, "threads": given.threads, "figures": figures})
+    _write(figures, given)
+
+
+def _write(figures: dict[str, Any], given: argparse.Namespace) -> None:
+    report.write(given.output, {"frames": given.frames, "threads": given.threads, "figures": figures})
 
 
 def _spent(ours: Ours[Qwen3TTS], prompt: Prompt, frames: int, streams: int) -> Spent:

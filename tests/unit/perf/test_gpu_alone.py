@@ -57,7 +57,7 @@ SMALL = ["--device", "cpu", "--frames", "3", "--runs", "1", "--batches", "1", "2
 )
 def test_without_server_client_and_rivals(family: str, missing: dict[str, str], tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
-    arguments = [*SMALL, "--timed", "fp32", "--family", family, "--shape", "tiny", "--json", str(target)]
+    arguments = [*SMALL, "--timed", "fp32", "--family", family, "--shape", "tiny", "--output", str(target)]
     ran = subprocess.run(
         [sys.executable, "-c", ALONE, ",".join(ABSENT), "--phases", "engines", "cpu", "decoder", *arguments],
         cwd=ROOT,
@@ -83,7 +83,7 @@ def test_what_would_begin_too_late_is_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = tmp_path / "figures.json"
-    arguments = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(target), "--within", "0"]
+    arguments = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(target), "--within", "0"]
     monkeypatch.setattr("sys.argv", ["gpu", *SMALL, *arguments])
     assert command.main() == 0
     whole = json.loads(target.read_text())

@@ -36,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 def test_on_a_cpu(checkpoint_folder: CheckpointFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "figures.json"
-    arguments = ["--device", "cpu", "--checkpoint", str(checkpoint_folder("tiny", 0)), "--json", str(target)]
+    arguments = ["--device", "cpu", "--checkpoint", str(checkpoint_folder("tiny", 0)), "--output", str(target)]
     assert run(monkeypatch, *arguments, *SHORT, "--timed", "fp32", "bf16") == 0
     figures = json.loads(target.read_text())["figures"]
     assert set(figures) == {"fp32", "bf16"}

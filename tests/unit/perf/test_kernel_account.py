@@ -228,7 +228,7 @@ def test_the_whole(
 ) -> None:
     """`keys`: the share of arithmetic that grows with the keys in a chunk."""
     target, small = tmp_path / "figures.json", ["--shape", "tiny", "--batches", "1", "4"]
-    monkeypatch.setattr("sys.argv", ["kernels", "--family", family, *small, "--json", str(target)])
+    monkeypatch.setattr("sys.argv", ["kernels", "--family", family, *small, "--output", str(target)])
     assert kernels.main() == 0
     figures = json.loads(target.read_text())
     one, four = (figures["frames"][batch] for batch in ("1", "4"))
