@@ -16,6 +16,7 @@ import torch
 from perf.bench import compare_rivals, memory, server_cost, stages
 from perf.bench.official import compare
 from tests.support.families.factories import CheckpointFactory
+from tools.families.recognition import models_of
 from tools.triton_server import MODELS
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
@@ -127,9 +128,9 @@ def test_memory(checkpoint_folder: CheckpointFactory, measure: Measure) -> None:
     folder = checkpoint_folder("tiny", 0)
     written, printed = measure(memory, "--precision int8 --streams 2 --frames 2 -o")
     found = written["precisions"]["int8"]
-    names = [path.parent.parent.name for path in MODELS.glob("*/1/model.py")]
-    models = {name for name in names if name.startswith("qwen3_tts") or name == "speaker_cache"}  # of the checkpoint
-    assert set(found["processes"]) == models | {memory.SERVER}
+    models = models_of(["qwen3_tts"], [MODELS])
+    processes = {name for name, folder in models.items() if (folder / "1" / "model.py").exists()}
+    assert set(found["processes"]) == processes | {memory.SERVER}
     for name, sizes in found["processes"].items():
         assert 0 < sizes["own"] < sizes["spoken"] < sizes["own"] + sizes["files"] <= 1.01 * sizes["peak"], name
     assert found["sum"] == pytest.approx(sum(each["spoken"] for each in found["processes"].values()))
