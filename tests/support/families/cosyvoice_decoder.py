@@ -53,10 +53,16 @@ def some_reference(tokens: int, seed: int = 0, voice: str = "") -> Reference:
 
 
 class CountedFlow:
-    """Counts the blocks that a flow solves."""
+    """Counts the blocks that a flow solves, and keeps the last ones.
+
+    Attributes:
+        blocks: their number.
+        solved: of the last call, for each stream: the mel frames of its blocks.
+    """
 
     def __init__(self, flow: FlowNetwork) -> None:
         self.blocks = 0
+        self.solved: list[list[Tensor]] = []
         self._flow = flow
 
     def __getattr__(self, name: str) -> Any:
@@ -64,7 +70,8 @@ class CountedFlow:
 
     def solve(self, spans: Any, together: bool) -> list[list[Tensor]]:
         self.blocks += sum(len(span.blocks) for span in spans)
-        return self._flow.solve(spans, together)
+        self.solved = self._flow.solve(spans, together)
+        return self.solved
 
 
 def flow_streams(

@@ -164,6 +164,19 @@ def test_company_changes_no_speech(make: Make, together: bool) -> None:
             np.testing.assert_array_equal(made, right)
 
 
+def test_mel_frames_beside_seven_others(make: Make) -> None:
+    """Products that streams share may round otherwise."""
+    found = []
+    for together in (False, True):
+        streams, counted = make(together=together)
+        numbers = [streams.open(some_reference(12 * number, number))[0] for number in range(8)]
+        streams.decode(numbers, [some_tokens(60, number) for number in range(8)])
+        found.append([torch.cat(blocks, dim=-1) for blocks in counted.solved])
+    assert len(found[0]) == len(found[1]) == 8
+    errors = [float((one - other).abs().max() / one.std()) for one, other in zip(*found, strict=True)]
+    assert max(errors) < 1e-4 and min(float(one.std()) for one in found[0]) > 0.1
+
+
 def test_pages_are_returned(make: Make) -> None:
     streams, counted = make(pages=8)
     voices = [some_reference(REFERENCE, number, voice=f"voice {number}") for number in range(3)]
