@@ -313,9 +313,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
             [f"{each['engine']} {each['kind']}: {each['reason']}" for each in figures if "reason" in each],
         )
         show("Ours is behind in:", behind(figures))
-        report.write(
-            given.output, {**settings(given), "figures": found}
-        )  # also of a run that is stopped
+        report.write(given.output, {**settings(given), "figures": found})  # also of a run that is stopped
     return found
 
 
