@@ -40,7 +40,6 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
             "measures a server that has this checkpoint"
         )
     talker = importlib.import_module(f"{code_of(family)}.talker_stage").load_talker(given)
-    decoding: Any = decoder.decoder  # of native code or of torch: both decode chunks
     chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():
         _speak(talker, chunk, 2)  # compiles, and touches the memory
@@ -48,7 +47,7 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
         for _ in range(ROUNDS):
             position, frame = _speak(talker, chunk, FRAMES)
             talker.source.reset()
-            rounds.append(Speed(frame, decoder_seconds(decoding, decoder.form.payload), position))
+            rounds.append(Speed(frame, decoder_seconds(decoder.decoder, decoder.form.payload), position))
     speed, spread = fastest(rounds)
     return {
         "model": checkpoint.name,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
-from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import Make, made
@@ -98,11 +98,11 @@ def weights(module: nn.Module) -> int:
     return sum(tensor.numel() for tensor in module.state_dict().values())
 
 
-def decoder_seconds(decoder: NativeWindowedDecoder, form: PayloadForm) -> float:
+def decoder_seconds(decoder: StreamDecoder[Any], form: PayloadForm) -> float:
     """Of a frame, in chunks of `CHUNK`."""
-    kind = np.float32 if np.issubdtype(form.dtype, np.floating) else np.int64
-    state, codes = decoder.new_state(1), np.zeros((1, form.width, CHUNK), kind)
-    return _least(lambda: decoder.decode_chunk(codes, state)) / CHUNK
+    zeros = np.zeros((1, form.width, CHUNK), np.float32 if np.issubdtype(form.dtype, np.floating) else np.int64)
+    state, frames = decoder.new_state(1), zeros if decoder.device is None else torch.from_numpy(zeros)
+    return _least(lambda: decoder.decode_chunk(frames, state)) / CHUNK
 
 
 def arbitrary(module: N) -> N:

@@ -24,6 +24,7 @@ from tools.families.toolkit import workloads
 from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.instructions import INSTRUCTIONS
+from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.weights import pack
 from voice_clone.settings import PRECISIONS, ComputeSettings
 
@@ -41,12 +42,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 class Decoder:
     """Counts what it decodes."""
 
+    device = None
     frames = 0
 
     def new_state(self, batch: int) -> None:
         return None
 
-    def decode_chunk(self, codes: torch.Tensor, state: None) -> None:
+    def decode_chunk(self, codes: Array, state: None) -> None:
         Decoder.frames += codes.shape[2]
 
 
