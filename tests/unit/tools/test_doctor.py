@@ -23,8 +23,8 @@ from tools.diagnosis.served import served_speed
 from tools.families.toolkit import workloads
 from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.arrays import Array
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.weights import pack
 from voice_clone.settings import PRECISIONS, ComputeSettings
 
