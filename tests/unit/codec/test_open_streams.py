@@ -33,6 +33,8 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.layers.graphs import GraphRunner, Step
 from voice_clone.settings import ComputeSettings
 
+pytestmark = pytest.mark.thorough
+
 FRAMES = (1, 2, 4, 8)
 STREAMS = 6  # that may be open
 

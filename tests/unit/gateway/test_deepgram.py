@@ -19,7 +19,10 @@ from tests.support.doubles.speech_double import FRAME, Double
 from tests.support.doubles.websocket_calls import Gateway, run
 from tests.support.official.vendor_calls import calling
 
-pytestmark = pytest.mark.filterwarnings("ignore:websockets.*deprecated:DeprecationWarning")  # by Deepgram's client
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:websockets.*deprecated:DeprecationWarning"),  # by Deepgram's client
+]
 PATH = "/v1/speak?model=ada"
 
 

@@ -21,6 +21,8 @@ from tests.support.doubles.speech_double import FRAME, Double
 from tests.support.doubles.websocket_calls import Gateway, eventually, run
 from tests.support.official.vendor_calls import VendorCaller, audio_of, by_tls, calling
 
+pytestmark = pytest.mark.thorough
+
 ONE = "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000"
 SEVERAL = "/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000"
 FINAL = {"audio": None, "isFinal": True, "alignment": None, "normalizedAlignment": None}

@@ -12,6 +12,8 @@ import pytest
 from voice_clone.errors import InvalidArgument
 from voice_clone.native.instructions import CHOICES, INSTRUCTIONS, VARIABLE, choose
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 AVX2 = dict.fromkeys(("avx", "avx2", "fma"), True)
 AVX512 = AVX2 | dict.fromkeys(("avx512f", "avx512bw", "avx512dq", "avx512vl"), True)

@@ -286,6 +286,7 @@ def by_torch(config: Qwen3TTSConfig) -> ByTorch:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_talker_is_that_with_the_rounded_weights(
     precision: Precision, config: Qwen3TTSConfig, by_torch: ByTorch, threads: int

@@ -28,6 +28,8 @@ from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.settings import Settings
 from voice_clone.speakers.encoding import fault
 
+pytestmark = pytest.mark.thorough
+
 EMPTY = np.zeros(0, np.float32)
 Stage = TokenStage | SpeakerStage | MelStage
 

@@ -25,6 +25,8 @@ from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays, StreamPlan
 
+pytestmark = pytest.mark.thorough
+
 FRAMES = 12
 TRANSCRIPT = "It's late, we're tired."
 

@@ -13,6 +13,8 @@ from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.cosyvoice3.config import CONFIG_FILE, load_config
 from voice_clone.families.cosyvoice3.text import END, SYSTEM, VOCABULARY_FILE, Tokenizer, added_tokens
 
+pytestmark = pytest.mark.thorough
+
 TEXTS = (
     "Good morning, it's 12 o'clock.",
     "  two  spaces \n\n and lines\t",
@@ -40,7 +42,6 @@ def test_added_tokens_have_the_released_ids() -> None:
     assert len(found) == 3 + 278
 
 
-@pytest.mark.thorough
 def test_ids_are_those_of_transformers(folder: Path, tokenizer: Tokenizer) -> None:
     from transformers import AutoTokenizer  # slow: each process of a run imports this file
 

@@ -19,6 +19,8 @@ from voice_clone.families.cosyvoice3.decoder_config import flow_config, primed_b
 from voice_clone.families.cosyvoice3.networks.flow import Block, FlowNetwork, Span
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder, VocoderState
 
+pytestmark = pytest.mark.thorough
+
 CPU = torch.device("cpu")
 STREAMED = 1e-5  # of the waveform's RMS
 FRAMES = 120

@@ -12,6 +12,8 @@ from voice_clone.families.omnivoice.config import REF_RMS, REMOVE_SILENCE, TEXT_
 from voice_clone.families.omnivoice.finish import Finish, FinishPlan
 from voice_clone.families.omnivoice.silence import SilenceFilter, remove_silence
 
+pytestmark = pytest.mark.thorough
+
 RATE, FRAME, EDGE = 24000, 960, 2400
 PLANS = [
     FinishPlan(rms, chunks, removes)

@@ -22,6 +22,8 @@ from voice_clone.native import compilation, packed_file
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
 
+pytestmark = pytest.mark.thorough
+
 LONG = "We read the same story twice, aloud. Then we asked which one they liked; nobody knew! So we read it again."
 CUT: dict[str, Any] = {"audio_chunk_duration": 2.0, "audio_chunk_threshold": 3.0, "num_step": 2}
 
@@ -235,7 +237,6 @@ def test_smaller_weights_speak_almost_the_same_and_are_found_by_the_next_start(
     assert found[0].shape == exact.shape and not np.array_equal(found[0], exact)
 
 
-@pytest.mark.thorough
 def test_a_gpu_makes_the_codes_of_a_cpu(folder: Path, bare: BareTalker) -> None:
     """One that is pretended, in fp32: streams run together."""
     asked: list[tuple[str, dict[str, Any]]] = [

@@ -36,6 +36,8 @@ from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
 from voice_clone.settings import DecoderSettings, Settings
 
+pytestmark = pytest.mark.thorough
+
 FRAME = 1920
 
 

@@ -27,6 +27,8 @@ from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.settings import Settings
 
+pytestmark = pytest.mark.thorough
+
 TOLERANCE = 1e-5  # of the RMS
 SHAPES = pytest.mark.parametrize("shape", AUDIO_VAE_SHAPES)
 

@@ -12,6 +12,8 @@ from tests.support.families.voxcpm2_whole import make_voxcpm2
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.preflight import check
 
+pytestmark = pytest.mark.thorough
+
 CASES: dict[str, tuple[Fault, str]] = {
     "no configuration": (without("config.json"), r"config\.json: the file is missing"),
     "VoxCPM 1": (configured("", architecture="voxcpm"), "architecture is 'voxcpm', not 'voxcpm2'"),

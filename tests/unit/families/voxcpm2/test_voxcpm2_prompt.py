@@ -21,6 +21,8 @@ from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
 
+pytestmark = pytest.mark.thorough
+
 TEXT, TRANSCRIPT = "Good morning, friends.", "The voice of a friend "
 
 

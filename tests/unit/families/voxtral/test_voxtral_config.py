@@ -19,6 +19,8 @@ from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import CodecConfig, load_config
 from voice_clone.families.voxtral.preflight import check
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def released(tmp_path: Path) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays
 
+pytestmark = pytest.mark.thorough
+
 FRAMES = 12
 
 

@@ -22,6 +22,8 @@ from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import VoxtralConfig, load_config
 from voice_clone.families.voxtral.text import Tokenizer
 
+pytestmark = pytest.mark.thorough
+
 KEPT = json.loads((Path(__file__).parent / "mistral_common.json").read_text())
 
 
@@ -47,14 +49,12 @@ def released(config: VoxtralConfig, tmp_path_factory: pytest.TempPathFactory) ->
     return Tokenizer(folder, config)
 
 
-@pytest.mark.thorough
 def test_texts_become_the_ids_of_mistral_common(released: Tokenizer) -> None:
     assert len(KEPT["texts"]) == 317
     for text, ids in KEPT["texts"]:
         assert released.text_ids(text)[1:-2].tolist() == ids, text
 
 
-@pytest.mark.thorough
 def test_the_prompt_of_mistral_common(released: Tokenizer) -> None:
     """`SpeechRequest(input=..., voice="casual_male")`, whose table has 147 positions: 158 ids."""
     ids = [*released.before_voice, *[released.audio] * 147, *released.text_ids("Paris is a beautiful city!")]
