@@ -23,7 +23,7 @@ def test_the_whole_command(
 ) -> None:
     target = tmp_path / "figures.json"
     small = ["--precision", "fp32", "--frames", "6", "--runs", "1", "--batches", "1", "--no-peers", "--minutes", "0.1"]
-    given = ["--device", "cpu", "--family", family, "--shape", "tiny", "--json", str(target)]
+    given = ["--device", "cpu", "--family", family, "--shape", "tiny", "--output", str(target)]
     load = ["--callers", "1", "3", "--rates", "2", "--seconds", "2"]
     monkeypatch.setattr("sys.argv", ["gpu", *given, *small, *load])
     assert command.main() == 0
