@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voice_clone.codec.decoder import StreamDecoder, StreamState
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain import Chain
+from voice_clone.native.packed_file import PackedFile
+
+if TYPE_CHECKING:  # a process that finds the weights packed does without torch
+    from voice_clone.codec.windowed_decoder import WindowedDecoder
 
 PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
 
@@ -19,14 +25,19 @@ class NativeWindowedDecoder(StreamDecoder[Array]):
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
-        latent, waveform: the chains; `receptive_field`: as of `WindowedDecoder`.
+        load: the same decoder in torch at each call, on the CPU; called if its weights are not found packed. They are
+            packed one after the other and given up.
+        packed: finds the packed weights and keeps them.
     """
 
     any_shape = True
 
-    def __init__(self, latent: Chain, waveform: Chain, receptive_field: int) -> None:
-        self.receptive_field = receptive_field
-        self._latent, self._waveform = latent, waveform
+    def __init__(self, load: Callable[[], WindowedDecoder], packed: PackedFile) -> None:
+        self._latent = Chain.restored(packed.part("latent")(lambda: load().latent_chain().arrays))
+        self._waveform = Chain.restored(packed.part("waveform")(lambda: load().waveform_chain().arrays))
+        [field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
+        self.receptive_field = int(field[0])
+        packed.keep()
 
     @abstractmethod
     def vectors(self, codes: Array) -> Array:

@@ -83,26 +83,30 @@ class CodecDecoder(WindowedDecoder):
     def bound(self, waveform: Tensor) -> Tensor:
         return waveform.tanh()
 
-
-class NativeCodecDecoder(NativeWindowedDecoder):
-    """As `CodecDecoder`.
-
-    Args:
-        load: the same decoder at each call, on the CPU; called if its weights are not found packed. They are packed
-            one after the other and given up.
-        packed: finds the packed weights and keeps them.
-    """
+    @torch.no_grad()
+    def latent_chain(self) -> Chain:
+        """As of `WindowedDecoder`. All projections are one, and its result is their sum."""
+        weights, biases = zip(*(take(book.out_proj) for book in self.quantizer.books), strict=True)
+        weight = torch.cat([each[..., 0] for each in weights], dim=1)
+        chain = ChainBuilder(weight.shape[1])
+        chain.linear(weight, torch.stack(biases).sum(0), residual="set")
+        add_transformer(chain, self.quantizer.post_module)
+        return chain.build()
 
     @torch.no_grad()
+    def waveform_chain(self) -> Chain:
+        """As of `WindowedDecoder`."""
+        return waveform_chain(self, len(self.quantizer.post_module.norm.weight))
+
+
+class NativeCodecDecoder(NativeWindowedDecoder):
+    """As `CodecDecoder`."""
+
     def __init__(self, load: Callable[[], CodecDecoder], packed: PackedFile = NOWHERE) -> None:
         self._books = packed.part("codebooks")(
-            lambda: [book.codebook.weight.numpy() for book in load().quantizer.books]
+            lambda: [book.codebook.weight.detach().numpy() for book in load().quantizer.books]
         )
-        [receptive_field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
-        latent = Chain.restored(packed.part("latent")(lambda: _latent(load()).arrays))
-        waveform = Chain.restored(packed.part("waveform")(lambda: _waveform(load()).arrays))
-        packed.keep()
-        super().__init__(latent, waveform, int(receptive_field[0]))
+        super().__init__(load, packed)
 
     def vectors(self, codes: Array) -> Array:
         """The codes' vectors side by side."""
@@ -110,17 +114,3 @@ class NativeCodecDecoder(NativeWindowedDecoder):
 
     def bound(self, samples: Array) -> Array:
         return torch.from_numpy(np.ascontiguousarray(samples)).tanh().numpy()
-
-
-def _latent(decoder: CodecDecoder) -> Chain:
-    """From the codes' vectors to the latent: all projections are one, and its result is their sum."""
-    weights, biases = zip(*(take(book.out_proj) for book in decoder.quantizer.books), strict=True)
-    chain = ChainBuilder(sum(weight.shape[1] for weight in weights))
-    chain.linear(torch.cat([weight[..., 0] for weight in weights], dim=1), torch.stack(biases).sum(0), residual="set")
-    add_transformer(chain, decoder.quantizer.post_module)
-    return chain.build()
-
-
-def _waveform(decoder: CodecDecoder) -> Chain:
-    """From the latent to samples."""
-    return waveform_chain(decoder, len(decoder.quantizer.post_module.norm.weight))

@@ -77,7 +77,7 @@ class CodecDecoder(WindowedDecoder):
 
     @torch.no_grad()
     def latent_chain(self) -> Chain:
-        """From the quantisers' vectors to the latent. It takes the weights away."""
+        """As of `WindowedDecoder`."""
         quantizers = self.quantizer.rvq_first, self.quantizer.rvq_rest
         weight = torch.cat([take(each.output_proj)[0] for each in quantizers], dim=1)[..., 0]
         chain = ChainBuilder(weight.shape[1])
@@ -90,5 +90,5 @@ class CodecDecoder(WindowedDecoder):
 
     @torch.no_grad()
     def waveform_chain(self) -> Chain:
-        """From the latent to samples. It takes the weights away."""
+        """As of `WindowedDecoder`."""
         return waveform_chain(self, self.pre_transformer.output_proj.out_features)

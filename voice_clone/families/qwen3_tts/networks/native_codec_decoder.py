@@ -9,7 +9,6 @@ import numpy as np
 
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.native.arrays import Array
-from voice_clone.native.codec.chain import Chain
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 if TYPE_CHECKING:
@@ -17,22 +16,12 @@ if TYPE_CHECKING:
 
 
 class NativeCodecDecoder(NativeWindowedDecoder):
-    """As `CodecDecoder`.
-
-    Args:
-        load: the same decoder at each call, on the CPU; called if its weights are not found packed. They are packed
-            one after the other and given up.
-        packed: finds the packed weights and keeps them.
-    """
+    """As `CodecDecoder`."""
 
     def __init__(self, load: Callable[[], CodecDecoder], packed: PackedFile = NOWHERE) -> None:
         self._first = packed.part("first codebooks")(lambda: load().codebooks(first=True))
         self._rest = packed.part("other codebooks")(lambda: load().codebooks(first=False))
-        [receptive_field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
-        latent = Chain.restored(packed.part("latent")(lambda: load().latent_chain().arrays))
-        waveform = Chain.restored(packed.part("waveform")(lambda: load().waveform_chain().arrays))
-        packed.keep()
-        super().__init__(latent, waveform, int(receptive_field[0]))
+        super().__init__(load, packed)
 
     def vectors(self, codes: Array) -> Array:
         """The sums of the codes' vectors, of both quantisers side by side."""
