@@ -112,7 +112,8 @@ def prepare(settings: ComputeSettings, share: int = 1, tf32: bool = False, remot
         if not remote:
             _use_gpu(tf32)
         return
-    if settings.device != "cpu" and "torch" in sys.modules and _cuda() is not None:
+    torch = sys.modules.get("torch")
+    if settings.device != "cpu" and torch is not None and torch.version.cuda is not None:
         log.warning(f"computes on the CPU: {NO_GPU}", _build())
     log.info("computes on the CPU, threads: %d", computing_threads())
 
@@ -141,14 +142,7 @@ def _build() -> str:
     """What torch was built for."""
     import torch
 
-    return f"{torch.__version__} for {'no GPU' if _cuda() is None else f'CUDA {_cuda()}'}"
-
-
-def _cuda() -> str | None:
-    """The version of CUDA that torch was built for, if it was."""
-    import torch
-
-    return torch.version.cuda
+    return f"{torch.__version__} for {'no GPU' if torch.version.cuda is None else f'CUDA {torch.version.cuda}'}"
 
 
 def wants_graphs(settings: StreamSettings) -> bool:
@@ -167,12 +161,7 @@ def max_decode_batch(settings: DecoderSettings) -> int:
 
 
 def packed_file(
-    settings: StreamSettings,
-    network: str,
-    identity: list[Any],
-    config: Any,
-    worth: bool = True,
-    least: int | None = None,
+    settings: StreamSettings, network: str, identity: list[Any], config: Any, any_size: bool = False
 ) -> PackedFile:
     """Where the packed weights of a network are kept for the next start, beside the compiled code.
 
@@ -182,11 +171,10 @@ def packed_file(
         network: its name, with the precision if there are several.
         identity: of the checkpoint's files; see `CheckpointFiles.identity`. Taken before they are read.
         config: the network's, a dataclass.
-        worth: whether packing takes so long that a file is worth its place.
-        least: as of `PackedFile`.
+        any_size: as of `PackedFile`.
     """
     most = round(settings.packed_bytes)
-    if not worth or most == 0 or device(settings) != "cpu":
+    if most == 0 or device(settings) != "cpu":
         return NOWHERE
     # It imports numba, half a second that encoders do without.
     from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
@@ -199,7 +187,7 @@ def packed_file(
         "torch": version("torch"),
         "processor": processor_digest(),
     }
-    return PackedFile(writable_folder("packed"), key, most, least)
+    return PackedFile(writable_folder("packed"), key, most, any_size)
 
 
 def encoder_threads(settings: EncoderSettings) -> int:

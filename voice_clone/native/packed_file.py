@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ENDING = ".packed"
-WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found, where the process has torch anyway
+WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
 _DIGEST, _LENGTH = 32, 8
@@ -47,14 +47,14 @@ class PackedFile:
         folder: of the files; None: nothing is kept.
         key: everything that the arrays depend on, fit for JSON.
         most: bytes of all files of the folder; the least recently used are removed.
-        least: bytes from which on arrays are kept; None: those of which it is worth it.
+        any_size: whether less than `WORTH` is kept, too.
 
     Attributes:
         found: whether the file is there and sound.
     """
 
-    def __init__(self, folder: Path | None, key: Mapping[str, Any], most: int, least: int | None = None) -> None:
-        self._folder, self._most, self._least = folder, most, WORTH if least is None else least
+    def __init__(self, folder: Path | None, key: Mapping[str, Any], most: int, any_size: bool = False) -> None:
+        self._folder, self._most, self._any_size = folder, most, any_size
         self._key = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
         self._arrays: dict[str, list[NDArray[Any]]] = {}
         if folder is not None:
@@ -80,7 +80,7 @@ class PackedFile:
         """
         arrays, self._arrays = self._arrays, {}
         size = sum(array.nbytes for part in arrays.values() for array in part)
-        if self.found or self._folder is None or not self._least <= size <= self._most:
+        if self.found or self._folder is None or size > self._most or (size < WORTH and not self._any_size):
             return
         began = time.monotonic()
         try:

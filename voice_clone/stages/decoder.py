@@ -72,8 +72,8 @@ class DecoderNetwork(Generic[N]):
             CheckpointError: as of `CheckpointFiles.load`.
         """
         identity = self.checkpoint.identity(self.file)
-        # However small they are: a process that finds them does without torch.
-        packed = compute.packed_file(settings, f"{family} decoder", identity, sizes, least=0)
+        # Of any size: a process that finds them may do without torch.
+        packed = compute.packed_file(settings, f"{family} decoder", identity, sizes, any_size=True)
         decoder = pack(cache(lambda: self.load(settings)), packed)
         leave_threads_to_native_code()
         return decoder

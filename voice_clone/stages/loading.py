@@ -12,7 +12,7 @@ from torch import nn
 from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
-from voice_clone.native.packed_file import PackedFile
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import CPU_PRECISIONS, EncoderSettings, Precision, TalkerSettings
 
 N = TypeVar("N", bound=nn.Module)
@@ -87,9 +87,9 @@ def load_talker_network(
     if use_native_code is None and quantised:
         raise Unsupported(f"precision {precision}: this model computes in fp32 or bf16 alone")
     native = use_native_code if on_cpu else None
-    # An exact matrix is packed faster than a file of its size is written and read.
-    worth = native is not None and quantised
-    packed = compute.packed_file(settings, f"{family} talker {precision}", checkpoint.identity(file), sizes, worth)
+    packed = NOWHERE
+    if native is not None and quantised:  # an exact matrix is packed faster than a file of its size is written and read
+        packed = compute.packed_file(settings, f"{family} talker {precision}", checkpoint.identity(file), sizes)
     for part in parts:
         network = talker.get_submodule(part.place.rstrip("."))
         in_file = (*part.in_file, *(part.in_file_on_cpu if on_cpu else ()))
