@@ -141,7 +141,7 @@ def _row(batch: A, place: int) -> A:
 
 
 def on_host(samples: A) -> NDArray[np.float32]:
-    """As numpy's float32."""
+    """Samples as an array of numpy, in the host's memory."""
     if isinstance(samples, np.ndarray):
         return samples
     found: NDArray[np.float32] = samples.float().cpu().numpy()

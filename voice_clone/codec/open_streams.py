@@ -83,8 +83,8 @@ class SeparateStreams:
         states = [self._states[stream] for stream in streams]
         alone = len(states) == 1
         state = states[0].fork() if alone else StreamState.stack(states)
-        batch, most = self._form.batch(frames, self._decoder.device), len(frames[0])
-        pieces = (batch[..., begin : begin + PIECE_FRAMES] for begin in range(0, most, PIECE_FRAMES))
+        batch = self._form.batch(frames, self._decoder.device)
+        pieces = (batch[..., begin : begin + PIECE_FRAMES] for begin in range(0, batch.shape[-1], PIECE_FRAMES))
         decoded = np.concatenate([on_host(self._decoder.decode_chunk(piece, state)) for piece in pieces], axis=-1)
         self._states.update(zip(streams, [state] if alone else state.split(), strict=True))
         return list(decoded)
