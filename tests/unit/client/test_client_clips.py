@@ -6,6 +6,7 @@ import asyncio
 import base64
 import builtins
 import io
+import shutil
 import struct
 import subprocess
 import sys
@@ -28,6 +29,10 @@ from tests.support.official.phone_clips import CLIP, FORMATS, RATE, SAMPLES, is_
 from voice_clone.audio import Losses, decode
 from voice_clone.errors import InvalidArgument as InvalidClip
 
+FFMPEG = pytest.mark.skipif(
+    shutil.which("ffmpeg") is None, reason="no ffmpeg, which makes the clips (apt-get install ffmpeg)"
+)
+
 
 def read(wav: bytes) -> tuple[np.ndarray[Any, Any], int]:
     assert soundfile.info(io.BytesIO(wav)).format == "WAV"
@@ -47,6 +52,7 @@ def test_a_recording_becomes_a_wav_file_of_the_same_sound(name: str, tmp_path: P
     assert rate == FORMATS[name][2] and is_same_sound(samples, rate)
 
 
+@FFMPEG
 @pytest.mark.parametrize("codec", ["adpcm_g726", "g722", "g723_1", "mp2", "adpcm_yamaha", "flac"])
 def test_a_wav_file_with_a_rare_codec(codec: str) -> None:
     slow = codec in ("adpcm_g726", "g722", "g723_1", "adpcm_yamaha")
@@ -109,6 +115,7 @@ def test_a_file_of_packets_of_one_sample_is_given_up() -> None:
         readable(bytes(caf))
 
 
+@FFMPEG
 def test_a_clip_whose_channels_change_is_given_up() -> None:
     def adts(channels: int) -> bytes:
         command = ["ffmpeg", "-v", "error", "-i", str(CLIP), "-ac", str(channels), "-c:a", "aac", "-f", "adts", "-"]
