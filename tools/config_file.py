@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ class ConfigFile:
         Raises:
             text_format.ParseError: it is no configuration.
         """
-        self.message: Any = text_format.Parse(text, model_config_pb2.ModelConfig())
+        self.message: Any = model_config_pb2.ModelConfig()
+        self.message.CopyFrom(_parsed(text))
         self.meanings: dict[str, str] = dict(_PARAMETER.findall(text))
         self._comments = _comments(text)
 
@@ -96,6 +98,12 @@ class ConfigFile:
             yield f"{line}  # {meaning}" if meaning else line
         for left in comments.values():
             yield from left
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    """The message of a file. Parsing takes a millisecond, and tools look at all files several times."""
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 
 def _field(line: str) -> str:

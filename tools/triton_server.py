@@ -234,7 +234,7 @@ class TritonServer:
                 raise ServerFailed(f"tritonserver exited with status {status}{self._reasons()}")
             if time.monotonic() > deadline:
                 raise TimeoutError
-            time.sleep(0.1)
+            time.sleep(0.03)
 
     def _was_held_up(self, starts: int) -> bool:
         """Whether the log, where there is one, has the known reason for each of these starts."""
