@@ -22,6 +22,7 @@ import numba
 from filelock import FileLock, Timeout
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime.nrt import rtsys
 from platformdirs import user_cache_path
 
 from voice_clone.native.instructions import INSTRUCTIONS
@@ -51,11 +52,12 @@ def compiler(sources: Path) -> Decorator:
         try:
             if folder is not None:
                 _config.CACHE_DIR = str(folder)  # numba reads it once, when it decorates
-            dispatcher = numba.njit(nogil=True, error_model="numpy", cache=folder is not None)(function)
+            dispatcher: Any = numba.njit(nogil=True, error_model="numpy", cache=folder is not None)(function)
         finally:
             _config.CACHE_DIR = before
         if folder is not None:
             _compile_once(dispatcher, folder / f"{function.__module__}.{function.__qualname__}.lock")
+            _load_without_the_compiler(dispatcher._cache)
         return dispatcher
 
     return compiled
@@ -73,6 +75,29 @@ def _compile_once(dispatcher: Any, path: Path) -> None:
             return compile_here(signature)
 
     dispatcher.compile = compile_or_wait
+
+
+class _AsItIs:
+    """numba's target without the implementations of what Python and numpy have, which only a compiler needs.
+
+    Loading them takes 0.4 seconds of a processor and 20 MB. The compiler asks for them itself.
+    """
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def refresh(self) -> None:
+        """Only numba's runtime, which machine code calls."""
+        rtsys.initialize(self._target)
+
+
+def _load_without_the_compiler(cache: Any) -> None:
+    """Link machine code that is found in the cache to a target that has not been filled for the compiler."""
+    load = cache.load_overload
+    cache.load_overload = lambda signature, target: load(signature, _AsItIs(target))
 
 
 @contextlib.contextmanager
