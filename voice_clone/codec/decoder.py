@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone import array_kinds
+from voice_clone.array_kinds import copied, joined
 from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
 
@@ -116,36 +118,20 @@ class StreamState(Generic[A]):
     @staticmethod
     def stack(states: Sequence[StreamState[A]]) -> StreamState[A]:
         """One batch of all streams of `states`, in order; at least one."""
-        position = _joined([state.position for state in states])
-        return StreamState(position, [_joined(parts) for parts in zip(*(each.buffers for each in states), strict=True)])
+        position = joined([state.position for state in states])
+        return StreamState(position, [joined(parts) for parts in zip(*(each.buffers for each in states), strict=True)])
 
     def split(self) -> list[StreamState[A]]:
         """The states of the single streams; none keeps the batch's memory alive."""
         return [
-            StreamState(_row(self.position, i), [_row(buffer, i) for buffer in self.buffers])
+            StreamState(copied(self.position[i : i + 1]), [copied(buffer[i : i + 1]) for buffer in self.buffers])
             for i in range(len(self.position))
         ]
 
 
-def _joined(parts: Sequence[A]) -> A:
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    import torch
-
-    return torch.cat(list(parts))
-
-
-def _row(batch: A, place: int) -> A:
-    row = batch[place : place + 1]
-    return row.copy() if isinstance(row, np.ndarray) else row.clone()
-
-
 def on_host(samples: A) -> NDArray[np.float32]:
     """Samples as an array of numpy, in the host's memory."""
-    if isinstance(samples, np.ndarray):
-        return samples
-    found: NDArray[np.float32] = samples.float().cpu().numpy()
-    return found
+    return array_kinds.on_host(array_kinds.cast(samples, np.float32))
 
 
 class StreamDecoder(Protocol[A]):
