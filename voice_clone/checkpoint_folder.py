@@ -193,13 +193,23 @@ def weight_names(folder: Path, file: str) -> set[str]:
 
 def _names_in(folder: Path, name: str) -> set[str]:
     """The names of the tensors in one weight file; errors as of `check_weights`."""
-    names: set[str] = set()
+    return set(weight_header(folder, name)[1])
+
+
+def weight_header(folder: Path, name: str) -> tuple[int, dict[str, Any]]:
+    """Of a weight file: where its tensors begin, and of each by its name `dtype`, `shape` and `data_offsets`.
+
+    https://github.com/huggingface/safetensors#format
+
+    Raises:
+        CheckpointError: it is missing, or not whole.
+    """
     try:
         with (folder / name).open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size <= MAX_HEADER else {}
-        names = header.keys() - {"__metadata__"}
-        end = max(header[each]["data_offsets"][1] for each in names)
+            header: dict[str, Any] = json.loads(file.read(size)) if size <= MAX_HEADER else {}
+        header.pop("__metadata__", None)
+        end = max(each["data_offsets"][1] for each in header.values())
         whole = (folder / name).stat().st_size == 8 + size + end
     except FileNotFoundError:
         raise missing(name) from None
@@ -207,7 +217,7 @@ def _names_in(folder: Path, name: str) -> set[str]:
         whole = False
     if not whole:
         raise CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
-    return names
+    return 8 + size, header
 
 
 def same_bytes(file: Path, other: Path) -> bool:
