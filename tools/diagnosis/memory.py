@@ -9,6 +9,7 @@ from voice_clone.native.matrix.weights import head_precision
 from voice_clone.settings import Precision
 
 PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own
+NATIVE_PROCESS = 90_000_000  # of one with compiled code alone
 OTHERS = 150_000_000  # tritonserver, and the processes without torch
 WEIGHT_BYTES: dict[Precision, float] = {
     "fp32": 4,
@@ -25,7 +26,7 @@ def server_bytes(work: Workload, precision: Precision) -> int:
     weights = layers * WEIGHT_BYTES[precision]
     weights += work.head_weights * WEIGHT_BYTES[head_precision(precision)]
     weights += work.table_weights * tables + 4 * (work.encoder_weights + work.decoder_weights)
-    return round(weights) + work.processes * PROCESS + OTHERS
+    return round(weights) + work.processes * PROCESS + work.native_processes * NATIVE_PROCESS + OTHERS
 
 
 def stream_bytes(work: Workload) -> int:

@@ -40,6 +40,7 @@ class Workload:
         encoder_weights: of the encoders of clips.
         decoder_weights: of the decoder.
         processes: that load torch.
+        native_processes: that compute without torch, from their second start on.
         pace: None: it computes otherwise, so that only a checkpoint can be measured.
         positions: of a minute of speech and its prompt.
         other_stream_bytes: that a minute of speech takes besides keys and values, where it is much.
@@ -56,3 +57,4 @@ class Workload:
     pace: Pace | None
     positions: int = 1000
     other_stream_bytes: int = 0
+    native_processes: int = 0

@@ -20,7 +20,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 RELEASED = ("0.6b", "1.7b")
-PROCESSES = 3  # talker, code2wav and the voice encoder
+PROCESSES, NATIVE_PROCESSES = 1, 2  # the voice encoder; talker and code2wav
 
 
 def workloads() -> dict[str, Workload]:
@@ -51,6 +51,7 @@ def _workload(shape: str) -> Workload:
         encoder_weights=sum(map(weights, encoders)),
         decoder_weights=weights(decoder),
         processes=PROCESSES,
+        native_processes=NATIVE_PROCESSES,
         pace=Pace(
             passes=talker.num_code_groups - 1,
             codebooks=codec.decoder_config.num_quantizers,
