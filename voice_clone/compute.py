@@ -163,13 +163,13 @@ def max_decode_batch(settings: DecoderSettings) -> int:
 def packed_file(
     settings: StreamSettings, network: str, identity: list[Any], config: Any, any_size: bool = False
 ) -> PackedFile:
-    """Where the packed weights of a network are kept for the next start, beside the compiled code.
+    """Where the packed weights of a network, or other arrays, are kept for the next start, beside the compiled code.
 
-    Its key has all that shapes them: the checkpoint, this package's code, torch's, and the processor.
+    The key has all that shapes them: the checkpoint, this package's code, torch's, and the processor.
 
     Args:
         network: its name, with the precision if there are several.
-        identity: of the checkpoint's files; see `CheckpointFiles.identity`. Taken before they are read.
+        identity: of the checkpoint's files; see `CheckpointFiles.identity`. Taken before they are read. Empty: of none.
         config: the network's, a dataclass.
         any_size: as of `PackedFile`.
     """

@@ -67,7 +67,7 @@ class Ours(Generic[F]):
         settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
         # The process then has the server's switches: no TF32, no attention of cuDNN.
         compute.prepare(TalkerSettings.of(settings))
-        self.model = family(settings, Settings({}, environ))
+        self.model = family(settings, Settings({}, environ), fixed=slots > 0)
         self.max_length = max_length
         self.runners: list[GraphRunner] = []
         self._fixed: Generator[Any] | None = None

@@ -27,19 +27,19 @@ from perf.bench.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools import guard
 from tools.diagnosis.speed import stack_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.autoregressive.code_head import frame_cache
+from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_predictor import NativePredictor
-from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.sampling import CodeDraws, Filters
+from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.talker import Talker
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
+from voice_clone.native.arrays import Array
 from voice_clone.settings import PRECISIONS, Settings
 
 REFERENCE_SECONDS, SAMPLE_RATE = 10, 24_000
@@ -105,10 +105,12 @@ def _bytes(module: Any) -> float:
     return float(sum(weight.nbytes for weight in module.parameters()))
 
 
-def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
+def generation(talker: Talker[Any], config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
     """Prefill, and for each batch the talker's step, early and late, and the code predictor's 15."""
-    stack, predictor = talker.stack, talker.head.predictor
-    assert isinstance(stack, NativeStack) and isinstance(predictor, NativePredictor)
+    stack, head = talker.stack, talker.head
+    assert isinstance(stack, NativeStack) and isinstance(head, CodeHead)
+    predictor = head.predictor
+    assert isinstance(predictor, NativePredictor)
     layers = stack_weights(StackConfig.of(config.talker))
     inner = stack_weights(StackConfig.of(config.talker.code_predictor_config))
     books = config.talker.num_code_groups
@@ -117,11 +119,12 @@ def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -
     )
     cache = stack.new_cache(max(batches), LATE + PROMPT + 8)
     size = config.talker.hidden_size
-    prompt = torch.randn(PROMPT, size)
+    random = np.random.default_rng(0)
+    prompt = random.standard_normal((PROMPT, size), np.float32)
     bytes_ = float(stack.nbytes)
     found = [Stage(f"prefill, {PROMPT} positions", lambda: stack.prefill(cache, 0, prompt), bytes_, PROMPT * layers)]
     for batch in batches:
-        rows = torch.randn(batch, size)
+        rows = random.standard_normal((batch, size), np.float32)
         for position in (EARLY, LATE):
             # The keys and values that a step reads are as many bytes as they are multiplications times 2.
             kv = _kv_values(config.talker) * (PROMPT + position) * batch
@@ -130,7 +133,7 @@ def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -
             found.append(
                 Stage(f"talker, frame {position}, batch {batch}", run, bytes_ + 4 * kv, batch * layers + 2 * kv)
             )
-        small, codes = frame_cache(predictor, batch), torch.zeros(batch, dtype=torch.int64)
+        small, codes = predictor.new_memory(batch), np.zeros(batch, np.int64)
         found.append(
             Stage(
                 f"code predictor, batch {batch}",
@@ -142,15 +145,15 @@ def generation(talker: Talker, config: Qwen3TTSConfig, batches: Sequence[int]) -
     return found
 
 
-def _decode(stack: NativeStack, cache: KVCache, where: list[int], rows: torch.Tensor) -> Callable[[], Any]:
+def _decode(stack: NativeStack, cache: NativeCache, where: list[int], rows: Array) -> Callable[[], Any]:
     return lambda: stack.decode(cache, range(len(where)), where, rows)
 
 
-def _predict(predictor: NativePredictor, cache: KVCache, rows: torch.Tensor, codes: torch.Tensor) -> Callable[[], Any]:
+def _predict(predictor: NativePredictor, cache: NativeCache, rows: Array, codes: Array) -> Callable[[], Any]:
     columns = np.tile(SamplingParameters(seed=0, subtalker_do_sample=False).others, (len(rows), 1))
-    uniform = torch.zeros(len(rows), predictor.codebooks, dtype=torch.float64)
-    draw = Draw(torch.from_numpy(columns).float(), Filters.of(columns), uniform)
-    return lambda: predictor.complete(cache, rows, codes, rows, draw)
+    uniform = np.zeros((len(rows), predictor.codebooks))
+    draws = CodeDraws(columns.astype(np.float32), Filters.of(columns), uniform)
+    return lambda: predictor.complete(cache, rows, codes, rows, draws)
 
 
 def _kv_values(config: Any) -> float:

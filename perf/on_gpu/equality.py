@@ -34,6 +34,7 @@ import torch
 
 from perf.bench.engine import Ours
 from perf.bench.families.family import Frames
+from voice_clone.array_kinds import Numbers, in_kind_of
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.source import Frame
 
@@ -90,7 +91,8 @@ def compare(
         if lost.any():  # such a stream makes no further step
             break
         hidden = max(hidden, apart(*(generator._model.hidden[:streams] for generator in pair)))
-        pair[1]._model.newest[:streams] = torch.from_numpy(ours).to(pair[1]._model.newest)
+        newest = pair[1]._model.newest
+        newest[:streams] = in_kind_of(newest, ours)
         made.append(ours)
     for generator in pair:
         generator.reset()
@@ -132,15 +134,16 @@ def margin_after(engine: Ours[Any], prompt: Any, past: Frames, other: Frames) ->
     generator.start(0, TalkerRequest(prompt, engine.model.sampling(drawn=False), len(past) + 1))
     for codes in past:
         generator.step([0])
-        generator._model.newest[0] = torch.from_numpy(codes)
+        newest = generator._model.newest
+        newest[0] = in_kind_of(newest, codes)
     margin: float = engine.model.margin(generator, 0, len(past) - 1, past[-1], other)
     generator.reset()
     return margin
 
 
-def apart(a: torch.Tensor, b: torch.Tensor) -> float:
+def apart(a: Numbers, b: Numbers) -> float:
     """RMS of the difference over the RMS."""
-    a, b = a.float().cpu(), b.float().cpu()
+    a, b = (torch.as_tensor(each).float().cpu() for each in (a, b))
     return float((a - b).square().mean().sqrt() / a.square().mean().sqrt())
 
 

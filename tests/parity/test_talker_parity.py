@@ -18,7 +18,7 @@ from tests.support.families.talkers import (
     make_sampler,
 )
 from tests.support.official.official_talker import Pair, modeling
-from voice_clone.autoregressive.sampling import penalise
+from voice_clone.autoregressive.samplers import penalise
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import log_mel, mel_filterbank
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters

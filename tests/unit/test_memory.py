@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.support.doubles.backend_double import backend_double
 from tests.support.families.factories import CheckpointFactory
@@ -19,6 +21,7 @@ from tests.support.families.talkers import read_config
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts import talker_stage
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.settings import Settings
 
 pytestmark = pytest.mark.thorough
@@ -65,16 +68,22 @@ def mapped(file: Path) -> dict[str, str]:
     return {area.split("-")[0]: area for area in areas if f"{file}\n" in area}
 
 
-def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(checkpoint_folder: CheckpointFactory) -> None:
-    folder = checkpoint_folder("tiny", 0)
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(
+    kind: str, checkpoint_folder: CheckpointFactory, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint_folder("tiny", 0), folder)
     file = folder / "model.safetensors"
+    save_file({name: tensor.to(getattr(torch, kind)) for name, tensor in load_file(file).items()}, file)
     gc.collect()  # what is freed later leaves an address to the area that is looked for
-    before = mapped(file)  # by tests before this one, which share the checkpoint
+    assert not mapped(file)
     talker, _ = talker_stage.load_network(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
-    [area] = [area for address, area in mapped(file).items() if address not in before]
+    [area] = mapped(file).values()
     size, resident_size = (int(re.search(rf"(?m)^{kind}: +(\d+) kB", area)[1]) for kind in ("Size", "Rss"))  # type: ignore[index]
     assert size > 4000 and resident_size < 500
-    assert talker.model.text_embedding.weight.dtype == torch.bfloat16
+    assert isinstance(talker, NativeTalker)
+    assert talker._text_table.dtype == (np.uint16 if kind == "bfloat16" else np.float32)
 
 
 def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folder: CheckpointFactory) -> None:

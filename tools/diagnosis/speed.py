@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,8 +21,7 @@ import torch
 from torch import nn
 
 from tools.diagnosis.workload import Pace, Workload
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.native_stack import NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import StreamDecoder
@@ -115,25 +115,21 @@ def arbitrary(module: N) -> N:
 
 def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, float]:
     """Seconds of a layer for one row, and for each of many rows."""
-    with torch.device("meta"):
-        one = DecoderStack(config)
-    arbitrary(one)
+    layers = partial(layers_by_name, lambda name, shape: np.full(shape, 0.01, np.float32), "", config)
     arrays: list[Array] = []
 
     def packed(make: Make) -> list[Array]:
         arrays.extend(made(make))
         return arrays
 
-    size = NativeStack(one, precision, part=packed).nbytes
-    depth = max(2, ENOUGH // size)
-    with torch.device("meta"):
-        deep = DecoderStack(replace(config, num_hidden_layers=depth))
-    arbitrary(deep.norm)
-    stack = NativeStack(deep, precision, part=lambda make: [_copies(array[0], depth) for array in arrays])
+    depth = max(2, ENOUGH // NativeStack(config, precision, layers, packed).nbytes)
+    *of_layers, norm, biases = arrays
+    copies = [*(_copies(array[0], depth) for array in of_layers), norm, _copies(biases[0], depth)]
+    stack = NativeStack(replace(config, num_hidden_layers=depth), precision, layers, lambda make: copies)
     cache = stack.new_cache(1, POSITIONS)
-    rows = torch.full((PROMPT, config.hidden_size), 0.01)
-    places = torch.arange(POSITIONS - PROMPT, POSITIONS)
-    zeros = torch.zeros_like(places)
+    rows = np.full((PROMPT, config.hidden_size), 0.01, np.float32)
+    places = np.arange(POSITIONS - PROMPT, POSITIONS)
+    zeros = np.zeros_like(places)
     single = _least(lambda: stack.run(rows[:1], cache, zeros[:1], places[:1]))
     many = _least(lambda: stack.run(rows, cache, zeros, places))
     return single / depth, many / depth / PROMPT

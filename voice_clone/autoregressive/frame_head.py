@@ -1,6 +1,7 @@
 """A frame head: from a talker's hidden states to the next frames. Codes, or numbers of any other kind.
 
-It reads the streams of a step as rows of one table, so that host to device is one transfer.
+It reads the streams of a step as rows of one table, so that host to device is one transfer. All numbers of a step are
+tensors, or all are numpy's arrays: those that the talker computes in.
 
 Shapes: B rows, C hidden size, W numbers of a frame, S sampling columns, D random numbers of a frame.
 """
@@ -14,9 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from voice_clone.array_kinds import Numbers, cast
 from voice_clone.autoregressive.philox import Draws, NormalDraws
 from voice_clone.batching.source import PayloadForm
 
@@ -44,7 +44,7 @@ class Row:
     may_stop: bool
     frame: int
     position: int
-    text: Tensor
+    text: Numbers
 
 
 class RowTable:
@@ -60,46 +60,46 @@ class RowTable:
         draws: fp64 [B, D].
     """
 
-    def __init__(self, table: Tensor, draws: int) -> None:
+    def __init__(self, table: Numbers, draws: int) -> None:
         """`table` is the result of `pack`, on the device, with so many draws."""
         self._table = table
         self._first_draw = table.shape[1] - draws
         self.draws = table[:, self._first_draw :]
 
     @property
-    def live(self) -> Tensor:
+    def live(self) -> Numbers:
         return self._flags[:, LIVE]
 
     @property
-    def frame(self) -> Tensor:
+    def frame(self) -> Numbers:
         return self._whole[:, FRAME]
 
     @property
-    def moves(self) -> Tensor:
+    def moves(self) -> Numbers:
         return self._flags[:, FRAME]
 
     @property
-    def position(self) -> Tensor:
+    def position(self) -> Numbers:
         return self._whole[:, POSITION]
 
     @property
-    def may_stop(self) -> Tensor:
+    def may_stop(self) -> Numbers:
         return self._flags[:, MAY_STOP]
 
     # Each of these conversions is one kernel, in the steps that need it.
     @cached_property
-    def sampling(self) -> Tensor:
-        return self._table[:, FIXED : self._first_draw].float()
+    def sampling(self) -> Numbers:
+        return cast(self._table[:, FIXED : self._first_draw], np.float32)
 
     @cached_property
-    def _flags(self) -> Tensor:
+    def _flags(self) -> Numbers:
         return self._table[:, :FIXED] != 0
 
     @cached_property
-    def _whole(self) -> Tensor:
-        return self._table[:, :FIXED].long()
+    def _whole(self) -> Numbers:
+        return cast(self._table[:, :FIXED], np.int64)
 
-    def at(self, places: Tensor) -> RowTable:
+    def at(self, places: Numbers) -> RowTable:
         """Some of the rows; `places` is int64."""
         return RowTable(self._table[places], self.draws.shape[1])
 
@@ -135,11 +135,11 @@ class Batch:
         fixed: the rows are the first B slots in their order, and what is computed must not depend on any value.
     """
 
-    slots: Tensor
+    slots: Numbers
     table: RowTable
     fixed: bool
 
-    def of(self, memory: Tensor) -> Tensor:
+    def of(self, memory: Numbers) -> Numbers:
         """Memory of all slots [slots, ...] -> that of these rows [B, ...]; a view where the rows are fixed."""
         return memory[: len(self.slots)] if self.fixed else memory[self.slots]
 
@@ -154,9 +154,9 @@ class MadeFrames:
         finite: bool [B], whether all of a row's values were. The payload of a row that was not means nothing.
     """
 
-    payload: Tensor
-    ended: Tensor
-    finite: Tensor
+    payload: Numbers
+    ended: Numbers
+    finite: Numbers
 
 
 class Variant(Protocol):
@@ -170,7 +170,7 @@ class HeadMemory(Protocol):
     """What a head keeps of the streams in all slots."""
 
     @property
-    def by_slot(self) -> Sequence[Tensor]:
+    def by_slot(self) -> Sequence[Numbers]:
         """[slots, ...] each; a row moves with its stream."""
 
     @property
@@ -192,7 +192,7 @@ class FrameHead(Protocol[M]):
         """W, and the dtype in which the host gets frames."""
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> npt.DTypeLike:
         """In which frames stay on the device; it must hold 0 and 1."""
 
     @property
@@ -220,23 +220,23 @@ class FrameHead(Protocol[M]):
     def variant_of(self, columns: npt.NDArray[np.float64]) -> Variant:
         """Exactly what rows of these sampling columns [B, S] need, all of them of streams."""
 
-    def new_memory(self, slots: int, max_length: int, device: torch.device) -> M:
-        """Memory of so many slots, for streams of at most `max_length` positions."""
+    def new_memory(self, slots: int, max_length: int, like: Numbers) -> M:
+        """Memory of so many slots, for streams of at most `max_length` positions, where `like` is and of its kind."""
 
     def clear(self, memory: M, slot: int) -> None:
         """A new stream begins in a slot."""
 
-    def read(self, memory: M, batch: Batch, payload: Tensor) -> None:
+    def read(self, memory: M, batch: Batch, payload: Numbers) -> None:
         """The talker reads the newest frames [B, W] of the rows that move. May run twice with the same arguments."""
 
-    def make(self, memory: M, hidden: Tensor, batch: Batch, variant: Any) -> MadeFrames:
+    def make(self, memory: M, hidden: Numbers, batch: Batch, variant: Any) -> MadeFrames:
         """The next frame of each row; hidden states [B, C]. Changes nothing that it depends on, so it may run again."""
 
 
 class NoMemory:
     """The memory of a head that keeps nothing of a stream."""
 
-    by_slot: tuple[Tensor, ...] = ()
+    by_slot: tuple[Numbers, ...] = ()
     nbytes = 0
 
 
@@ -249,12 +249,12 @@ class NoiseHead:
         """As of `FrameHead`."""
         return NormalDraws(seed, self.draws)
 
-    def new_memory(self, slots: int, max_length: int, device: torch.device) -> NoMemory:
+    def new_memory(self, slots: int, max_length: int, like: Numbers) -> NoMemory:
         """As of `FrameHead`."""
         return NoMemory()
 
     def clear(self, memory: NoMemory, slot: int) -> None:
         """As of `FrameHead`."""
 
-    def read(self, memory: NoMemory, batch: Batch, payload: Tensor) -> None:
+    def read(self, memory: NoMemory, batch: Batch, payload: Numbers) -> None:
         """As of `FrameHead`."""

@@ -16,22 +16,24 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy.typing as npt
-import torch
 
 from voice_clone import compute
+from voice_clone.array_kinds import on_gpu, without_gradients, zeros
 from voice_clone.autoregressive.generation_state import GenerationState
 from voice_clone.autoregressive.prefixes import PromptPrefixes
-from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.steps import EagerStep, FrameModel
 from voice_clone.autoregressive.talker import MoreText, Prefix, Talker, TalkerRequest, TextFeed, TextReader
 from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
-from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import CacheUsage, Origin
 from voice_clone.settings import TalkerSettings
+
+if TYPE_CHECKING:  # a talker in native code does without torch
+    from voice_clone.autoregressive.static_step import StaticStep
+    from voice_clone.layers.graphs import GraphRunner
 
 P = TypeVar("P")
 
@@ -85,17 +87,19 @@ class Generator(Generic[P]):
         self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
         repeatable = talker.stack.repeatable or runner is not None
         self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if repeatable else 0)
-        self._step: EagerStep | StaticStep = (
-            EagerStep(self._model, deterministic)
-            if runner is None
-            else StaticStep(self._model, runner, deterministic, prefill_chunk)
-        )
+        self._step: EagerStep | StaticStep
+        if runner is None:
+            self._step = EagerStep(self._model, deterministic)
+        else:
+            from voice_clone.autoregressive.static_step import StaticStep
+
+            self._step = StaticStep(self._model, runner, deterministic, prefill_chunk)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the key-value memory of the talker's stack and head."""
-        memory: int = self._model.memory.nbytes
-        return self._model.cache.nbytes + memory
+        keys_and_values: int = self._model.cache.nbytes + self._model.memory.nbytes
+        return keys_and_values
 
     @property
     def live(self) -> frozenset[int]:
@@ -107,12 +111,12 @@ class Generator(Generic[P]):
         """Of how many streams one step reads positions of prompts."""
         return self._step.prompts_at_once
 
-    @torch.inference_mode()
+    @without_gradients
     def prepare(self) -> None:
         """Record the CUDA graphs, if steps use them, before there are streams: a later recording would delay them."""
         self._step.prepare()
 
-    @torch.inference_mode()
+    @without_gradients
     def restore(self, prompts: Iterable[tuple[Origin, P]], seconds: float) -> int:
         """Read the prefixes of prompts, the most wanted first, as many as fit and as `seconds` allow. For use without
         streams.
@@ -170,7 +174,7 @@ class Generator(Generic[P]):
         self.reset()
         return time.monotonic() - started
 
-    @torch.inference_mode()
+    @without_gradients
     def start(self, slot: int, request: TalkerRequest[P]) -> int:
         """Give a free slot to a stream. Nothing is changed if this raises.
 
@@ -210,7 +214,7 @@ class Generator(Generic[P]):
         self._streams[slot] = stream
         return stream
 
-    @torch.inference_mode()
+    @without_gradients
     def extend(self, slot: int, more: MoreText) -> None:
         """Append to the text of a stream whose text is open."""
         stream = self._streams[slot]
@@ -229,7 +233,7 @@ class Generator(Generic[P]):
             return stream.read + (count or stream.unread) <= len(stream.text.embeds)
         return stream.text.covers(stream.begun)
 
-    @torch.inference_mode()
+    @without_gradients
     def prefill(self, counts: Mapping[int, int]) -> None:
         """Read the next positions of started streams' prompts, so many of each slot's. If this raises, no stream has
         moved, and it may be tried again.
@@ -246,7 +250,7 @@ class Generator(Generic[P]):
         """Whether a step may be begun before the host has seen what the one before made."""
         return self._step.ahead
 
-    @torch.inference_mode()
+    @without_gradients
     def begin(self, slots: Sequence[int]) -> Callable[[], list[Frame | None]]:
         """Begin the next frame of every listed stream; of a prompt, first read what is left.
 
@@ -352,7 +356,15 @@ def load_generator(
             nothing.
     """
     talker.stack.prepare(compute.wants_graphs(settings))
-    free = None if talker.stack.like.device.type == "cpu" else torch.cuda.mem_get_info()[0]
+    free = runner = None
+    if on_gpu(talker.stack.like):
+        import torch
+
+        free = torch.cuda.mem_get_info()[0]
+    if compute.wants_graphs(settings):
+        from voice_clone.layers.graphs import GraphRunner
+
+        runner = GraphRunner.on(talker.stack.like.device)
     kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
     return Generator(
         talker,
@@ -360,7 +372,7 @@ def load_generator(
         max_length=settings.max_length,
         deterministic=settings.deterministic,
         runaway_frames=max(1, round(settings.runaway_seconds * frame_rate)),
-        runner=GraphRunner.on(talker.stack.like.device) if compute.wants_graphs(settings) else None,
+        runner=runner,
         prefix_bytes=(settings.prefix_bytes or kept) if prefix_bytes else 0,
         prefill_chunk=compute.prefill_chunk(settings),
     )
@@ -388,9 +400,9 @@ def streams_that_fit(free: int, stream: int) -> int:
 def stream_bytes(talker: Talker[Any], max_length: int) -> int:
     """Bytes of key-value memory of a stream of `max_length` positions."""
     config, like = talker.stack.config, talker.stack.like
-    position = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * like.element_size()
-    head: int = talker.head.new_memory(1, max_length, like.device).nbytes
-    return position * (max_length + 1) + head
+    position = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * zeros((1,), like).nbytes
+    taken: int = position * (max_length + 1) + talker.head.new_memory(1, max_length, like).nbytes
+    return taken
 
 
 def _streams(settings: TalkerSettings, talker: Talker[Any], free: int | None) -> int:

@@ -1,73 +1,53 @@
-"""A code predictor as native code, on a CPU: its loop over the codebooks is one call."""
+"""A code predictor as native code, on a CPU: its loop over the codebooks is one call. It computes without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import frame_cache
-from voice_clone.autoregressive.sampling import Draw, FilterFirstSampler
-from voice_clone.autoregressive.stack.kv_cache import KVCache
-from voice_clone.autoregressive.stack.native_stack import LoadLayer, NativeStack
+from voice_clone.array_kinds import Numbers, array_of, in_kind_of
+from voice_clone.autoregressive.sampling import CodeDraws
+from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeStack
 from voice_clone.native.arrays import Array
-from voice_clone.native.matrix.linear import NativeLinear, Workspace
-from voice_clone.native.matrix.weights import Packed, embedding_array, head_precision, pack
+from voice_clone.native.matrix.linear import PackedLinear, Workspace
+from voice_clone.native.matrix.weights import Packed, head_precision, pack, widen
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.native.transformer import predictor
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES
 from voice_clone.settings import Precision
 
-Load = Callable[[nn.Module, str], None]
-"""Fills a module, given its name below the talker's."""
-
-
-def layer_loader(load: Load | None, stack: str) -> LoadLayer | None:
-    """Fills layer i of a stack, given the stack's name."""
-    return None if load is None else lambda layer, index: load(layer, f"{stack}.layers.{index}")
-
 
 class NativePredictor:
-    """`PredictorParts`, and a `CodePredictor` whose loop over the codebooks is one call.
+    """A `CodePredictor`, and `PredictorParts`. It takes arrays or tensors, and returns the same.
 
     Args:
         stack: its layers.
-        heads: weights [V, C] of codebooks 1, 2, ..., or one for all.
-        table: embeddings [tables * rows, H] of codebooks 1, 2, ..., or one table for all; fp32 or bf16.
-        rows: of a table.
+        heads: of codebooks 1, 2, ..., or one for all.
+        vocabulary: V.
+        tables: embeddings of codebooks 1, 2, ..., or one table for all: [tables, rows, H], float32 or the bits of bf16.
         codebooks: K.
-        precision: of the heads, but not below int8.
         projection: from embeddings to hidden states, if their sizes differ.
-        part: finds the packed heads.
     """
 
     def __init__(
         self,
         stack: NativeStack,
-        heads: Sequence[Tensor],
-        table: Tensor,
-        rows: int,
+        heads: Packed,
+        vocabulary: int,
+        tables: Array,
         codebooks: int,
-        precision: Precision,
-        projection: nn.Linear | None = None,
-        part: Part = made,
+        projection: PackedLinear | None = None,
     ) -> None:
-        kept = head_precision(precision)
         self.stack, self.codebooks = stack, codebooks
-        self._vocabulary = size = len(heads[0])
-        self._heads = packed = Packed(*part(lambda: _packed(heads, kept).arrays))
-        self.lm_head = [NativeLinear(packed[index], size) for index in range(len(heads))]
-        self._project = None if projection is None else NativeLinear.of(projection, kept)
-        self.codec_embedding = table
-        self._tables = embedding_array(table.view(-1, rows, table.shape[1]))
-        self._projection = packed[0][:0] if self._project is None else self._project.packed
-        bias = None if self._project is None else self._project.bias
-        self._bias: Array = np.zeros(self._tables.shape[2], np.float32) if bias is None else bias.numpy()
-        self._head_work, self._projection_work = Workspace(packed[0]), Workspace(self._projection)
+        self._vocabulary, self._heads, self._tables = vocabulary, heads, tables
+        self.lm_head = [PackedLinear(heads[index], vocabulary) for index in range(len(heads.values))]
+        self._project = projection
+        self._projection = heads[0][:0] if projection is None else projection.packed
+        bias = None if projection is None else projection.bias
+        self._bias: Array = np.zeros(tables.shape[2], np.float32) if bias is None else bias
+        self._head_work, self._projection_work = Workspace(heads[0]), Workspace(self._projection)
         self._rows = 0
         self._places: Array
         self._shared: tuple[Array, ...]
@@ -84,35 +64,38 @@ class NativePredictor:
         books = range(self.codebooks - 1)
         return len(books) * self.nbytes + sum(self.lm_head[book % len(self.lm_head)].nbytes for book in books)
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Numbers) -> Numbers:
         """[..., H] -> [..., C]."""
-        return x if self._project is None else self._project(x)
+        return x if self._project is None else in_kind_of(x, self._project(array_of(x)))
 
-    def logits(self, hidden: Tensor, book: int) -> Tensor:
+    def logits(self, hidden: Numbers, book: int) -> Numbers:
         """[B, C] -> [B, V] of codebook `book`, 1..K-1."""
-        found: Tensor = self.lm_head[(book - 1) % len(self.lm_head)](hidden)
-        return found
+        return in_kind_of(hidden, self.lm_head[(book - 1) % len(self.lm_head)](array_of(hidden)))
 
-    def embed(self, codes: Tensor, book: int = 1) -> Tensor:
+    def embed(self, codes: Numbers, book: int = 1) -> Numbers:
         """Codes of codebook `book` and the following ones, int64 [B, N] -> [B, N, H]."""
-        tables, size = self._tables.shape[:2]
-        books = torch.arange(book - 1, book - 1 + codes.shape[1]) % tables
-        return F.embedding(codes + books * size, self.codec_embedding).float()
+        books = np.arange(book - 1, book - 1 + codes.shape[1]) % len(self._tables)
+        found = self._tables[books, array_of(codes)]
+        return in_kind_of(codes, widen(found, np.empty(found.shape, np.float32)))
 
-    def new_memory(self, slots: int) -> KVCache:
+    def new_memory(self, slots: int) -> NativeCache:
         """As of `CodePredictor`."""
-        return frame_cache(self, slots)
+        # The last code is never fed back, so K codes need K positions: the hidden state and codes 0..K-2.
+        return self.stack.new_frame_cache(slots, self.codebooks)
 
-    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
-        """As `complete_by_steps` with the draw, in one call."""
-        assert cache is not None
-        x = self.project(torch.stack([hidden, embed0], dim=1))  # [B, 2, C]
+    def complete(
+        self, cache: NativeCache | None, hidden: Numbers, code0: Numbers, embed0: Numbers, draws: CodeDraws
+    ) -> tuple[Numbers, Numbers]:
+        """As of `CodePredictor`, in one call."""
+        assert cache is not None and not draws.kind.crossing, "native code knows no such sampler of these codebooks"
+        rows = np.stack([array_of(hidden), array_of(embed0)], axis=1)
+        x = rows if self._project is None else self._project(rows)  # [B, 2, C]
         count, books = len(code0), self.codebooks - 1
         self._resize(count, cache.cos.shape[0])
         codes = np.zeros((count, books + 1), np.int64)
-        codes[:, 0] = code0.numpy()
+        codes[:, 0] = array_of(code0)
         finite = np.ones(count, np.bool_)
-        stack, (logits, embeddings), filter_first = self.stack, self._shared, draw.rule is FilterFirstSampler
+        stack, (logits, embeddings) = self.stack, self._shared
         thread_pool().run(
             predictor.predict,
             books * (LAYER_PHASES * len(stack.vectors[0]) + predictor.CODEBOOK_PHASES),
@@ -120,7 +103,7 @@ class NativePredictor:
             stack.weights,
             stack.vectors,
             stack.eps,
-            tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
+            (cache.keys, cache.values, cache.cos, cache.sin),
             self._places,
             stack.work.per_thread,
             stack.work.common,
@@ -128,17 +111,16 @@ class NativePredictor:
             (*self._projection.arrays, *self._projection_work.per_thread, self._bias, embeddings),
             self._tables,
             (
-                draw.options.contiguous().numpy(),
-                draw.uniform.contiguous().numpy(),
+                np.ascontiguousarray(array_of(draws.options)),
+                np.ascontiguousarray(array_of(draws.uniform)),
                 *self._own,
-                filter_first,
+                draws.kind.filters_first,
             ),
-            np.array(x.numpy()).reshape(2 * count, -1),
+            x.reshape(2 * count, -1),
             codes,
             finite,
         )
-        draw.finite = draw.finite & torch.from_numpy(finite)
-        return torch.from_numpy(codes)
+        return in_kind_of(hidden, codes), in_kind_of(hidden, finite)
 
     def _resize(self, count: int, positions: int) -> None:
         """Memory for so many streams."""
@@ -159,8 +141,19 @@ class NativePredictor:
         self._own = tuple(np.zeros((threads, size), kind) for kind in (np.int32, np.float32))
 
 
-def _packed(heads: Sequence[Tensor], precision: Precision) -> Packed:
-    packed = Packed.empty(len(heads), heads[0].shape, precision)
-    for index, head in enumerate(heads):
-        pack(head, precision, packed[index])
-    return packed
+def packed_heads(heads: Callable[[], Sequence[Numbers]], precision: Precision, part: Part = made) -> Packed:
+    """The heads of a predictor, [V, C] each, packed: not below int8.
+
+    Args:
+        heads: called if they are not found packed.
+        part: finds them.
+    """
+
+    def pack_all() -> tuple[Array, Array]:
+        weights, kept = heads(), head_precision(precision)
+        packed = Packed.empty(len(weights), weights[0].shape, kept)
+        for index, head in enumerate(weights):
+            pack(head, kept, packed[index])
+        return packed.arrays
+
+    return Packed(*part(pack_all))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 _ROUNDS = 10
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -76,6 +75,8 @@ class NormalDraws(Draws):
 
     def of(self, frame: int) -> npt.NDArray[np.float64]:
         """float64 [count]."""
+        import torch  # for talkers of noise, which compute in it
+
         middles = torch.from_numpy(super().of(frame) + _HALF_A_STEP)
         deviates: npt.NDArray[np.float64] = torch.special.ndtri(middles).numpy()
         return deviates

@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from torch import Tensor
-
-from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.array_kinds import Numbers, copied
+from voice_clone.autoregressive.stack.slot_memory import KeysAndValues
 from voice_clone.autoregressive.talker import Prefix
 from voice_clone.lru_cache import CacheUsage, LRUCache, Origin
 
@@ -33,9 +32,9 @@ class PromptPrefixes:
         max_bytes: as of `LRUCache`.
     """
 
-    def __init__(self, cache: KVCache, max_bytes: int) -> None:
+    def __init__(self, cache: KeysAndValues, max_bytes: int) -> None:
         self._cache = cache
-        self._cached: LRUCache[tuple[Tensor, Tensor]] = LRUCache(max_bytes)
+        self._cached: LRUCache[tuple[Numbers, Numbers]] = LRUCache(max_bytes)
         self._logged = False  # that one could not be stored
 
     @property
@@ -62,7 +61,7 @@ class PromptPrefixes:
             return
         try:
             keys, values = self._positions(prefix, slot)
-            self._cached.put(prefix.key, (keys.clone(), values.clone()), self._bytes(prefix), origin)
+            self._cached.put(prefix.key, (copied(keys), copied(values)), self._bytes(prefix), origin)
         except Exception as error:
             if not self._logged:
                 log.error("the prefix of a voice could not be kept; this is logged once", exc_info=error)
@@ -76,8 +75,9 @@ class PromptPrefixes:
         """Evict all."""
         self._cached.clear()
 
-    def _positions(self, prefix: Prefix, slot: int) -> tuple[Tensor, Tensor]:
+    def _positions(self, prefix: Prefix, slot: int) -> tuple[Numbers, Numbers]:
         return self._cache.keys[:, slot, :, : prefix.length], self._cache.values[:, slot, :, : prefix.length]
 
     def _bytes(self, prefix: Prefix) -> int:
-        return prefix.length * (self._cache.nbytes // (self._cache.keys.shape[1] * self._cache.keys.shape[3]))
+        slots, positions = self._cache.keys.shape[1], self._cache.keys.shape[3]
+        return prefix.length * (self._cache.nbytes // int(slots * positions))

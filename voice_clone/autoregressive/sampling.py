@@ -1,8 +1,6 @@
-"""Sampling: from logits to codes, every stream of a batch with parameters of its own.
+"""How codes are sampled: the options of streams, and what a batch of them needs.
 
-The order of the steps is that of transformers 4.57.3 `generate`: repetition penalty, end of speech forbidden in the
-first frames, suppressed ids; then temperature, top-k, top-p; then the draw. The draw is inverse transform sampling with
-a counter-based uniform (see philox.py).
+The samplers of samplers.py, in torch, and those of native code read them.
 """
 
 from __future__ import annotations
@@ -10,15 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
+from voice_clone.array_kinds import Numbers
 from voice_clone.errors import InvalidArgument
 
 LARGEST_K = 1 << 20  # beyond any vocabulary
@@ -64,7 +59,7 @@ def sampling_options(do_sample: bool, temperature: float, top_k: int, top_p: flo
         top_k: keep the k most likely codes (and ties of the k-th); 0 keeps all.
         top_p: keep the most likely codes whose probabilities add up to p, in (0, 1].
     """
-    least = torch.finfo(torch.float32).tiny
+    least = float(np.finfo(np.float32).tiny)
     return SamplingOptions(float(do_sample), max(temperature, least), min(top_k, LARGEST_K), top_p)
 
 
@@ -178,191 +173,42 @@ USUAL = Filters(True, 64, False, limited=True)
 # The filters that CUDA graphs are recorded for. A step takes the first one that covers all its rows: the most
 # likely code; all rows among their k most likely codes, which is usual; only some of them so; anything, with sorts.
 GRAPH_VARIANTS = (Filters(False, 0, False), USUAL, Filters(True, 64, False), Filters(True, LARGEST_K, True))
-
-
-class Sampler:
-    """Draws one code for each of B streams, without a look at any value on the device."""
-
-    def __init__(self, options: Tensor, filters: Filters) -> None:
-        """`options` fp32 [B, 4]: each stream's `first` or `others`. `filters` must serve all of them."""
-        self.filters = filters
-        self.options = options
-        self.temperature = options[:, 1:2]
-        self.p = options[:, 3:4]
-        self._kth: dict[int, Tensor] = {}
-
-    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
-        """logits fp32 [B, V], uniform fp64 [B] in [0, 1) -> codes int64 [B].
-
-        A row that is not finite gives some code in 0..V-1 and touches no other row.
-        """
-        if not self.filters.sampled:
-            return logits.argmax(dim=-1)
-        highest, most_likely = logits.max(dim=-1, keepdim=True)
-        # Shifted so that no temperature can overflow; probabilities do not change.
-        scores = (logits - highest) / self.temperature
-        if self.filters.top_k:
-            most = min(self.filters.top_k, scores.shape[1])
-            kth = scores.topk(most, dim=-1).values.gather(1, self._place_of_kth(most))
-            if self.filters.limited:
-                # NaN is not among the best. So no score is NaN now, and one at least is finite: each draw is a code.
-                scores = torch.where(scores >= kth, scores, self._lowest)
-            else:
-                kth = kth.masked_fill(self._unlimited, -torch.inf)
-                scores = scores.masked_fill(scores < kth, -torch.inf)
-        if self.filters.top_p:
-            scores = self._keep_top_p(scores)
-        if self.filters.limited:
-            return self._drawn(scores, uniform)
-        return self._chosen(self._drawn(scores, uniform), most_likely[:, 0], scores.shape[1])
-
-    @cached_property
-    def k(self) -> Tensor:
-        return self.options[:, 2:3].long()
-
-    @cached_property
-    def _unlimited(self) -> Tensor:
-        return self.k <= 0
-
-    @cached_property
-    def _do_sample(self) -> Tensor:
-        return self.options[:, 0] != 0
-
-    @cached_property
-    def _lowest(self) -> Tensor:
-        """A finite score of probability 0, fp32 []. A row with no other score still has probabilities."""
-        return torch.full((), torch.finfo(torch.float32).min, device=self.options.device)
-
-    def _place_of_kth(self, most: int) -> Tensor:
-        """Where the k-th of the `most` best codes stands, int64 [B, 1]."""
-        if most not in self._kth:
-            self._kth[most] = (self.k - 1).clamp(0, most - 1)
-        return self._kth[most]
-
-    def _drawn(self, scores: Tensor, uniform: Tensor) -> Tensor:
-        """Codes drawn from scaled logits [B, V]; V of a row that is not finite, unless all are `limited`."""
-        cumulative = scores.softmax(dim=-1).double().cumsum(dim=-1)
-        # The first code whose cumulative probability exceeds the draw; a code of probability 0 never is that.
-        target = uniform[:, None] * cumulative[:, -1:]
-        return torch.searchsorted(cumulative, target, right=True)[:, 0]
-
-    def _chosen(self, drawn: Tensor, most_likely: Tensor, vocabulary: int) -> Tensor:
-        """What was drawn, in rows that sample; codes in any case."""
-        return torch.where(self._do_sample, drawn.clamp(max=vocabulary - 1), most_likely)
-
-    def _keep_top_p(self, scores: Tensor) -> Tensor:
-        ascending, order = scores.sort(dim=-1)
-        removed = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - self.p  # at p = 1 only what has no probability
-        removed[:, -1].fill_(False)  # the most likely code always stays
-        return scores.masked_fill(_in_order(removed, order), -torch.inf)
-
-
-def _in_order(values: Tensor, order: Tensor) -> Tensor:
-    """Values [B, V] of sorted codes -> those of the codes; `order` is where each stood."""
-    return torch.empty_like(values).scatter_(1, order, values)
-
-
 FILTER_FIRST_VARIANTS = (GRAPH_VARIANTS[0], GRAPH_VARIANTS[-1])
-"""Those of a `FilterFirstSampler`, which always sorts its codes."""
+"""Those of a sampler that filters first, which always sorts its codes."""
 
 
-class FilterFirstSampler(Sampler):
-    """A `Sampler` whose top-k and top-p look at the probabilities before the temperature changes them.
-
-    It drops each code whose rank is `top_k` or more, and each but the first whose probability, added to those of the
-    more likely codes, exceeds `top_p`. What is left is drawn from at the temperature (fish-speech, `logits_to_probs`).
+@dataclass(frozen=True)
+class SamplerKind:
+    """What a sampler keeps of the codes.
 
     Attributes:
-        crossing: whether the code with which the sum comes to `top_p` stays.
+        filters_first: top-k and top-p look at the probabilities before the temperature changes them.
+        crossing: then, whether the code with which the sum of the probabilities comes to `top_p` stays.
     """
 
-    crossing = False
-
-    def __init__(self, options: Tensor, filters: Filters) -> None:
-        super().__init__(options, filters)
-        self._limits_of: dict[int, Tensor] = {}  # by vocabulary
-
-    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
-        """As `Sampler.__call__`."""
-        if not self.filters.sampled:
-            return logits.argmax(dim=-1)
-        highest, most_likely = logits.max(dim=-1, keepdim=True)
-        below = logits - highest
-        descending, order = below.sort(dim=-1, descending=True, stable=True)
-        reached, limits = descending.softmax(dim=-1).cumsum(dim=-1), self._limits(logits.shape[1])
-        removed = F.pad(reached[:, :-1], (1, 0)) >= limits if self.crossing else reached > limits
-        scores = (below / self.temperature).masked_fill(_in_order(removed, order), -torch.inf)
-        return self._chosen(self._drawn(scores, uniform), most_likely[:, 0], logits.shape[1])
-
-    def _limits(self, vocabulary: int) -> Tensor:
-        """How far the sum of probabilities may reach for the code of each rank to stay, fp32 [B, V]."""
-        if vocabulary not in self._limits_of:
-            ranks = torch.arange(vocabulary, device=self.options.device)
-            limits = torch.where(self.p < 1, self.p, torch.inf).masked_fill(
-                (ranks >= self.k) & (self.k > 0), -torch.inf
-            )
-            self._limits_of[vocabulary] = limits.masked_fill(ranks == 0, torch.inf)  # the most likely code always stays
-        return self._limits_of[vocabulary]
+    filters_first: bool = False
+    crossing: bool = False
 
 
-class NucleusSampler(FilterFirstSampler):
-    """A `FilterFirstSampler` that keeps the fewest likely codes whose probabilities add up to `top_p`.
-
-    Nucleus sampling as Holtzman et al. 2020 define it; the sum is over all codes, also if top-k drops some.
-    """
-
-    crossing = True
+FILTERS_LAST, FILTERS_FIRST = SamplerKind(), SamplerKind(filters_first=True)
+NUCLEUS = SamplerKind(filters_first=True, crossing=True)
+"""Keeps the fewest likely codes whose probabilities add up to `top_p` (nucleus sampling, Holtzman et al. 2020); the sum
+is over all codes, also if top-k drops some.
+"""
 
 
-class Draw:
-    """Chooses the codes of codebooks 1, 2, ... of B frames, one codebook after the other.
+@dataclass(frozen=True, eq=False)
+class CodeDraws:
+    """How the codes of codebooks 1, 2, ... of B frames are drawn.
 
     Attributes:
         options: fp32 [B, 4], each stream's `others`.
+        filters: that serve all of them.
         uniform: fp64 [B, K], the draws.
-        rule: the sampler.
+        kind: of the sampler.
     """
 
-    def __init__(self, options: Tensor, filters: Filters, uniform: Tensor, rule: type[Sampler] = Sampler) -> None:
-        self.options = options
-        self.uniform = uniform
-        self._finite: Tensor | None = None
-        self._seen: list[Tensor] = []  # logits that are not in it
-        self.rule = rule
-        self._filters = filters
-
-    @cached_property
-    def _sampler(self) -> Sampler:
-        return self.rule(self.options, self._filters)
-
-    def __call__(self, logits: Tensor, book: int) -> Tensor:
-        """logits [B, V] of a codebook -> codes int64 [B]."""
-        self._seen.append(logits)
-        return self._sampler(logits.float(), self.uniform[:, book])
-
-    @property
-    def finite(self) -> Tensor:
-        """bool [B], whether all logits were that were seen: one look at all of them."""
-        if self._seen:
-            finite = finite_rows(torch.cat(self._seen, dim=-1))
-            self.finite = finite if self._finite is None else self._finite & finite
-            self._seen = []
-        if self._finite is None:
-            self.finite = torch.ones(self.options.shape[0], dtype=torch.bool, device=self.options.device)
-        assert self._finite is not None
-        return self._finite
-
-    @finite.setter
-    def finite(self, finite: Tensor) -> None:
-        self._finite = finite
-
-
-def finite_rows(logits: Tensor) -> Tensor:
-    """[B, V] -> bool [B], whether all of a row is finite: a norm is that only then."""
-    largest: Tensor = torch.linalg.vector_norm(logits, torch.inf, dim=-1)
-    return largest < torch.inf
-
-
-def penalise(logits: Tensor, used: Tensor, penalty: Tensor) -> Tensor:
-    """Repetition penalty. logits [B, V], used bool [B, V], penalty [B, 1] -> [B, V]."""
-    return torch.where(used, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+    options: Numbers
+    filters: Filters
+    uniform: Numbers
+    kind: SamplerKind = FILTERS_LAST

@@ -51,9 +51,9 @@ class StaticPrefill:
         self._lengths = lengths
         # All that the steps read besides the model's memory.
         sizes = [most, most, streams, streams, streams + 1]
-        self._table = Upload((sum(sizes),), torch.int64, model.device)
+        self._table = Upload((sum(sizes),), torch.int64, model.hidden.device)
         self._parts = torch.split(self._table.device, sizes)
-        self._embeds = torch.zeros(most, len(model.no_text), dtype=model.hidden.dtype, device=model.device)
+        self._embeds = torch.zeros(most, len(model.no_text), dtype=model.hidden.dtype, device=model.hidden.device)
 
     @property
     def prompts_at_once(self) -> int:
@@ -138,7 +138,7 @@ class StaticStep:
     def __init__(self, model: FrameModel, runner: GraphRunner, deterministic: bool, prefill_chunk: int) -> None:
         self._model = model
         self._runner = runner
-        slots, length, device = model.slots, model.idle_position, model.device
+        slots, length, device = model.slots, model.idle_position, model.hidden.device
         self._batches = (slots,) if deterministic else powers_up_to(slots)
         # Under a mask every frame reads as many positions as its graph has; with powers of two alone a quarter of them
         # would be padding. A prompt is read once, and its graphs have more dimensions: powers of two are enough.
@@ -151,7 +151,7 @@ class StaticStep:
         head = model.talker.head
         self._table = Upload((slots, FIXED + len(head.neutral) + head.draws), torch.float64, device)
         self._text = torch.zeros(slots, len(model.no_text), dtype=model.hidden.dtype, device=device)
-        self._made = Download((slots, head.form.width + 2), head.dtype, device)
+        self._made = Download((slots, head.form.width + 2), model.newest.dtype, device)
 
     def prepare(self) -> None:
         """Record all shapes, before there are streams: a later recording would delay them."""
@@ -207,7 +207,8 @@ class StaticStep:
             rows = self._batch(batch)
 
             def decode(embeds: Tensor) -> Tensor:
-                return model.talker.stack.decode_first(model.cache, rows.table.position, embeds, length)
+                hidden: Tensor = model.talker.stack.decode_first(model.cache, rows.table.position, embeds, length)
+                return hidden
 
             model.advance(rows, self._text[:batch], decode)
 

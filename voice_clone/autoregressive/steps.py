@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from voice_clone.array_kinds import Numbers, in_kind_of, namespace, on_host, zeros
 from voice_clone.autoregressive.frame_head import FIXED, LIVE, Batch, Row, RowTable, Variant
 from voice_clone.autoregressive.talker import Talker
 
@@ -56,7 +55,7 @@ class PromptPiece:
 
     slot: int
     start: int
-    embeds: Tensor
+    embeds: Numbers
 
     @property
     def end(self) -> int:
@@ -86,19 +85,18 @@ class FrameModel:
         self.slots = slots
         self.idle_position = max_length
         like, head = talker.stack.like, talker.head
-        self.device = like.device
         self.cache = talker.stack.new_cache(slots, max_length + idle_rows)
-        self.memory = head.new_memory(slots, max_length, self.device)
-        self.hidden = torch.zeros(slots, talker.stack.hidden_size, dtype=like.dtype, device=self.device)
-        self.newest = torch.zeros(slots, head.form.width, dtype=head.dtype, device=self.device)
-        self.no_text = torch.zeros(talker.stack.input_size, dtype=like.dtype, device=self.device)
+        self.memory = head.new_memory(slots, max_length, like)
+        self.hidden = zeros((slots, talker.stack.hidden_size), like)
+        self.newest = zeros((slots, head.form.width), like, head.dtype)
+        self.no_text = zeros((talker.stack.input_size,), like)
 
     def pack(self, rows: Sequence[Row | None]) -> npt.NDArray[np.float64]:
         """The table of a step; None is a row without a stream."""
         head = self.talker.head
         return RowTable.pack(rows, head.neutral, head.draws, self.idle_position)
 
-    def table(self, packed: Tensor) -> RowTable:
+    def table(self, packed: Numbers) -> RowTable:
         """What was packed, on the device."""
         return RowTable(packed, self.talker.head.draws)
 
@@ -107,7 +105,7 @@ class FrameModel:
         live, head = packed[packed[:, LIVE] != 0], self.talker.head
         return head.variant_of(live[:, FIXED : live.shape[1] - head.draws])
 
-    def advance(self, batch: Batch, text: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
+    def advance(self, batch: Batch, text: Numbers, decode: Callable[[Numbers], Numbers]) -> None:
         """Read the newest frame of the rows that move, so that `hidden` and `memory` are those of the next one.
 
         The result depends on nothing that this changes, so it may run again.
@@ -120,9 +118,9 @@ class FrameModel:
         newest = self.newest[slots]
         self.talker.head.read(self.memory, batch, newest)
         hidden = decode(self.talker.embed_frames(newest) + text)
-        self.hidden[slots] = torch.where(moves[:, None], hidden, self.hidden[slots])
+        self.hidden[slots] = namespace(hidden).where(moves[:, None], hidden, self.hidden[slots])
 
-    def make(self, batch: Batch, variant: Variant, out: Tensor) -> None:
+    def make(self, batch: Batch, variant: Variant, out: Numbers) -> None:
         """Make the next frame of each row, and keep it as the newest of the rows with a stream.
 
         Args:
@@ -134,7 +132,8 @@ class FrameModel:
         out[:, width] = made.ended
         out[:, width + 1] = made.finite
         # Last, so that a step that failed before this line can run again.
-        self.newest[batch.slots] = torch.where(batch.table.live[:, None], made.payload, self.newest[batch.slots])
+        live, newest = batch.table.live[:, None], self.newest[batch.slots]
+        self.newest[batch.slots] = namespace(newest).where(live, made.payload, newest)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Move the stream of a slot to a free one; `length` positions of the cache are its own. Nothing of it stays."""
@@ -184,13 +183,13 @@ class EagerStep:
         slots = [row.slot if row else place for place, row in enumerate(batch)]
         model = self._model
         packed = model.pack(batch)
-        table = model.table(torch.from_numpy(packed).to(model.device))
+        table = model.table(in_kind_of(model.hidden, packed))
         self._advance(batch, slots, table)
         head = model.talker.head
-        out = torch.empty(len(slots), head.form.width + 2, dtype=head.dtype, device=model.device)
-        made = Batch(torch.tensor(slots, device=model.device), table, fixed=self._deterministic)
+        out = zeros((len(slots), head.form.width + 2), model.hidden, head.dtype)
+        made = Batch(in_kind_of(model.hidden, np.array(slots)), table, fixed=self._deterministic)
         model.make(made, model.variant(packed), out)
-        rows_made = out.cpu().numpy()[[slots.index(row.slot) for row in rows]]  # the one wait of a step
+        rows_made = on_host(out)[[slots.index(row.slot) for row in rows]]  # the one wait of a step
         result = StepResult.of(rows_made, head.form.dtype)
         return lambda: result
 
@@ -201,7 +200,7 @@ class EagerStep:
         if not places:
             return
         if not self._deterministic and len(places) < len(batch):
-            table = table.at(torch.tensor(places, device=model.device))
+            table = table.at(in_kind_of(model.hidden, np.array(places)))
             batch, slots = [batch[place] for place in places], [slots[place] for place in places]
         positions, seen, texts = [], [], []
         for row in batch:
@@ -212,7 +211,7 @@ class EagerStep:
             texts.append(moving.text if moving else model.no_text)
         alone = seen if self._deterministic else None
         model.advance(
-            Batch(torch.tensor(slots, device=model.device), table, fixed=self._deterministic),
-            torch.stack(texts),
+            Batch(in_kind_of(model.hidden, np.array(slots)), table, fixed=self._deterministic),
+            namespace(model.hidden).stack(texts),
             lambda embeds: model.talker.stack.decode(model.cache, slots, positions, embeds, alone),
         )

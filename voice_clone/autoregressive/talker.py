@@ -13,9 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from voice_clone.array_kinds import Numbers, joined, namespace
 from voice_clone.autoregressive.frame_head import FrameHead
 from voice_clone.autoregressive.stack.protocol import Stack
 from voice_clone.lru_cache import Origin
@@ -101,11 +100,11 @@ class TalkerInput:
         end: [I], the row behind an open text's last one. None: the text is complete.
     """
 
-    embeds: Tensor
-    trailing_text: Tensor
-    pad: Tensor
-    below: Tensor | None = None
-    end: Tensor | None = None
+    embeds: Numbers
+    trailing_text: Numbers
+    pad: Numbers
+    below: Numbers | None = None
+    end: Numbers | None = None
 
 
 class TextFeed:
@@ -139,24 +138,25 @@ class TextFeed:
         """Whether the talker has read all text by then."""
         return not self.open and frames > self._passed + len(self._trailing)
 
-    def row(self, frames: int) -> Tensor:
+    def row(self, frames: int) -> Numbers:
         """[I], what is added to the newest of so many frames."""
         index = frames - 1 - self._passed
         return self._trailing[index] if 0 <= index < len(self._trailing) else self._pad
 
-    def extend(self, rows: Tensor, last: bool, frames: int) -> None:
+    def extend(self, rows: Numbers, last: bool, frames: int) -> None:
         """More text, [n, I], comes while the stream has so many frames; `last` closes the text."""
         if self._end is None:
             raise ValueError("the text of this stream is complete")
         if last:
             missing = max(0, len(self._below) - len(rows) - 1)
-            rows = torch.cat([rows, self._end[None], self._pad.expand(missing, -1)])
+            pads = namespace(rows).broadcast_to(self._pad, (missing, len(self._pad)))
+            rows = joined([rows, self._end[None], pads])
             self._end = None
         filled = min(len(rows), len(self._below))
-        self.embeds = torch.cat([self.embeds, rows[:filled] + self._below[:filled]])
+        self.embeds = joined([self.embeds, rows[:filled] + self._below[:filled]])
         self._below = self._below[filled:]
         read = min(max(0, frames - 1 - self._passed), len(self._trailing))
-        self._trailing = torch.cat([self._trailing[read:], rows[filled:]])
+        self._trailing = joined([self._trailing[read:], rows[filled:]])
         self._passed += read
 
 
@@ -176,7 +176,7 @@ class Prefix:
 class TextReader(Protocol):
     """A talker whose text may follow while it speaks: one whose prompts can have an `end`."""
 
-    def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Tensor:
+    def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Numbers:
         """Text tokens [N], of any integer type -> [N, I]. A row does not depend on the others beside it."""
 
 
@@ -211,5 +211,5 @@ class Talker(Protocol[P_contra]):
     def embed_prompt(self, prompt: P_contra) -> TalkerInput:
         """Embed a prompt that `check` has passed."""
 
-    def embed_frames(self, payload: Tensor) -> Tensor:
+    def embed_frames(self, payload: Numbers) -> Numbers:
         """Frames [N, W] as the head made them -> [N, I]."""

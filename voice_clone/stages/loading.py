@@ -75,10 +75,10 @@ def load_talker_network(
     Args:
         file: as of `CheckpointFiles.load`.
         sizes: a dataclass of all that shapes the talker's weights.
-        use_native_code: None: the family has none, and the talker computes in torch on a CPU, too.
+        use_native_code: None: the talker computes in torch on a CPU, too.
 
     Raises:
-        Unsupported: the settings ask for int8 or int4, and the family has no native code.
+        Unsupported: the settings ask for int8 or int4 without `use_native_code`.
         CheckpointError: as of `CheckpointFiles.load`.
     """
     dtype, precision = compute.dtype(settings), compute.precision(settings)

@@ -15,15 +15,19 @@ from numpy.typing import NDArray
 
 from perf.bench.spent import Spent
 from tools.families.toolkit import checkpoint_maker
-from voice_clone.autoregressive.code_head import CodeHead, PredictorParts, complete_by_steps, frame_cache
+from voice_clone.array_kinds import in_kind_of
+from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.native_predictor import NativePredictor
-from voice_clone.autoregressive.sampling import CodeSampling, penalise
+from voice_clone.autoregressive.predictor_by_step import PredictorParts, complete_by_steps, frame_cache
+from voice_clone.autoregressive.samplers import penalise
+from voice_clone.autoregressive.sampling import CodeSampling
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import Seeded, Talker
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import StreamingDecoder
-from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.linear import PackedLinear
+from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.settings import Settings
 
 SEED = 0  # of a sampling
@@ -83,8 +87,8 @@ class Family(ABC):
     form: CodecFormat
 
     @abstractmethod
-    def __init__(self, talker: Settings, decoder: Settings) -> None:
-        """Load the talker and the decoder, each as its settings say."""
+    def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
+        """Load the talker and the decoder, each as its settings say. `fixed`: for steps of fixed shapes, in torch."""
 
     @classmethod
     def shape_of(cls, given: str | None, parser: argparse.ArgumentParser) -> str:
@@ -151,11 +155,13 @@ class CodeFamily(Family):
         """
         model, head = generator._model, code_head(self.talker)
         book = int((codes != other).argmax())
-        hidden = model.hidden[slot : slot + 1]
+        state = model.hidden[slot : slot + 1]
+        hidden, first = torch.as_tensor(state), in_kind_of(state, codes[:1].astype(np.int64))
         chosen = torch.from_numpy(codes[None].astype(np.int64)).to(hidden.device)
         if book == 0:
             penalty = torch.tensor([[self.sampling(drawn=False).repetition_penalty]], device=hidden.device)
-            logits = penalise(head.logits(hidden).float(), model.memory.used[slot : slot + 1], penalty)
+            used = torch.as_tensor(model.memory.used[slot : slot + 1])
+            logits = penalise(torch.as_tensor(head.logits(state)).float(), used, penalty)
         else:
             seen: list[torch.Tensor] = []
 
@@ -163,9 +169,10 @@ class CodeFamily(Family):
                 seen.append(logits.float())
                 return chosen[:, at]
 
-            parts, first = cast(PredictorParts, head.predictor), chosen[:, 0]
+            parts = cast(PredictorParts, head.predictor)
             assert head.embed is not None
-            complete_by_steps(parts, frame_cache(parts, 1), hidden, first, head.embed(first), choose)
+            embedded = torch.as_tensor(head.embed(first))
+            complete_by_steps(parts, frame_cache(parts, 1), hidden, chosen[:, 0], embedded, choose)
             logits = seen[book - 1]
         return float((logits[0, codes[book]] - logits[0, other[book]]).abs() / logits.std())
 
@@ -186,5 +193,5 @@ def frame_bytes(talker: Talker[Any]) -> int:
     """Bytes of the weights that a frame of a talker in native code reads."""
     stack, head = talker.stack, code_head(talker)
     assert isinstance(stack, NativeStack)
-    assert isinstance(head.predictor, NativePredictor) and isinstance(head.logits, NativeLinear)
+    assert isinstance(head.predictor, NativePredictor) and isinstance(head.logits, NativeLinear | PackedLinear)
     return stack.nbytes + head.predictor.frame_bytes + head.logits.nbytes

@@ -48,7 +48,7 @@ class FishSpeech(CodeFamily):
 
     talker: Talker
 
-    def __init__(self, talker: Settings, decoder: Settings) -> None:
+    def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
         self.talker, self.config, self.tokenizer = load_network(talker)
         stage = load_decoder(decoder)
         self.decoder, self.form = stage.decoder, stage.form

@@ -23,10 +23,11 @@ from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.talker_stage import load_network, read_prompt
+from voice_clone.families.qwen3_tts.talker_stage import load_network, load_torch_network, read_prompt
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
@@ -65,11 +66,11 @@ class Qwen3TTS(CodeFamily):
     greedy_options: ClassVar = {"subtalker_do_sample": False}
     embeddings = True
 
-    talker: Talker
+    talker: NativeTalker | Talker
     decoder: StreamDecoder[Any]
 
-    def __init__(self, talker: Settings, decoder: Settings) -> None:
-        self.talker, self.config = load_network(talker)
+    def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
+        self.talker, self.config = load_torch_network(talker) if fixed else load_network(talker)
         self.decoder, _ = load_codec_decoder(decoder)
         self.form = codec_format(self.config.codec)
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir)

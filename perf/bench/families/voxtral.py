@@ -53,7 +53,7 @@ class Voxtral(Family):
     talker: Talker
     decoder: CodecDecoder
 
-    def __init__(self, talker: Settings, decoder: Settings) -> None:
+    def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
         self.talker, self.config = load_network(talker)
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         self.decoder, self.form = self.torch_decoder(decoder)

@@ -52,7 +52,7 @@ from voice_clone.families.voxcpm2.options import STEPS
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.talker_stage import load_network
 from voice_clone.families.voxcpm2.text import Tokenizer
-from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.linear_module import NativeLinear
 
 FAMILY = "voxcpm2"
 TOLERANCE = 1e-4

@@ -44,7 +44,7 @@ from voice_clone.families.voxtral.networks.talker import Talker
 from voice_clone.families.voxtral.prompt import CODES, Prompt
 from voice_clone.families.voxtral.talker_stage import load_network
 from voice_clone.families.voxtral.text import Tokenizer
-from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.linear_module import NativeLinear
 
 CHUNK, CHUNKS = 12, 4  # frames of a chunk of the decoder; how many of them are timed
 SEED = 5

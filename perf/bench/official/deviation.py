@@ -14,7 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.code_head import PredictorParts, complete_by_steps, frame_cache
+from voice_clone.array_kinds import Numbers, joined, namespace
+from voice_clone.autoregressive.predictor_by_step import PredictorParts, complete_by_steps, frame_cache
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 
@@ -35,27 +37,28 @@ class Deviation:
 
 
 @torch.inference_mode()
-def forced_logits(talker: Talker, prompt: Prompt, codes: npt.NDArray[np.int32]) -> tuple[Tensor, Tensor]:
+def forced_logits(talker: NativeTalker | Talker, prompt: Prompt, codes: npt.NDArray[np.int32]) -> tuple[Tensor, Tensor]:
     """Logits before each of F frames, the frames before it being `codes` [F, 16]: [F, V] and [F, 15, V']."""
     text = talker.embed_prompt(prompt)
-    frames = torch.from_numpy(codes.astype(np.int64))
+    frames: Numbers = talker.numbers(codes.astype(np.int64))
     rows = text.trailing_text[: len(frames) - 1]
-    following = torch.cat([rows, text.pad.expand(len(frames) - 1 - len(rows), -1)])
+    pads = namespace(rows).broadcast_to(text.pad, (len(frames) - 1 - len(rows), len(text.pad)))
+    following = joined([rows, pads])
     cache = talker.stack.new_cache(1, len(text.embeds) + len(frames))
     hidden = [talker.stack.prefill(cache, 0, text.embeds)]
     for index, row in enumerate(talker.embed_frames(frames[:-1]) + following):
         hidden.append(talker.stack.decode(cache, [0], [len(text.embeds) + index], row[None])[0])
-    states = torch.stack(hidden)
+    states = namespace(rows).stack(hidden)
     seen: list[Tensor] = []
 
     def choose(logits: Tensor, book: int) -> Tensor:
         seen.append(logits)
-        return frames[:, book]
+        return torch.as_tensor(frames[:, book])
 
     code0, predictor = frames[:, 0], cast(PredictorParts, talker.head.predictor)
-    embed0 = talker.embed_codec_tokens(code0)
-    complete_by_steps(predictor, frame_cache(predictor, len(frames)), states, code0, embed0, choose)
-    return talker.head.logits(states), torch.stack(seen, dim=1)
+    hidden0, first, embed0 = map(torch.as_tensor, (states, code0, talker.embed_codec_tokens(code0)))
+    complete_by_steps(predictor, frame_cache(predictor, len(frames)), hidden0, first, embed0, choose)
+    return torch.as_tensor(talker.head.logits(states)), torch.stack(seen, dim=1)
 
 
 def compare(exact: tuple[Tensor, Tensor], reduced: tuple[Tensor, Tensor]) -> Deviation:

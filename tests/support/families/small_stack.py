@@ -25,7 +25,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"qk_norm": False},
     {"qkv_bias": True},
     {"rope": "interleaved"},
-    {"rope_dtype": torch.bfloat16},
+    {"rope_in_bf16": True},
     {"rope": "none"},
     {"rope_factors": (1.0, 2.5, 0.7, 9.0), "qk_norm": False},
     {"window": 4},

@@ -11,12 +11,16 @@ import numpy as np
 import torch
 
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.sampling import Filters, Sampler
+from voice_clone.autoregressive.samplers import Sampler
+from voice_clone.autoregressive.sampling import Filters
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE, NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.native.matrix.weights import as_array
+from voice_clone.settings import Precision
 
 TEXT_VOCAB = 300
 ROLE_IDS = np.array([290, 291, 292], np.int32)
@@ -126,6 +130,18 @@ def make_talker(config: Qwen3TTSConfig, seed: int) -> Talker:
     talker = Talker(config).eval()
     randomise(talker, seed)
     return talker
+
+
+def native_of(talker: Talker, precision: Precision) -> NativeTalker:
+    """The native form of a talker in torch."""
+    state = talker.state_dict()
+
+    def read(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        tensor: torch.Tensor = state[name]
+        assert tuple(tensor.shape) == shape
+        return tensor
+
+    return NativeTalker(talker.config, precision, read, as_array(state[TEXT_TABLE]))
 
 
 def make_prompt(

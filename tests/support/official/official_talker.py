@@ -15,14 +15,14 @@ from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsW
 
 from perf.bench.official.packages import quiet
 from perf.bench.official.qwen_tts import qwen_tts
-from tests.support.families.talkers import codes_of, config_json, randomise, read_config
+from tests.support.families.talkers import codes_of, config_json, native_of, randomise, read_config
 from voice_clone.autoregressive import philox
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
@@ -57,7 +57,7 @@ class Pair:
         for prefix, module in stages:
             own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
             module.load_state_dict(own, strict=True, assign=True)
-        self.native = use_native_code(native, "fp32")
+        self.native = native_of(native, "fp32")
 
     def official_codes(self, prompt: Prompt, language: str | None, frames: int, **options: Any) -> np.ndarray[Any, Any]:
         """Official codes [frames, 16] for options of the official `generate`, its own defaults for all others."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.families.talkers import make_talker, read_config
+from tests.support.families.talkers import make_talker, native_of, read_config
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 
 @pytest.fixture(scope="module")
@@ -17,4 +17,4 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Qwen3TTSConfig:
 @pytest.fixture(scope="module", params=[pytest.param("torch", marks=pytest.mark.thorough), "native"])
 def talker(config: Qwen3TTSConfig, request: pytest.FixtureRequest) -> Talker:
     talker = make_talker(config, 0)
-    return use_native_code(talker, "fp32") if request.param == "native" else talker
+    return native_of(talker, "fp32") if request.param == "native" else talker

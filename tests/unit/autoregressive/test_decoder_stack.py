@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,9 +16,12 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
-from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack
+from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.native.matrix.weights import pack, unpack
+from voice_clone.autoregressive.stack.to_native import native_stack
+from voice_clone.native.arrays import Array
+from voice_clone.native.matrix.rounding import unpack
+from voice_clone.native.matrix.weights import as_array, pack
 from voice_clone.native.packed_file import NOWHERE
 from voice_clone.settings import Precision
 
@@ -35,7 +40,9 @@ def turned(x: Tensor, config: StackConfig) -> Tensor:
         for pair in range(half):
             factor = config.rope_factors[pair] if config.rope_factors else 1.0
             angle = position / factor * config.rope_theta ** (-2 * pair / config.head_dim)
-            cos, sin = (torch.tensor(f(angle)).to(config.rope_dtype).float() for f in (math.cos, math.sin))
+            cos, sin = (torch.tensor(f(angle)) for f in (math.cos, math.sin))
+            if config.rope_in_bf16:
+                cos, sin = cos.bfloat16().float(), sin.bfloat16().float()
             i, j = (pair, pair + half) if config.rope != "interleaved" else (2 * pair, 2 * pair + 1)
             out[position, :, i] = x[position, :, i] * cos - x[position, :, j] * sin
             out[position, :, j] = x[position, :, j] * cos + x[position, :, i] * sin
@@ -144,7 +151,7 @@ def test_sequences_together_follow_the_formula(options: dict[str, Any]) -> None:
     assert torch.equal(some, given), "what was given stays"
     with pretend_gpu():
         torch.testing.assert_close(on_gpu(config).together(some.to("cuda")).cpu(), expected)
-    native = NativeStack(make(config), "fp32")
+    native = native_stack(make(config), "fp32")
     many = some.repeat(SEQUENCES, 1, 1)
     torch.testing.assert_close(native.together(many), expected.repeat(SEQUENCES, 1, 1))
     assert torch.equal(native.together(many)[-1], native.together(some)[-1])
@@ -169,7 +176,7 @@ def test_two_stacks_share_a_cache() -> None:
 NATIVE: list[dict[str, Any]] = [
     {},
     {"qk_norm": False},
-    {"rope_dtype": torch.bfloat16},
+    {"rope_in_bf16": True},
     {"qkv_bias": True},
     {"qk_norm": False, "qkv_bias": True},
     {"rope": "none"},
@@ -180,7 +187,7 @@ NATIVE: list[dict[str, Any]] = [
 @pytest.mark.parametrize("options", [each for each in OPTIONS if each not in NATIVE], ids=str)
 def test_native_code_refuses_what_it_does_not_know(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="native code knows"):
-        NativeStack(make(replace(PLAIN, **options)), "fp32")
+        native_stack(make(replace(PLAIN, **options)), "fp32")
 
 
 @pytest.mark.parametrize("options", NATIVE, ids=str)
@@ -188,11 +195,24 @@ def test_native_code_follows_the_formula(options: dict[str, Any]) -> None:
     stack = make(replace(PLAIN, **options))
     embeds = inputs()
     expected = by_formula(stack, embeds)
-    native = NativeStack(stack, "fp32")
+    native = native_stack(stack, "fp32")
     cache = native.new_cache(2, LENGTH)
     torch.testing.assert_close(native.prefill(cache, 1, embeds[:9]), expected[8])
     for step in range(9, LENGTH):
         torch.testing.assert_close(native.decode(cache, [1], [step], embeds[step : step + 1])[0], expected[step])
+
+
+def test_matrices_of_different_types_are_joined_as_numbers() -> None:
+    """As in a checkpoint into which some matrices were merged in another type: bf16, which numpy has as its bits."""
+    config = replace(PLAIN, num_hidden_layers=1)
+    ones = as_array(torch.ones(1).bfloat16())[0]
+
+    def read(name: str, shape: tuple[int, ...]) -> Array:
+        merged = name.endswith(("k_proj.weight", "up_proj.weight"))
+        return np.full(shape, ones) if merged else np.ones(shape, np.float32)
+
+    stack = NativeStack(config, "fp32", partial(layers_by_name, read, "", config))
+    assert all(set(values.flat) <= {0.0, 1.0} for values, _ in stack.weights), "0: of the padding"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
@@ -207,7 +227,7 @@ def test_biases_stay_exact_at_any_precision(precision: Precision) -> None:
             weight = layer.weight
             weight.copy_(unpack(pack(weight, precision), *weight.shape))
     embeds = inputs()
-    native = NativeStack(stack, precision)
+    native = native_stack(stack, precision)
     found = native.prefill(native.new_cache(1, LENGTH), 0, embeds)
     wanted = rounded.prefill(rounded.new_cache(1, LENGTH), 0, embeds)
     torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)  # activations are rounded, too

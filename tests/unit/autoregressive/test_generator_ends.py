@@ -26,7 +26,8 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import Pauses, TalkerRequest
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length
+from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
@@ -126,8 +127,8 @@ def test_a_runaway_ends(
     talker, prompt = make_talker(config, 0), make_prompt(config, 0)
     others = config.talker.num_code_groups - 1
 
-    def draw(cache: Any, hidden: torch.Tensor, first: torch.Tensor, *_: Any) -> torch.Tensor:
-        return torch.cat((first[:, None], torch.randint(2048, (1, others))), dim=1)
+    def draw(cache: Any, hidden: torch.Tensor, first: torch.Tensor, *_: Any) -> tuple[torch.Tensor, ...]:
+        return torch.cat((first[:, None], torch.randint(2048, (1, others))), dim=1), torch.ones(1, dtype=torch.bool)
 
     monkeypatch.setattr(talker.head.predictor, "complete", draw)
     text = len(talker.embed_prompt(prompt).trailing_text)

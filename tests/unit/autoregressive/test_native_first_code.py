@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.code_head import FIRST, NEUTRAL, CodeRows, NativeFirstCode, TorchFirstCode
+from voice_clone.autoregressive.code_head import FIRST, NEUTRAL, CodeRows
+from voice_clone.autoregressive.first_code import TorchFirstCode
 from voice_clone.autoregressive.frame_head import Row, RowTable
+from voice_clone.autoregressive.native_first_code import NativeFirstCode
 from voice_clone.autoregressive.sampling import Filters
 
 CODES, END = 300, 200

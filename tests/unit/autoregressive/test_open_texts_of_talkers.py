@@ -6,6 +6,7 @@ import dataclasses
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,14 @@ import pytest
 import torch
 
 from tests.support.doubles.counted_frames import Collector
-from tests.support.families.talkers import make_prompt, make_talker, read_config
+from tests.support.families.talkers import make_prompt, make_talker, native_of, read_config
 from tests.support.waiting import until
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.batching.engine import Engine
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.layers.graphs import GraphRunner
@@ -64,6 +66,8 @@ def write(engine: Engine[TalkerRequest[Prompt]], name: str, prompt: Prompt, begi
 def test_codes_equal_those_of_the_whole_text(
     talker: Talker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool
 ) -> None:
+    if ahead and isinstance(talker, NativeTalker):
+        pytest.skip("steps are begun ahead on a GPU alone, where torch computes")
     rng = random.Random(7)
     prompts = [make_prompt(config, i, icl=i % 2 == 1, language=(None, "english")[i % 3 == 0]) for i in range(STREAMS)]
     requests = [TalkerRequest(prompt, SamplingParameters(seed=50 + i), FRAMES) for i, prompt in enumerate(prompts)]
@@ -114,11 +118,11 @@ def test_rows_do_not_depend_on_the_others(tmp_path: Path, native: bool) -> None:
     config = read_config("projected", tmp_path / "checkpoint")
     wide = dataclasses.replace(config, talker=dataclasses.replace(config.talker, text_hidden_size=2048))
     torch_talker = make_talker(wide, 0)
-    talker: Talker = use_native_code(torch_talker, "fp32") if native else torch_talker
+    talker: Any = native_of(torch_talker, "fp32") if native else torch_talker
     ids = np.arange(40)
     with torch.inference_mode():
         together = talker.embed_text(ids)
-        alone = torch.cat([talker.embed_text(one) for one in np.split(ids, 40)])
-        some = torch.cat([talker.embed_text(part) for part in np.split(ids, range(7, 40, 7))])
-    assert torch.equal(together, alone)
-    assert torch.equal(together, some)
+        alone = np.concatenate([talker.embed_text(one) for one in np.split(ids, 40)])
+        some = np.concatenate([talker.embed_text(part) for part in np.split(ids, range(7, 40, 7))])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(together, some)

@@ -10,16 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.code_head import (
-    NEUTRAL,
-    CodeRows,
-    NativeRepetitionAwareFirstCode,
-    RepetitionAwareFirstCode,
-    RepetitionRule,
-)
+from voice_clone.autoregressive.code_head import NEUTRAL, CodeRows
+from voice_clone.autoregressive.first_code import RepetitionAwareFirstCode
 from voice_clone.autoregressive.frame_head import Row, RowTable
+from voice_clone.autoregressive.native_first_code import NativeRepetitionAwareFirstCode
 from voice_clone.autoregressive.philox import uniforms
-from voice_clone.autoregressive.sampling import FilterFirstSampler, Filters, NucleusSampler, sampling_options
+from voice_clone.autoregressive.repetition_rule import RepetitionRule
+from voice_clone.autoregressive.samplers import FilterFirstSampler, NucleusSampler
+from voice_clone.autoregressive.sampling import NUCLEUS, Filters, sampling_options
 from voice_clone.families.fish_speech.networks.talker import REPETITION
 from voice_clone.native.transformer.draw import draw_filter_first
 
@@ -31,7 +29,7 @@ DRAWS = 100_000
 KNOBS = [(1.0, 30, 0.9), (0.7, 30, 0.9), (1.6, 0, 0.5), (1.0, 5, 1.0), (0.3, 0, 1.0), (2.0, 50, 0.99)]
 
 # The other values of all that a rule has.
-OTHER = RepetitionRule(NucleusSampler, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0)
+OTHER = RepetitionRule(NUCLEUS, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0)
 RULES = pytest.mark.parametrize("rule", [REPETITION, OTHER], ids=["fish", "other"])
 KINDS = pytest.mark.parametrize("kind", ["torch", "native"])
 

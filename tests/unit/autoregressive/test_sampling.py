@@ -14,11 +14,12 @@ from tests.support.families.talkers import make_sampler, make_talker, read_confi
 from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.philox import Draws, philox4x32, uniforms
-from voice_clone.autoregressive.sampling import Filters, Sampler, finite_rows, penalise, sampling_options
+from voice_clone.autoregressive.samplers import Sampler, finite_rows, penalise
+from voice_clone.autoregressive.sampling import Filters, sampling_options
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SamplingDefaults, TalkerConfig
-from voice_clone.families.qwen3_tts.networks.talker import suppressed_ids
+from voice_clone.families.qwen3_tts.networks.prompt_reader import suppressed_ids
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
 CPU = torch.device("cpu")

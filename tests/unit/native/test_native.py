@@ -16,21 +16,23 @@ from numba import njit
 from torch import Tensor, nn
 
 from tests.support.families.factories import CheckpointFactory
-from tests.support.families.talkers import codes_of, make_prompt, make_talker, read_config
+from tests.support.families.talkers import codes_of, make_prompt, make_talker, native_of, read_config
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.to_native import native_stack
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts import talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, use_native_code
+from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import tile_products
-from voice_clone.native.matrix.linear import NativeLinear, Workspace
+from voice_clone.native.matrix.linear import Workspace
+from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.products import linear as linear_function
-from voice_clone.native.matrix.weights import Packed, head_precision, pack, unpack
+from voice_clone.native.matrix.rounding import unpack
+from voice_clone.native.matrix.weights import Packed, head_precision, pack
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
 from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import PRECISIONS, Precision, Settings
@@ -122,34 +124,32 @@ def test_prompts_are_rounded_to_bf16(outputs: int, inputs: int, threads: int) ->
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_prompt_is_the_same_in_chunks_of_any_size(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
-    stack = NativeStack(make_talker(config, 0).stack, precision)
+    stack = native_stack(make_talker(config, 0).stack, precision)
     embeds = torch.randn(19, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
     found = []
     for sizes in ([19], [1] * 19, [9, 8, 2], [3, 5, 11]):
         cache, start = stack.new_cache(1, 19), 0
         for size in sizes:
             hidden, start = stack.prefill(cache, 0, embeds[start : start + size], start), start + size
-        found.append((hidden, cache.keys, cache.values))
+        found.append((hidden.numpy(), cache.keys, cache.values))
     cache, positions = stack.new_cache(1, 19), torch.arange(19)
     rows = stack.prefill_together(cache, torch.tensor([0]), torch.zeros_like(positions), positions, embeds, 19)
-    found.append((rows[-1], cache.keys, cache.values))
+    found.append((rows[-1].numpy(), cache.keys, cache.values))
     for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 @DOTS
 def test_a_prompt_in_bf16_is_closer_than_bf16_throughout(config: Qwen3TTSConfig) -> None:
     exact, halves = make_talker(config, 0), make_talker(config, 0).to(torch.bfloat16)
-    native = use_native_code(make_talker(config, 0), "bf16")
+    native = native_of(make_talker(config, 0), "bf16")
     embeds = torch.randn(40, config.talker.hidden_size, generator=torch.Generator().manual_seed(0)).bfloat16()
     with torch.no_grad():
         for parameter in exact.parameters():
             parameter.copy_(parameter.bfloat16())
     states = [
-        torch.stack(
-            [stack.prefill(stack.new_cache(1, size), 0, embeds[:size].to(stack.like.dtype)) for size in range(1, 41)]
-        )
-        for stack in (exact.stack, native.stack, halves.stack)
+        torch.stack([stack.prefill(stack.new_cache(1, size), 0, embeds[:size].to(kind)) for size in range(1, 41)])
+        for stack, kind in ((exact.stack, torch.float32), (native.stack, torch.float32), (halves.stack, torch.bfloat16))
     ]
     ours, theirs = ((state.float() - states[0]).std() for state in states[1:])
     assert 0 < ours < theirs
@@ -291,7 +291,7 @@ def by_torch(config: Qwen3TTSConfig) -> ByTorch:
 def test_a_talker_is_that_with_the_rounded_weights(
     precision: Precision, config: Qwen3TTSConfig, by_torch: ByTorch, threads: int
 ) -> None:
-    native, (reference, codes) = use_native_code(make_talker(config, 0), precision), by_torch(precision)
+    native, (reference, codes) = native_of(make_talker(config, 0), precision), by_torch(precision)
     embeds = torch.randn(20, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
     hidden = []
     for talker in (native, reference):
@@ -310,7 +310,7 @@ def test_a_talker_is_that_with_the_rounded_weights(
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_streams_do_not_know_of_each_other(precision: Precision, config: Qwen3TTSConfig, threads: int) -> None:
-    talker = use_native_code(make_talker(config, 3), precision)
+    talker = native_of(make_talker(config, 3), precision)
     cases = [(make_prompt(config, i, icl=i % 2 == 1), SamplingParameters(seed=i), 8 + i) for i in range(5)]
     together = Generator(talker, 5, 96)
     for slot, case in enumerate(cases):
@@ -335,7 +335,7 @@ def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeyp
     for count in (1, 2, 3):
         monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(count))
         talker = make_talker(config, 0)
-        stack = NativeStack(talker.stack, "int8")
+        stack = native_stack(talker.stack, "int8")
         cache = stack.new_cache(1, 300)
         for start in range(0, 300, 6):
             positions = torch.arange(start, start + 6)

@@ -21,7 +21,7 @@ from perf.bench.spent import Spent
 from perf.on_gpu import command, decoder, engines
 from tests.support.families.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
-from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.settings import Settings
 
 pytestmark = pytest.mark.thorough
@@ -133,12 +133,12 @@ def test_the_decoder_at_other_precisions(checkpoint_folder: CheckpointFactory, m
 def test_a_difference_does_not_pass(
     checkpoint_folder: CheckpointFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exact = NativeStack.decode_first
+    exact = DecoderStack.decode_first
 
     def wrong(*args: Any) -> torch.Tensor:
         return 1.1 * exact(*args)
 
-    monkeypatch.setattr(NativeStack, "decode_first", wrong)
+    monkeypatch.setattr(DecoderStack, "decode_first", wrong)
     folder = str(checkpoint_folder("tiny", 0))
     assert run(monkeypatch, "--device", "cpu", "--checkpoint", folder, "--precision", "fp32", *SHORT) == 1
     assert "fp32: FAILED" in capsys.readouterr().out

@@ -11,13 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
-from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_stage import build_request, load_network
+from voice_clone.families.qwen3_tts.talker_stage import build_request, load_network, load_torch_network
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import Settings
 
@@ -35,11 +32,7 @@ class BareEngine:
     def __init__(self, folder: Path, eager: bool = False) -> None:
         environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"}
         settings = Settings({}, environ={**environ, "VOICE_CLONE_DEVICE": "cpu"})
-        talker: Talker
-        if eager:
-            talker, self._config = _eager_network(folder)
-        else:
-            talker, self._config = load_network(settings)
+        talker, self._config = load_torch_network(settings) if eager else load_network(settings)
         self._generator: Generator[Prompt] = Generator(talker, 1, MAX_LENGTH)
         self._decoder, _ = load_torch_decoder(settings)
         self._speaker_encoder, _, _ = load_speaker_encoder(settings)
@@ -94,11 +87,3 @@ class BareEngine:
         finally:
             self._generator.free(0)
         return np.stack(frames) if frames else np.zeros((0, prompt.reference_codes.shape[1]), np.int32)
-
-
-def _eager_network(folder: Path) -> tuple[Talker, Qwen3TTSConfig]:
-    checkpoint = Checkpoint(folder)
-    with torch.device("meta"):
-        talker = Talker(checkpoint.config)
-    checkpoint.load(talker, MODEL, "talker.", torch.float32, torch.device("cpu"))
-    return talker.eval().requires_grad_(False), checkpoint.config

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import rotary_tables, rotation_tables
+from voice_clone.autoregressive.stack.slot_memory import SlotMemory, pages_of_zeros
 from voice_clone.autoregressive.stack.varlen_attention import VarlenAttention
 from voice_clone.layers.graphs import CachedOnGpu
 
@@ -44,7 +45,7 @@ class Span:
     varlen: VarlenAttention | None = None
 
 
-class KVCache:
+class KVCache(SlotMemory):
     """Keys and values of all layers, zero at first; and the rotary tables of all positions.
 
     On a CPU a page of memory is taken when it is first written, because few streams are as long as a slot. On a GPU
@@ -85,10 +86,6 @@ class KVCache:
         part._make_tables(config, self.keys.shape[3], like)
         return part
 
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
-
     def write(self, layer: int, new: Sequence[Tensor], span: Span) -> None:
         """Store keys and values: [B, G, T, D] each; on a GPU one tensor [B, 2 G, T, D]."""
         for part, heads in zip(self._parts, new, strict=True):
@@ -114,35 +111,12 @@ class KVCache:
         keys, values = (piece for part in parts for piece in torch.split(part, self._groups, dim))
         return keys, values
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Move the first `length` positions of a slot to another one."""
-        for part in self._parts:
-            part[:, target, :, :length] = part[:, source, :, :length]
-        self.wipe(source, length)
-
-    def wipe(self, slot: int, length: int) -> None:
-        """Zero the first `length` positions of a slot.
-
-        Needed only after non-finite values: a masked NaN is still a NaN in the sum.
-        """
-        for part in self._parts:
-            part[:, slot, :, :length] = 0
-
-    def clear(self) -> None:
-        """Zero all; on a CPU the memory goes back to the system."""
-        for tensor, pages in zip(self._parts, self._pages, strict=True):
-            if pages is None:
-                tensor.zero_()
-            else:
-                pages.madvise(mmap.MADV_DONTNEED)
-
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, mmap.mmap | None]:
     """Zeros of the dtype and on the device of `like`; on a CPU pages that do not exist before they are written to."""
     if like.device.type != "cpu":
         return torch.zeros(shape, dtype=like.dtype, device=like.device), None
-    size = math.prod(shape) * like.element_size()
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = pages_of_zeros(math.prod(shape) * like.element_size())
     return torch.frombuffer(pages, dtype=like.dtype).view(shape), pages
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
-from voice_clone.autoregressive.stack.native_stack import LoadLayer
+from voice_clone.autoregressive.stack.to_native import LoadLayer
 from voice_clone.native.arrays import Array
-from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import Packed, pack
 from voice_clone.native.packed_file import PackedFile
 from voice_clone.settings import Precision

@@ -1,30 +1,85 @@
-"""A stack of decoder layers as one call of native code, on a CPU in fp32."""
+"""A stack of decoder layers as one call of native code, on a CPU in fp32. It computes without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
-from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.array_kinds import Numbers, array_of, in_kind_of, joined
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.slot_memory import KeysAndValues, SlotMemory, pages_of_zeros
 from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.matrix.linear import Workspace
-from voice_clone.native.matrix.weights import Packed, pack
+from voice_clone.native.matrix.weights import Packed, as_float32, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
 from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
 from voice_clone.settings import Precision
 
-PROJECTIONS = 4  # of a layer: queries, keys and values; output; gate and up; down
+PROJECTIONS = (  # of a layer; each is several matrices, one below the other
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
+NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight")
+HEAD_NORMS = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
 SEQUENCES = 32  # that are read in one call of `together`
 
-LoadLayer = Callable[[nn.Module, int], None]
-"""Fills a layer, given its number."""
+Weights = Callable[[], Iterable[Mapping[str, Numbers]]]
+"""The weights of each layer, by their names in a checkpoint; then the weight of the norm behind them, as `weight`."""
+
+Read = Callable[[str, tuple[int, ...]], Numbers]
+"""A tensor of a checkpoint, by its name and shape."""
+
+Tables = Callable[[StackConfig, int], Sequence[Array]]
+"""cos and sin of so many positions, float32 [positions, D] each; the first half of sin is negated."""
+
+
+def rotary_arrays(config: StackConfig, positions: int) -> Sequence[Array]:
+    """The `Tables` as torch computes them."""
+    import torch
+
+    from voice_clone.autoregressive.stack.rope import rotary_tables
+
+    return [table.numpy() for table in rotary_tables(config, positions, torch.zeros(0))]
+
+
+def layers_by_name(read: Read, prefix: str, config: StackConfig) -> Iterator[dict[str, Numbers]]:
+    """The `Weights` of a checkpoint that has them under the names of Llama's and Qwen's, behind `prefix`."""
+    size, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
+    queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(NORMS, (size,))
+    outputs = (queries, keys, keys), (size,), (inner, inner), (size,)
+    for names, rows, columns in zip(PROJECTIONS, outputs, (size, queries, size, inner), strict=True):
+        shapes |= {f"{name}.weight": (count, columns) for name, count in zip(names, rows, strict=True)}
+    if config.qk_norm:
+        shapes |= dict.fromkeys(HEAD_NORMS, (dim,))
+    if config.qkv_bias:
+        shapes |= {f"{name}.bias": (count,) for name, count in zip(PROJECTIONS[0], outputs[0], strict=True)}
+    for layer in range(config.num_hidden_layers):
+        yield {name: read(f"{prefix}layers.{layer}.{name}", shape) for name, shape in shapes.items()}
+    yield {"weight": read(f"{prefix}norm.weight", (size,))}
+
+
+class NativeCache(SlotMemory):
+    """Keys and values of all layers, zero at first, and the rotary tables: a `KeysAndValues` of arrays.
+
+    A page of memory is taken when it is first written, because few streams are as long as a slot.
+
+    Attributes:
+        keys, values: [layers, slots, G, max_length, D].
+        cos, sin: [max_length, D].
+    """
+
+    def __init__(self, config: StackConfig, slots: int, max_length: int, tables: Tables) -> None:
+        shape = config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim
+        self._pages = pages = [pages_of_zeros(4 * int(np.prod(shape))) for _ in range(2)]
+        self._parts = self.keys, self.values = [np.frombuffer(each, np.float32).reshape(shape) for each in pages]
+        self.cos, self.sin = tables(config, max_length)
 
 
 class StackWork(Workspace):
@@ -49,14 +104,15 @@ class StackWork(Workspace):
 
 
 class NativeStack:
-    """A `Stack`: decoder layers and the norm behind them.
+    """A `Stack`: decoder layers and the norm behind them. It takes arrays or tensors, and returns the same.
 
     Args:
-        stack: in torch. Its projections are packed one after the other and freed, so it cannot run any more.
+        config: sizes and options.
         precision: of the projections.
-        load: fills a layer, given its number, just before it is packed, if it is on the meta device still: so that no
-            more than one layer is in memory unpacked. None: all layers are loaded.
+        weights: of the layers; they are packed one after the other, so that no more than one is in memory unpacked.
         part: finds the packed projections, the norms and the biases; what is found is not loaded.
+        like: what hidden states are like, a tensor of fp32 or an array.
+        tables: makes the rotary tables.
 
     Attributes:
         weights, vectors, eps: as `decoder_stack` takes them.
@@ -71,33 +127,36 @@ class NativeStack:
     varlen = False  # all streams read their own in any case
 
     def __init__(
-        self, stack: DecoderStack, precision: Precision, load: LoadLayer | None = None, part: Part = made
+        self,
+        config: StackConfig,
+        precision: Precision,
+        weights: Weights,
+        part: Part = made,
+        like: Numbers | None = None,
+        tables: Tables = rotary_arrays,
     ) -> None:
-        config, norm = stack.config, stack.norm
         if config.rope == "interleaved" or config.window is not None:
             raise ValueError("native code knows no stacks with interleaved RoPE or a window")
         self.config = config
-        layers = [layer for layer in stack.layers if isinstance(layer, DecoderLayer)]
-        arrays = part(partial(_pack, layers, precision, load, config))
-        stacked = [Packed(*arrays[place : place + 2]) for place in range(0, 2 * PROJECTIONS, 2)]
+        arrays = part(lambda: _pack(weights(), precision, config))
+        kinds = len(PROJECTIONS)
+        stacked = [Packed(*arrays[place : place + 2]) for place in range(0, 2 * kinds, 2)]
         self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self.weights = tuple(packed.arrays for packed in stacked)
-        *norms, biases = arrays[2 * PROJECTIONS :]
-        self.vectors = (*norms, _rows([norm.weight])[0], biases)
-        self.eps = np.float32(norm.eps)
-        attention, inner = layers[0].self_attn, layers[0].mlp.inner
-        queries, keys = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
-        self._like = norm.weight
-        size = len(norm.weight)
+        self.vectors = tuple(arrays[2 * kinds :])
+        self.eps = np.float32(config.rms_norm_eps)
+        self._like = np.zeros(0, np.float32) if like is None else like
+        self._tables = tables
+        queries = config.num_attention_heads * config.head_dim
+        keys, inner, size = config.num_key_value_heads * config.head_dim, config.intermediate_size, config.hidden_size
         widths = queries + 2 * keys, queries, 2 * inner, inner, size
         self.work = self._prompt_work = StackWork(size, widths, *stacked)
         if stacked[0].prompt_type != stacked[0].activation_type:
             self._prompt_work = StackWork(size, widths, *stacked, prompts=True)
-        self._scratch: dict[int, KVCache] = {}  # of `together`, by length
-        stack.layers = nn.ModuleList()
+        self._scratch: dict[int, NativeCache] = {}  # of `together`, by length
 
     @property
-    def like(self) -> Tensor:
+    def like(self) -> Numbers:
         return self._like
 
     @property
@@ -117,72 +176,75 @@ class NativeStack:
         """torch's threads would take the processors from native code."""
         leave_threads_to_native_code()
 
-    def new_cache(self, slots: int, max_length: int) -> KVCache:
-        return KVCache(self.config, slots, max_length, self.like)
+    def new_cache(self, slots: int, max_length: int) -> NativeCache:
+        return NativeCache(self.config, slots, max_length, self._tables)
 
-    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+    def new_frame_cache(self, slots: int, max_length: int) -> NativeCache:
         return self.new_cache(slots, max_length)
 
-    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
-        positions = torch.arange(offset, offset + embeds.shape[0])
-        return self.run(embeds, cache, torch.full_like(positions, slot), positions, self._prompt_work)[-1]
+    def prefill(self, cache: KeysAndValues, slot: int, embeds: Numbers, offset: int = 0) -> Numbers:
+        positions = np.arange(offset, offset + embeds.shape[0])
+        return self.run(embeds, cache, np.full_like(positions, slot), positions, self._prompt_work)[-1]
 
     def decode(
         self,
-        cache: KVCache,
+        cache: KeysAndValues,
         slots: Sequence[int],
         positions: Sequence[int],
-        embeds: Tensor,
+        embeds: Numbers,
         seen: Sequence[int] | None = None,
-    ) -> Tensor:
-        return self.run(embeds, cache, torch.tensor(slots), torch.tensor(positions))
+    ) -> Numbers:
+        return self.run(embeds, cache, np.array(slots), np.array(positions))
 
-    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
-        return self.run(embeds, cache, torch.arange(embeds.shape[0]), positions)
+    def decode_first(self, cache: KeysAndValues, positions: Numbers, embeds: Numbers, length: int) -> Numbers:
+        return self.run(embeds, cache, np.arange(embeds.shape[0]), positions)
 
     def prefill_together(
         self,
-        cache: KVCache,
-        slots: Tensor,
-        owner: Tensor,
-        positions: Tensor,
-        embeds: Tensor,
+        cache: KeysAndValues,
+        slots: Numbers,
+        owner: Numbers,
+        positions: Numbers,
+        embeds: Numbers,
         length: int,
-        begins: Tensor | None = None,
-    ) -> Tensor:
+        begins: Numbers | None = None,
+    ) -> Numbers:
         return self.run(embeds, cache, slots[owner], positions, self._prompt_work)
 
-    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
+    def extend(self, cache: KeysAndValues, x: Numbers, start: int) -> Numbers:
         batch, length, _ = x.shape
-        rows = self.run(x.flatten(0, 1), cache, *_places(batch, start, start + length))
-        return rows.view(batch, length, -1)[:, -1]
+        rows = self.run(x.reshape(batch * length, -1), cache, *_places(batch, start, start + length))
+        return rows.reshape(batch, length, -1)[:, -1]
 
-    def together(self, x: Tensor) -> Tensor:
+    def together(self, x: Numbers) -> Numbers:
         """As of `DecoderStack`, a few sequences after the other. Rows are rounded as those of frames."""
-        batch, length, _ = x.shape
+        count, length, _ = x.shape
         if length not in self._scratch:
             self._scratch[length] = self.new_cache(SEQUENCES, length)
-        cache, done = self._scratch[length], []
-        for some in torch.split(x, SEQUENCES):
+        cache, rows = self._scratch[length], array_of(x)
+        out = np.empty(rows.shape, np.float32)
+        for begin in range(0, count, SEQUENCES):
+            some = rows[begin : begin + SEQUENCES]
             slots, positions = _places(len(some), 0, length)
-            done.append(self.run(some.flatten(0, 1), cache, slots, positions, seen=torch.full_like(slots, length)))
-        return torch.cat(done).view(batch, length, -1)
+            done = self.run(some.reshape(len(slots), -1), cache, slots, positions, seen=np.full_like(slots, length))
+            out[begin : begin + SEQUENCES] = done.reshape(some.shape)
+        return in_kind_of(x, out)
 
     def run(
         self,
-        x: Tensor,
-        cache: KVCache,
-        slots: Tensor,
-        positions: Tensor,
+        x: Numbers,
+        cache: Any,
+        slots: Numbers,
+        positions: Numbers,
         work: StackWork | None = None,
-        seen: Tensor | None = None,
-    ) -> Tensor:
+        seen: Numbers | None = None,
+    ) -> Numbers:
         """N new positions of any streams: x [N, C], slots and positions int64 [N] -> normed hidden states [N, C].
 
         A row sees its slot's positions up to its own, or the first `seen` [N] ones, also those that come in the same
-        call. Rows are rounded as `work` has it, by default as those of frames.
+        call. Rows are rounded as `work` has it, by default as those of frames. The cache may hold tensors, too.
         """
-        work = work or self.work
+        work, places = work or self.work, array_of(positions)
         work.resize_to(x.shape[0], cache.cos.shape[0])
         out = empty(tuple(x.shape), np.float32)
         thread_pool().run(
@@ -192,68 +254,56 @@ class NativeStack:
             self.weights,
             self.vectors,
             self.eps,
-            tuple(tensor.numpy() for tensor in (cache.keys, cache.values, cache.cos, cache.sin)),
-            (slots.numpy(), positions.numpy(), (positions + 1 if seen is None else seen).numpy()),
+            tuple(array_of(each) for each in (cache.keys, cache.values, cache.cos, cache.sin)),
+            (array_of(slots), places, places + 1 if seen is None else array_of(seen)),
             work.per_thread,
             work.common,
-            np.array(x.numpy()),
+            np.array(array_of(x)),
             out,
         )
-        return torch.from_numpy(out)
+        return in_kind_of(x, out)
 
 
 @lru_cache(maxsize=1024)
-def _places(batch: int, start: int, end: int) -> tuple[Tensor, Tensor]:
+def _places(batch: int, start: int, end: int) -> tuple[Array, Array]:
     """Slots and positions, int64 [B * T], of the rows from `start` to `end` of B streams."""
-    return torch.arange(batch).repeat_interleave(end - start), torch.arange(start, end).repeat(batch)
+    return np.arange(batch).repeat(end - start), np.tile(np.arange(start, end), batch)
 
 
-def _pack(layers: list[DecoderLayer], precision: Precision, load: LoadLayer | None, config: StackConfig) -> list[Array]:
-    """The projections of all layers, values and groups of each kind, the layers' norms, and their biases."""
+def _pack(weights: Iterable[Mapping[str, Numbers]], precision: Precision, config: StackConfig) -> list[Array]:
+    """The projections of all layers, values and groups of each kind; the vectors of `decoder_stack`."""
     kinds: list[Packed] = []
-    for index, layer in enumerate(layers):
-        if load is not None:
-            load(layer, index)
-        attention, mlp = layer.self_attn, layer.mlp
-        for kind, linear in enumerate((attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)):
-            weight = _take_weight(linear)
+    norms: dict[str, list[Array]] = {}
+    names = (*NORMS, *(HEAD_NORMS if config.qk_norm else ()))
+    biases, last = [], np.zeros(0, np.float32)
+    for index, layer in enumerate(weights):
+        if index == config.num_hidden_layers:
+            last = as_float32(layer["weight"])
+            break
+        for kind, parts in enumerate(PROJECTIONS):
+            weight = _one_below_the_other([layer[f"{part}.weight"] for part in parts])
             if index == 0:
-                kinds.append(Packed.empty(len(layers), weight.shape, precision))
+                kinds.append(Packed.empty(config.num_hidden_layers, weight.shape, precision))
             pack(weight, precision, kinds[kind][index])
-    projections = [array for packed in kinds for array in packed.arrays]
-    before = [
-        _rows([norm.weight for norm in norms])
-        for norms in (
-            [layer.input_layernorm for layer in layers],
-            [layer.post_attention_layernorm for layer in layers],
-        )
+            del weight
+        for name in names:
+            norms.setdefault(name, []).append(as_float32(layer[name]))
+        if config.qkv_bias:
+            biases.append(np.concatenate([as_float32(layer[f"{part}.bias"]) for part in PROJECTIONS[0]]))
+        del layer  # before the next one is loaded
+    none = np.zeros((config.num_hidden_layers, 0), np.float32)
+    before = [np.stack(norms[name]) if name in norms else none for name in (*NORMS, *HEAD_NORMS)]
+    return [
+        *(array for packed in kinds for array in packed.arrays),
+        *before,
+        last,
+        np.stack(biases) if biases else none,
     ]
-    return [*projections, *before, *_head_norms(layers, config.qk_norm), _biases(layers, config.qkv_bias)]
 
 
-def _take_weight(linear: nn.Linear) -> Tensor:
-    """Remove a projection's weight from it. With all of them in memory twice, loading would take the most memory."""
-    weight = linear.weight.detach()
-    del linear.weight
-    return weight
-
-
-def _head_norms(layers: list[DecoderLayer], qk_norm: bool) -> tuple[Array, Array]:
-    """The weights of the norms of queries and of keys, [L, D] each; [L, 0] if there are none."""
-    if not qk_norm:
-        none = np.zeros((len(layers), 0), np.float32)
-        return none, none
-    queries, keys = ([getattr(layer.self_attn, name).weight for layer in layers] for name in ("q_norm", "k_norm"))
-    return _rows(queries), _rows(keys)
-
-
-def _biases(layers: list[DecoderLayer], qkv_bias: bool) -> Array:
-    """Those of queries, keys and values, in the order of the projection's outputs [L, O]; [L, 0] if there are none."""
-    if not qkv_bias:
-        return np.zeros((len(layers), 0), np.float32)
-    return _rows([layer.self_attn.qkv_proj.bias for layer in layers])
-
-
-def _rows(weights: list[Tensor]) -> Array:
-    array: Array = torch.stack([weight.detach().float() for weight in weights]).numpy()
-    return array
+def _one_below_the_other(weights: list[Numbers]) -> Numbers:
+    """Matrices as one; numbers of different types become float32, for bits of bf16 are no numbers to numpy."""
+    if len(weights) == 1:
+        return weights[0]
+    same = len({weight.dtype for weight in weights}) == 1
+    return joined(weights if same else [as_float32(weight) for weight in weights])

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-import torch
-from torch import Tensor
-
-if TYPE_CHECKING:
-    from voice_clone.autoregressive.stack.kv_cache import KVCache
+from voice_clone.array_kinds import Numbers
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class StackConfig:
         rope: which dimensions turn together: i and i + D/2 (`half`), or 2i and 2i + 1 (`interleaved`). `none`: no
             dimension turns.
         rope_factors: by which the angle of each pair of dimensions is divided [D/2]; None: 1.
-        rope_dtype: to which the rotary tables are rounded before they get the dtype of the weights.
+        rope_in_bf16: the rotary tables are rounded to bf16 before they get the dtype of the weights.
         window: a position sees itself and the `window - 1` positions before it; None: all before it.
         causal: a position sees no later ones. Without it, all positions that are read in one call see each other.
     """
@@ -43,7 +39,7 @@ class StackConfig:
     qkv_bias: bool = False
     rope: Literal["half", "interleaved", "none"] = "half"
     rope_factors: tuple[float, ...] | None = None
-    rope_dtype: torch.dtype = torch.float32
+    rope_in_bf16: bool = False
     window: int | None = None
     causal: bool = True
 
@@ -62,8 +58,8 @@ class Stack(Protocol):
         """Its sizes and options. Those of the key-value cache are its numbers of layers, heads and dimensions."""
 
     @property
-    def like(self) -> Tensor:
-        """A tensor of the dtype and on the device of hidden states."""
+    def like(self) -> Numbers:
+        """What hidden states are like: a tensor of their dtype and on their device, or an array."""
 
     @property
     def input_size(self) -> int:
@@ -88,10 +84,10 @@ class Stack(Protocol):
     def prepare(self, graphs: bool) -> None:
         """Settle what depends on the machine, before anything else is called; `graphs`: CUDA graphs will hold steps."""
 
-    def new_cache(self, slots: int, max_length: int) -> KVCache:
+    def new_cache(self, slots: int, max_length: int) -> Any:
         """A key-value cache of `slots` streams of at most `max_length` positions."""
 
-    def prefill(self, cache: KVCache, slot: int, embeds: Tensor, offset: int = 0) -> Tensor:
+    def prefill(self, cache: Any, slot: int, embeds: Numbers, offset: int = 0) -> Numbers:
         """Run T positions of one stream that follow `offset` earlier ones, already in the cache.
 
         Args:
@@ -103,12 +99,12 @@ class Stack(Protocol):
 
     def decode(
         self,
-        cache: KVCache,
+        cache: Any,
         slots: Sequence[int],
         positions: Sequence[int],
-        embeds: Tensor,
+        embeds: Numbers,
         seen: Sequence[int] | None = None,
-    ) -> Tensor:
+    ) -> Numbers:
         """Advance B streams by one position each. May overwrite `embeds`.
 
         Args:
@@ -122,7 +118,7 @@ class Stack(Protocol):
             [B, C], the normed hidden states.
         """
 
-    def decode_first(self, cache: KVCache, positions: Tensor, embeds: Tensor, length: int) -> Tensor:
+    def decode_first(self, cache: Any, positions: Numbers, embeds: Numbers, length: int) -> Numbers:
         """Advance the streams of slots 0..B-1 by one position each; reads no value, so a CUDA graph can hold it.
 
         May overwrite `embeds`.
@@ -138,14 +134,14 @@ class Stack(Protocol):
 
     def prefill_together(
         self,
-        cache: KVCache,
-        slots: Tensor,
-        owner: Tensor,
-        positions: Tensor,
-        embeds: Tensor,
+        cache: Any,
+        slots: Numbers,
+        owner: Numbers,
+        positions: Numbers,
+        embeds: Numbers,
         length: int,
-        begins: Tensor | None = None,
-    ) -> Tensor:
+        begins: Numbers | None = None,
+    ) -> Numbers:
         """Run N positions of R streams; reads no value, so a CUDA graph can hold it.
 
         Args:
@@ -166,10 +162,10 @@ class Stack(Protocol):
 class PredictorStack(Stack, Protocol):
     """What a code predictor runs on: the positions of one frame after the other, in a short cache. I is C."""
 
-    def new_frame_cache(self, slots: int, max_length: int) -> KVCache:
+    def new_frame_cache(self, slots: int, max_length: int) -> Any:
         """As `new_cache`, for extensions alone."""
 
-    def extend(self, cache: KVCache, x: Tensor, start: int) -> Tensor:
+    def extend(self, cache: Any, x: Numbers, start: int) -> Numbers:
         """T positions from `start` on of the streams in slots 0..B-1: [B, T, C] -> [B, C], the last one's state.
 
         May overwrite x, whose numbers lie one after the other. The cache is a `new_frame_cache`.

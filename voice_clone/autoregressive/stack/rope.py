@@ -98,4 +98,5 @@ def _cos_sin(config: StackConfig, positions: int, device: torch.device) -> tuple
         ones = torch.ones(positions, config.head_dim, device=device)
         return ones, torch.zeros_like(ones)
     places = torch.arange(positions, device=device)
-    return rotary_cos_sin(places, config.head_dim, config.rope_theta, config.rope_dtype, factors=config.rope_factors)
+    dtype = torch.bfloat16 if config.rope_in_bf16 else torch.float32
+    return rotary_cos_sin(places, config.head_dim, config.rope_theta, dtype, factors=config.rope_factors)

@@ -107,8 +107,8 @@ class CosyVoice3Talker:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParameters(OneSampling):
-    """Of a `NucleusSampler` with repetition-aware sampling, which plays no part without `do_sample`; the defaults are
-    the official ones.
+    """Of a sampler of the kind `NUCLEUS` with repetition-aware sampling, which plays no part without `do_sample`. The
+    defaults are the official ones.
     """
 
     top_k: int = 25

@@ -85,8 +85,8 @@ class FishSpeechTalker:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParameters(OneSampling):
-    """Of a `FilterFirstSampler` with repetition-aware sampling, which plays no part without `do_sample`; the defaults
-    are the official ones.
+    """Of a sampler of the kind `FILTERS_FIRST` with repetition-aware sampling, which plays no part without `do_sample`.
+    The defaults are the official ones.
     """
 
     top_k: int = 30

@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone import compute
 from voice_clone.appended_text import Appended
 from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.stack.native_stack import rotary_arrays
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.talker import Talker, prefill_length, use_native_code
+from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE, NativeTalker
+from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, OPTIONS, ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
+from voice_clone.mapped_weights import MappedWeights
+from voice_clone.native.arrays import Array
+from voice_clone.native.packed_file import NOWHERE
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options, has_words
 from voice_clone.stages.known_voices import Artifacts, known_prompts
-from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.requests import FrameBudget, check_tensors
+
+if TYPE_CHECKING:  # a native talker does without torch
+    from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 TENSORS = (
     *("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id"),
     *("speaker_id", "instruct_ids"),
 )
-TALKER = TalkerPart(
-    place="",
-    prefix="talker.",
-    layers=("model.layers.", "code_predictor.model.layers."),
-    in_file=("model.text_embedding.weight",),  # 151,936 rows
-)
+PREFIX = "talker."  # of the talker's tensors in the file
 MIN_FRAMES = 192  # that even the shortest text may take: 15.4 s
 FRAMES_PER_TOKEN = 12
 
@@ -230,21 +234,55 @@ def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:
     return FrameBudget(MIN_FRAMES, FRAMES_PER_TOKEN, config.sampling.max_new_tokens)
 
 
-def load_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
+def load_network(given: Settings) -> tuple[NativeTalker | Talker, Qwen3TTSConfig]:
     """The talker with its code predictor, native on a CPU, and the configuration."""
     settings = TalkerSettings.of(given)
+    if compute.device(settings) != "cpu":
+        return load_torch_network(given)
     checkpoint = Checkpoint(settings.checkpoint_dir)
+    return _native_talker(settings, checkpoint), checkpoint.config
+
+
+def load_torch_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
+    """The talker as torch's network on any device, and the configuration."""
+    from voice_clone.families.qwen3_tts.networks.talker import Talker
+    from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
+
+    settings = TalkerSettings.of(given)
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    parts = [TalkerPart("", PREFIX, layers=(), in_file=(TEXT_TABLE,))]  # of 151,936 rows, of which a prompt reads few
     talker = load_talker_network(
         settings,
         empty(partial(Talker, checkpoint.config)),
         checkpoint,
         MODEL,
-        [TALKER],
+        parts,
         family="qwen3_tts",
         sizes=checkpoint.config.talker,
-        use_native_code=use_native_code,
     )
     return talker, checkpoint.config
+
+
+def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTalker:
+    sizes, precision = checkpoint.config.talker, compute.precision(settings)
+    packed = NOWHERE
+    if precision != "fp32":  # an exact matrix is read faster than it is found packed
+        name = f"qwen3_tts talker {precision}"
+        packed = compute.packed_file(settings, name, checkpoint.identity(MODEL), sizes, any_size=True)
+
+    def tables(layout: StackConfig, positions: int) -> Sequence[Array]:
+        kept = compute.packed_file(settings, f"rotary tables of {positions} positions", [], layout, any_size=True)
+        found = kept.part("cos and sin")(partial(rotary_arrays, layout, positions))
+        kept.keep()
+        return found
+
+    def read(name: str, shape: tuple[int, ...]) -> Array:
+        return weights.read(PREFIX + name, shape)
+
+    # The table has a map of its own, which lasts as long as it. That of all other tensors ends with this function.
+    weights, table = (MappedWeights(checkpoint.folder, MODEL) for _ in range(2))
+    rows = table.read(PREFIX + TEXT_TABLE, (sizes.text_vocab_size, sizes.text_hidden_size))
+    return NativeTalker(checkpoint.config, precision, read, rows, packed, tables)
 
 
 def load_talker(given: Settings) -> Qwen3TTSTalker:

@@ -14,18 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from voice_clone.array_kinds import Numbers
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import Precision
 
-_SMALLEST = 1e-30  # so that a group of zeros has a scale
-_CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
-_UNITS = {2: torch.int16, 4: torch.int32}  # by their bytes
 # The type of the values, weights in each, weights of a group, the type of its scale.
 _FORMS: dict[Precision, tuple[type[np.generic], int, int, type[np.generic]]] = {
     "fp32": (np.float32, 1, 0, np.float32),
@@ -33,7 +29,6 @@ _FORMS: dict[Precision, tuple[type[np.generic], int, int, type[np.generic]]] = {
     "int8": (np.int8, 1, INT8_GROUP, np.float32),
     "int4": (np.uint8, 2, INT4_GROUP, np.uint16),
 }
-_ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ class Packed:
     def empty(cls, count: int, shape: Sequence[int], precision: Precision) -> Packed:
         """Memory for so many matrices of one form and this shape, [O, I], without padding: [count, O, I]."""
         kind, share, group, group_kind = _FORMS[precision]
-        _, more_inputs, _, more_outputs = _missing(shape, precision)
+        _, more_inputs, _, more_outputs = missing(shape, precision)
         rows, columns = shape[0] + more_outputs, shape[1] + more_inputs
         groups = (rows, columns // group) if group else (1, 1)
         return cls(empty((count, rows, columns // share), kind), empty((count, *groups), group_kind))
@@ -106,111 +101,71 @@ def head_precision(precision: Precision) -> Precision:
     return "int8" if precision == "int4" else precision
 
 
-def pack(weight: Tensor, precision: Precision, into: Packed | None = None) -> Packed:
-    """Round a weight [O, I] of any type, on the CPU, to `precision`.
+def pack(weight: Numbers, precision: Precision, into: Packed | None = None) -> Packed:
+    """Round a weight [O, I], on the CPU, to `precision`. What is not exact is computed in torch.
 
     Args:
+        weight: a tensor of any type of numbers, or an array, in which uint16 are the bits of bf16.
         into: memory of this form that becomes the result; without it, an fp32 result may share the weight's memory.
     """
-    missing = _missing(weight.shape, precision)
-    if any(missing):  # a pad of nothing is a copy
-        weight = torch.nn.functional.pad(weight, missing)
-    if into is None and precision == "fp32":
-        return Packed(weight.float().numpy(), np.zeros((1, 1), np.float32))
-    into = into or Packed.empty(1, weight.shape, precision)[0]
-    values, groups = map(torch.from_numpy, into.arrays)
     if precision == "fp32":
-        values.copy_(weight)
-        groups.zero_()
-    elif precision == "bf16":
-        _interleave(weight.bfloat16().view(torch.uint16), 2, values)
-        groups.zero_()
-    elif precision == "int8":
-        scales, numbers = _rounded_to_int8(weight.float())
-        _interleave(numbers, 2, values)
-        _interleave(scales, 1, groups)
-    else:
-        assert precision == "int4", precision
-        for start in range(0, len(weight), _ROWS):
-            scales, both = _rounded_to_int4(weight[start : start + _ROWS].float())
-            _interleave(both, 4, values[start : start + _ROWS])
-            _interleave(scales, 1, groups[start : start + _ROWS])
+        return _exact(as_array(weight), into)
+    from voice_clone.native.matrix.rounding import as_tensor, round_into
+
+    into = into or Packed.empty(1, weight.shape, precision)[0]
+    round_into(as_tensor(weight), precision, into)
     return into
 
 
-def _missing(shape: Sequence[int], precision: Precision) -> tuple[int, int, int, int]:
+def _exact(weight: Array, into: Packed | None) -> Packed:
+    inputs = weight.shape[1]
+    if into is None and weight.dtype == np.float32 and not any(missing(weight.shape, "fp32")):
+        return Packed(weight, np.zeros((1, 1), np.float32))
+    into = into or Packed.empty(1, weight.shape, "fp32")[0]
+    widen(weight, into.values[:, :inputs])
+    into.values[:, inputs:] = 0
+    into.groups.fill(0)
+    return into
+
+
+def as_array(weight: Numbers) -> Array:
+    """A weight as an array in the same memory; bf16 as its bits, uint16."""
+    if isinstance(weight, np.ndarray):
+        return weight
+    import torch
+
+    array: Array = (weight.view(torch.uint16) if weight.dtype == torch.bfloat16 else weight).numpy()
+    return array
+
+
+def widen(weight: Array, out: Array) -> Array:
+    """Write numbers of any type, in which uint16 are the bits of bf16, to a float32 array of the same shape."""
+    if weight.dtype == np.uint16:
+        bits = out.view(np.uint32)
+        bits[...] = weight
+        bits <<= 16
+    else:
+        out[...] = weight
+    return out
+
+
+def as_float32(weight: Numbers) -> Array:
+    """A weight as a float32 array in memory of its own."""
+    array = as_array(weight)
+    return widen(array, np.empty(array.shape, np.float32))
+
+
+def stacked(weights: Sequence[Numbers], exact: bool) -> Array:
+    """Weights [R, C] as one array [n, R, C]: float32 if they are to be `exact`, else the bits of bf16, as uint16."""
+    if exact:
+        return np.stack([as_float32(weight) for weight in weights])
+    from voice_clone.native.matrix.rounding import bf16_bits
+
+    return np.stack([bf16_bits(weight) for weight in weights])
+
+
+def missing(shape: Sequence[int], precision: Precision) -> tuple[int, int, int, int]:
     """What a weight [O, I] is padded with: inputs before and behind, outputs before and behind."""
     outputs, inputs = shape
     size = {"int8": INT8_GROUP, "int4": INT4_GROUP}.get(precision, WIDTH)
     return 0, -inputs % size, 0, -outputs % PANEL * (precision != "fp32")
-
-
-def _interleave(rows: Tensor, size: int, panels: Tensor) -> None:
-    """Rows [O, I] -> the panels [O / P, I / size, P, size], seen as [O, I]."""
-    kind = _UNITS[size * rows.element_size()]  # each unit is moved as one number, which is faster
-    units, places = rows.view(kind), panels.view(kind)
-    places.view(-1, units.shape[1], PANEL).copy_(units.view(-1, PANEL, units.shape[1]).transpose(1, 2))
-
-
-def _rows_of(panels: Tensor, size: int) -> Tensor:
-    """The rows that `_interleave` took."""
-    units = panels.view(_UNITS[size * panels.element_size()])
-    return units.view(-1, units.shape[1], PANEL).transpose(1, 2).contiguous().view(units.shape).view(panels.dtype)
-
-
-def _rounded_to_int8(wide: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [O, I] -> the scales [O, I / 128] and the numbers [O, I]."""
-    groups = wide.view(len(wide), -1, INT8_GROUP)
-    scales = groups.abs().amax(dim=-1).clamp_min_(_SMALLEST) / 127
-    return scales, (groups / scales[..., None]).round_().to(torch.int8).flatten(1)
-
-
-def _rounded_to_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [O, I] -> the scales [O, I / 32], as bits of bf16, and the bytes [O, I / 2]."""
-    groups = wide.view(wide.shape[0], -1, INT4_GROUP)
-    scales = _least_squares(groups)
-    values = (groups / scales[..., None]).round_().clamp_(-8, 7).add_(8).to(torch.uint8)
-    low, high = values.view(wide.shape[0], -1, 2, 4).unbind(2)
-    return scales.bfloat16().view(torch.uint16), (low | high << 4).flatten(1)
-
-
-def _least_squares(groups: Tensor) -> Tensor:
-    """Groups [O, G, 32] -> for each group the scale, of those tried, with the least squared error: [O, G].
-
-    bf16 holds a scale exactly. Its sign makes the number farthest from zero -8, because int4 has no 8.
-    """
-    least, most = groups.aminmax(dim=-1)
-    farthest = torch.where(-least > most, least, most)
-    farthest = torch.where(farthest.abs() < _SMALLEST, _SMALLEST, farthest) / -8
-    best, scales = torch.full_like(farthest, torch.inf), farthest
-    for share in _CLIPPING:
-        tried = (farthest * share).bfloat16().float()
-        values = (groups / tried[..., None]).round_().clamp_(-8, 7)
-        error = values.mul_(tried[..., None]).sub_(groups).square_().sum(dim=-1)
-        scales, best = torch.where(error < best, tried, scales), torch.minimum(error, best)
-    return scales
-
-
-def embedding_array(table: Tensor) -> Array:
-    """A table of embeddings, fp32 or bf16, as native code takes it: float32, or the bits of bf16 as uint16.
-
-    The array shares the tensor's memory.
-    """
-    array: Array = (table.view(torch.uint16) if table.dtype == torch.bfloat16 else table).numpy()
-    return array
-
-
-def unpack(packed: Packed, outputs: int, inputs: int) -> Tensor:
-    """The float32 weights [outputs, inputs] that a packed matrix stands for, without its padding."""
-    values = torch.from_numpy(packed.values)
-    if values.dtype == torch.uint8:
-        both = _rows_of(values, 4).view(len(values), -1, 4)
-        groups = torch.stack([both & 15, both >> 4], dim=2).view(len(values), -1, INT4_GROUP) - 8.0
-        scales = _rows_of(torch.from_numpy(packed.groups).view(torch.bfloat16).float(), 1)
-        values = (groups * scales[..., None]).flatten(1)
-    elif values.dtype == torch.int8:
-        scales = _rows_of(torch.from_numpy(packed.groups), 1)[..., None]
-        values = (_rows_of(values, 2).view(*scales.shape[:2], -1) * scales).flatten(1)
-    elif values.dtype == torch.uint16:
-        values = _rows_of(values.view(torch.bfloat16), 2).float()
-    return values[:outputs, :inputs]

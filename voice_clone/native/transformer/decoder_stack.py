@@ -3,7 +3,7 @@
 Nothing here allocates, raises, or takes the GIL.
 
 Shapes: N rows, O outputs, I inputs, C hidden size, H query heads, G key-value heads, D head dimension, L layers.
-A table of embeddings is float32, or the bits of bf16 as uint16; see `weights.embedding_array`.
+A table of embeddings is float32, or the bits of bf16 as uint16; see `weights.as_array`.
 """
 
 # mypy: ignore-errors

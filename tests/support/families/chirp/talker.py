@@ -17,8 +17,10 @@ from torch import Tensor, nn
 
 from tests.support.families.chirp.config import BYTES, ChirpConfig
 from tests.support.families.chirp.prompt import Prompt
-from voice_clone.autoregressive.code_head import CodeHead, TorchFirstCode
-from voice_clone.autoregressive.sampling import Draw
+from voice_clone.autoregressive.code_head import CodeHead
+from voice_clone.autoregressive.first_code import TorchFirstCode
+from voice_clone.autoregressive.samplers import Draw
+from voice_clone.autoregressive.sampling import CodeDraws
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
@@ -84,9 +86,12 @@ class ChirpTalker(nn.Module):
     def new_memory(self, slots: int) -> None:
         return None
 
-    def complete(self, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draw: Draw) -> Tensor:
+    def complete(
+        self, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draws: CodeDraws
+    ) -> tuple[Tensor, Tensor]:
+        draw = Draw(draws)
         codes = [code0]
         for book in range(1, self.codebooks):
             hidden = hidden + self.codes(codes[-1] + self._first_rows[book - 1])
             codes.append(draw(self.heads[book](hidden), book))
-        return torch.stack(codes, dim=1)
+        return torch.stack(codes, dim=1), draw.finite()

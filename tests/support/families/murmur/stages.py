@@ -138,7 +138,7 @@ class FloatHead(nn.Module):
     """A linear layer, the frame before, and noise: a `FrameHead`."""
 
     form = FORM.payload
-    dtype = torch.float32
+    dtype = np.float32
     draws = 2 * WIDTH + 1
     neutral = np.zeros(1)
     variants = (AnyRows(),)
@@ -157,8 +157,8 @@ class FloatHead(nn.Module):
     def variant_of(self, columns: NDArray[np.float64]) -> AnyRows:
         return self.variants[0]
 
-    def new_memory(self, slots: int, max_length: int, device: torch.device) -> Last:
-        return Last(torch.zeros(slots, WIDTH, device=device))
+    def new_memory(self, slots: int, max_length: int, like: Tensor) -> Last:
+        return Last(torch.zeros(slots, WIDTH, device=like.device))
 
     def clear(self, memory: Last, slot: int) -> None:
         memory.frames[slot] = 0

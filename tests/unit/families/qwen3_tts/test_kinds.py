@@ -15,7 +15,7 @@ from tests.support.families.factories import CheckpointFactory
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import encoder_stage
 from voice_clone.families.qwen3_tts.kinds import load_no_encoder
-from voice_clone.families.qwen3_tts.networks.talker import prefill_length, prefix_of
+from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length, prefix_of
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, load_prompt
 from voice_clone.families.qwen3_tts.talker_stage import TENSORS, load_talker, read_prompt

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.families.talkers import make_sampler, make_talker, read_config
-from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
+from tests.support.families.talkers import make_sampler, make_talker, native_of, read_config
 from voice_clone.autoregressive.native_predictor import NativePredictor
-from voice_clone.autoregressive.sampling import Draw, Filters
-from voice_clone.families.qwen3_tts.networks.talker import use_native_code
+from voice_clone.autoregressive.predictor_by_step import complete_by_steps, frame_cache
+from voice_clone.autoregressive.samplers import Draw
+from voice_clone.autoregressive.sampling import CodeDraws, Filters
 from voice_clone.native.thread_pool import ThreadPool
 from voice_clone.native.transformer.draw import draw, is_finite
 from voice_clone.settings import PRECISIONS, Precision
@@ -78,10 +78,11 @@ def test_values_that_are_not_finite_are_detected_and_give_some_code(
 def frames(predictor: NativePredictor, inputs: tuple[Any, ...], knobs: np.ndarray[Any, Any], whole: bool) -> Any:
     """Codes and which of them are finite, by one call of native code or codebook by codebook."""
     cache, hidden, code0, embed0, uniform = inputs
-    choose = Draw(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
+    draws = CodeDraws(torch.from_numpy(knobs).float(), Filters.of(knobs), uniform)
     if whole:
-        return predictor.complete(cache, hidden, code0, embed0, choose), choose.finite
-    return complete_by_steps(predictor, cache, hidden, code0, embed0, choose), choose.finite
+        return predictor.complete(cache, hidden, code0, embed0, draws)
+    choose = Draw(draws)
+    return complete_by_steps(predictor, cache, hidden, code0, embed0, choose), choose.finite()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -93,14 +94,14 @@ def test_the_loop_makes_the_codes_of_single_steps(
     monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
     monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     config = read_config(shape, tmp_path / "checkpoint")
-    talker = use_native_code(make_talker(config, 5), precision)
+    talker = native_of(make_talker(config, 5), precision)
     predictor = talker.head.predictor
     assert isinstance(predictor, NativePredictor)
     cache, generator = frame_cache(predictor, 9), torch.Generator().manual_seed(1)
     for count in (1, 9, 4, 1):
         hidden = torch.randn(count, config.talker.hidden_size, generator=generator)
         code0 = torch.randint(2048, (count,), generator=generator)
-        embed0 = talker.embed_codec_tokens(code0)
+        embed0 = torch.from_numpy(talker.embed_codec_tokens(code0.numpy()))
         uniform = torch.rand(count, 16, generator=generator, dtype=torch.float64)
         inputs = cache, hidden, code0, embed0, uniform
         knobs = np.array([KNOBS[index % len(KNOBS)] for index in range(count)], np.float64)

@@ -18,7 +18,7 @@ from tools.demo_voice.synthesis import Utterance
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import fill_random
-from voice_clone.autoregressive.code_head import complete_by_steps, frame_cache
+from voice_clone.autoregressive.predictor_by_step import complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker

@@ -14,31 +14,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import (
-    CodeHead,
-    NativeRepetitionAwareFirstCode,
-    RepetitionAwareFirstCode,
-    RepetitionRule,
-)
-from voice_clone.autoregressive.native_predictor import Load, layer_loader
-from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, NucleusSampler
+from voice_clone.autoregressive.code_head import CodeHead
+from voice_clone.autoregressive.first_code import RepetitionAwareFirstCode
+from voice_clone.autoregressive.native_first_code import NativeRepetitionAwareFirstCode
+from voice_clone.autoregressive.repetition_rule import RepetitionRule
+from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, NUCLEUS
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.cosyvoice3.config import CODES, SPEECH_IDS, START, TASK, TalkerConfig
 from voice_clone.families.cosyvoice3.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import table_rows
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
 
-REPETITION = RepetitionRule(
-    NucleusSampler, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0
-)
+REPETITION = RepetitionRule(NUCLEUS, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0)
 """A code among the latest ten is drawn again among all others."""
 
 
@@ -141,7 +136,7 @@ def use_native_code(
     head = talker.head
     head.logits = NativeLinear(pack(talker.speech.llm_decoder.weight.detach(), head_precision(precision)), SPEECH_IDS)
     del talker.speech.llm_decoder  # it is packed
-    talker.native_stack = NativeStack(talker.model, precision, layer_loader(load, "model"), packed.part("model"))
+    talker.native_stack = native_stack(talker.model, precision, layer_loader(load, "model"), packed.part("model"))
     packed.keep()
     head.first = NativeRepetitionAwareFirstCode(SPEECH_IDS, CODES, REPETITION)
     return talker

@@ -19,33 +19,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import (
-    CodeHead,
-    NativeRepetitionAwareFirstCode,
-    PredictorByStep,
-    RepetitionAwareFirstCode,
-    RepetitionRule,
-)
-from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
-from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FilterFirstSampler
+from voice_clone.autoregressive.code_head import CodeHead
+from voice_clone.autoregressive.first_code import RepetitionAwareFirstCode
+from voice_clone.autoregressive.native_first_code import NativeRepetitionAwareFirstCode
+from voice_clone.autoregressive.native_predictor import NativePredictor, packed_heads
+from voice_clone.autoregressive.predictor_by_step import PredictorByStep
+from voice_clone.autoregressive.repetition_rule import RepetitionRule
+from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FILTERS_FIRST
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear import NativeLinear
-from voice_clone.native.matrix.weights import embedding_array, head_precision, pack
+from voice_clone.native.matrix.linear_module import NativeLinear
+from voice_clone.native.matrix.weights import as_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import decoder_stack
 from voice_clone.settings import Precision
 
 # As fish-speech draws codebook 0.
 REPETITION = RepetitionRule(
-    FilterFirstSampler, window=10, first_frame=False, exclude=False, temperature=1.0, top_k=None, top_p=0.9
+    FILTERS_FIRST, window=10, first_frame=False, exclude=False, temperature=1.0, top_k=None, top_p=0.9
 )
 
 
@@ -61,7 +59,7 @@ def _stack(sizes: TransformerConfig, common: TransformerConfig) -> StackConfig:
         rms_norm_eps=common.norm_eps,
         rope_theta=common.rope_base,
         qk_norm=sizes.attention_qk_norm,
-        rope_dtype=torch.bfloat16,
+        rope_in_bf16=True,
     )
 
 
@@ -139,7 +137,7 @@ class Talker(nn.Module):
             predictor=self.fast,
             embed=self.embed_first,
             codebooks=config.codebooks,
-            rule=FilterFirstSampler,
+            kind=FILTERS_FIRST,
             graph_variants=FILTER_FIRST_VARIANTS,
             recent=REPETITION.recent,
             draws=config.codebooks + 1,  # one for the second draw of codebook 0
@@ -218,19 +216,17 @@ def use_native_code(
     """
     config, head, fast = talker.config, talker.head, talker.fast
     rows = talker.code_rows
-    table, codebooks = embedding_array(rows), embedding_array(fast.codebook_embeddings.weight.detach())
+    table, codebooks = as_array(rows), as_array(fast.codebook_embeddings.weight.detach())
     head.logits = NativeLinear(pack(rows, head_precision(precision)), len(rows))
-    talker.native_stack = NativeStack(talker.slow, precision, layer_loader(load, "slow"), packed.part("slow"))
+    talker.native_stack = native_stack(talker.slow, precision, layer_loader(load, "slow"), packed.part("slow"))
     output = fast.output.weight
     assert isinstance(output, Tensor)
     head.predictor = NativePredictor(
-        NativeStack(fast, precision, layer_loader(load, "fast"), packed.part("fast")),
-        [output.detach()[: fast.codes]],
-        fast.embeddings.weight.detach(),
-        config.semantic_codes,
+        native_stack(fast, precision, layer_loader(load, "fast"), packed.part("fast")),
+        packed_heads(lambda: [output.detach()[: fast.codes]], precision, packed.part("output")),
+        fast.codes,
+        as_array(fast.embeddings.weight.detach())[None],
         config.codebooks,
-        precision,
-        part=packed.part("output"),
     )
     del fast.output  # it is packed
     packed.keep()

@@ -15,16 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.native_predictor import Load, layer_loader
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.to_native import Load, layer_loader
 from voice_clone.batching.source import PayloadForm
 from voice_clone.families.omnivoice.config import CODEBOOKS, IDS, MASK, TalkerConfig
 from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import table_rows, to_device
-from voice_clone.native.matrix.linear import NativeLinear
+from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.thread_pool import leave_threads_to_native_code

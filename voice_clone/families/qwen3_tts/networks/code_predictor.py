@@ -13,16 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import PredictorByStep
-from voice_clone.autoregressive.native_predictor import Load, NativePredictor, layer_loader
+from voice_clone.autoregressive.predictor_by_step import PredictorByStep
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import TalkerConfig
 from voice_clone.layers.fused import fused_tables
 from voice_clone.layers.graphs import CachedOnGpu
-from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.settings import Precision
 
 
 class CodePredictorModel(DecoderStack):
@@ -74,31 +70,3 @@ class CodePredictor(PredictorByStep, nn.Module):
             starts = self._starts.get(tables, lambda: torch.arange(self.codebooks - 1, device=codes.device) * size)
             codes = codes + starts[: codes.shape[1]]
         return F.embedding(codes, tables).to(self.model.norm.weight.dtype)
-
-
-def native_predictor(
-    predictor: CodePredictor, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
-) -> NativePredictor:
-    """A code predictor as native code; its weights are packed one after the other and freed.
-
-    Args:
-        precision: of the layers; heads and projection are not rounded below int8, embeddings to bf16 at any precision
-            but fp32.
-        load, packed: as of `talker.use_native_code`.
-    """
-    config, projection = predictor.config, predictor.small_to_mtp_projection
-    heads = [head.weight.detach() for head in predictor.lm_head if isinstance(head, nn.Linear)]
-    layers = layer_loader(load, "code_predictor.model")
-    stack = NativeStack(predictor.stack, precision, layers, packed.part("predictor"))
-    predictor.lm_head = nn.ModuleList()
-    tables = predictor.model.codec_embedding.weight
-    return NativePredictor(
-        stack,
-        heads,
-        tables if precision == "fp32" else tables.bfloat16(),
-        config.vocab_size,
-        config.num_code_groups,
-        precision,
-        projection if isinstance(projection, nn.Linear) else None,
-        part=packed.part("heads"),
-    )

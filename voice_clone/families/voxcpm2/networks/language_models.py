@@ -191,7 +191,8 @@ class LanguageModels(nn.Module):
         owner = torch.zeros_like(positions)
 
         def together(model: Stack, part: KVCache, x: Tensor) -> Tensor:
-            return model.prefill_together(part, slots, owner, positions, x, offset + len(embeds))
+            hidden: Tensor = model.prefill_together(part, slots, owner, positions, x, offset + len(embeds))
+            return hidden
 
         return self._read(cache, read, is_frame, frames, together)[-1]
 
@@ -225,7 +226,8 @@ class LanguageModels(nn.Module):
         read = torch.where(is_frame, self._encode(frames), tokens)
 
         def together(model: Stack, part: KVCache, x: Tensor) -> Tensor:
-            return model.prefill_together(part, slots, owner, positions, x, length, begins)
+            hidden: Tensor = model.prefill_together(part, slots, owner, positions, x, length, begins)
+            return hidden
 
         return self._read(cache, read, is_frame, frames, together)
 

@@ -219,7 +219,7 @@ class PatchHead(NoiseHead):
     """
 
     form = PayloadForm(WIDTH, np.float32)
-    dtype = torch.float32
+    dtype = np.float32
     draws = WIDTH
     neutral = np.array([STEPS, CFG, 1.0])
     variants = tuple(Steps(most) for most in (6, STEPS, 20, MOST_STEPS))

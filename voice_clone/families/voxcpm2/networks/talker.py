@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.native_predictor import Load, layer_loader
 from voice_clone.autoregressive.stack.native_stack import NativeStack
+from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.voxcpm2.config import LEAST_FRAMES, REFERENCE_BEGIN, REFERENCE_END, TEXT_END, VoxCPM2Config
 from voice_clone.families.voxcpm2.networks.language_models import LanguageModels
@@ -19,7 +19,7 @@ from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, Sampler
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.layers.graphs import table_rows, to_device
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear import use_native_linears
+from voice_clone.native.matrix.linear_module import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
@@ -101,7 +101,7 @@ def use_native_code(
 
     def native(name: str, kept: Precision) -> NativeStack:
         stack = talker.get_submodule(name)
-        return NativeStack(stack, kept, layer_loader(load, name), packed.part(name))  # type: ignore[arg-type]
+        return native_stack(stack, kept, layer_loader(load, name), packed.part(name))  # type: ignore[arg-type]
 
     models.native = native("models.base_lm", precision), native("models.residual_lm", precision)
     encoder.native_encoder = native("models.feat_encoder.encoder", least)

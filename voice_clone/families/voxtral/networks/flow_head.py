@@ -156,7 +156,7 @@ class FlowHead(NoiseHead):
         config: of the checkpoint.
     """
 
-    dtype = torch.int64
+    dtype = np.int64
     neutral = np.ones(1)
     variants = (AnyRows(),)
     keeps_ending_frame = False

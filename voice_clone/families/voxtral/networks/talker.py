@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.autoregressive.native_predictor import Load, layer_loader
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.voxtral.checkpoint import padded
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
@@ -29,7 +28,7 @@ from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear import use_native_linears
+from voice_clone.native.matrix.linear_module import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
@@ -165,7 +164,7 @@ def use_native_code(
     flow = talker.flow
     flow.times()  # while its projection is there
     del flow.time_projection
-    talker.native_stack = NativeStack(
+    talker.native_stack = native_stack(
         talker.backbone, precision, layer_loader(load, "backbone"), packed.part("backbone")
     )
     for number, layer in enumerate(flow.layers):
