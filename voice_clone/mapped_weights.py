@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,10 @@ _KINDS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # numpy has 
 
 
 class MappedWeights:
-    """The tensors of a weight file, whole or in shards. The maps last as long as their arrays.
+    """The tensors of a weight file, whole or in shards.
+
+    Each array has a map of its own, of its part of the file. The map lasts as long as the array, and so does the memory
+    of the pages that were read.
 
     Args:
         folder: of the checkpoint.
@@ -29,10 +31,11 @@ class MappedWeights:
     def __init__(self, folder: Path, file: str) -> None:
         self._folder, self._file = folder, file
         self._shards = shard_files(folder, file)
-        self._opened: dict[str, tuple[mmap.mmap, int, Mapping[str, Any]]] = {}
+        self._headers: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def read(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """A tensor of this shape: float32, float16, or the bits of bf16 as uint16.
+        """A tensor of this shape: float32, float16, or the bits of bf16 as uint16. What is written to it does not
+        reach the file.
 
         Raises:
             CheckpointError: a file cannot be read, or the tensor is missing or of a wrong shape or type.
@@ -42,9 +45,7 @@ class MappedWeights:
             if name not in self._shards:
                 raise CheckpointError(f"{file}.index.json: tensor {name} is missing")
             file = self._shards[name]
-        if file not in self._opened:
-            self._opened[file] = _open(self._folder, file)
-        mapped, start, header = self._opened[file]
+        start, header = self._header(file)
         if name not in header:
             raise CheckpointError(f"{file}: tensor {name} is missing")
         kind, found, (begin, _) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
@@ -52,18 +53,29 @@ class MappedWeights:
             raise CheckpointError(f"{file}: {name}: shape {tuple(found)}, expected {shape}")
         if kind not in _KINDS:
             raise CheckpointError(f"{file}: {name}: type {kind}, expected one of {', '.join(_KINDS)}")
-        array: NDArray[Any] = np.frombuffer(mapped, _KINDS[kind], math.prod(shape), start + begin).reshape(shape)
+        count = math.prod(shape)
+        first = (start + begin) % mmap.ALLOCATIONGRANULARITY  # a map begins at a page
+        size = first + count * np.dtype(_KINDS[kind]).itemsize
+        try:
+            with (self._folder / file).open("rb") as opened:
+                # Private: torch makes a tensor of no array that cannot be written to.
+                mapped = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_COPY, offset=start + begin - first)
+        except (OSError, ValueError):
+            raise _not_whole(file) from None
+        array: NDArray[Any] = np.frombuffer(mapped, _KINDS[kind], count, first).reshape(shape)
         return array
 
+    def _header(self, file: str) -> tuple[int, dict[str, Any]]:
+        """As of `weight_header`, of a file that is whole."""
+        if file not in self._headers:
+            self._headers[file] = weight_header(self._folder, file)
+            try:
+                with safe_open(self._folder / file, framework="np"):
+                    pass  # it has checked each tensor's place and size
+            except (OSError, SafetensorError):
+                raise _not_whole(file) from None
+        return self._headers[file]
 
-def _open(folder: Path, name: str) -> tuple[mmap.mmap, int, Mapping[str, Any]]:
-    """The map of a file, where its tensors begin, and its header."""
-    start, header = weight_header(folder, name)
-    try:
-        with safe_open(folder / name, framework="np"):  # it checks that each tensor's bytes fit its shape and type
-            pass
-        with (folder / name).open("rb") as file:
-            # Private: torch makes a tensor of no array that cannot be written to.
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), start, header
-    except (OSError, SafetensorError):
-        raise CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short") from None
+
+def _not_whole(file: str) -> CheckpointError:
+    return CheckpointError(f"{file}: not a whole safetensors file; it may have been cut short")

@@ -276,13 +276,13 @@ def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTa
         kept.keep()
         return found
 
+    weights = MappedWeights(checkpoint.folder, MODEL)
+
     def read(name: str, shape: tuple[int, ...]) -> Array:
         return weights.read(PREFIX + name, shape)
 
-    # The table has a map of its own, which lasts as long as it. That of all other tensors ends with this function.
-    weights, table = (MappedWeights(checkpoint.folder, MODEL) for _ in range(2))
-    rows = table.read(PREFIX + TEXT_TABLE, (sizes.text_vocab_size, sizes.text_hidden_size))
-    return NativeTalker(checkpoint.config, precision, read, rows, packed, tables)
+    table = read(TEXT_TABLE, (sizes.text_vocab_size, sizes.text_hidden_size))
+    return NativeTalker(checkpoint.config, precision, read, table, packed, tables)
 
 
 def load_talker(given: Settings) -> Qwen3TTSTalker:
