@@ -1,57 +1,127 @@
-"""Our bare engine: a speech. It has no server around it, and is what a server's models run."""
+"""Our bare engine: a speech. It has no server around it, and is what a server's models run.
+
+Torch is imported only where these models import it, and for what is measured behind the speech.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from importlib import metadata
-from pathlib import Path
+from itertools import chain, repeat
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from perf.bench.engine import Ours
-from perf.bench.families.family import frame_bytes
-from perf.bench.families.qwen3_tts import Qwen3TTS
-from perf.bench.machine import bandwidth
 from perf.bench.rivals.spoken import WARM_UP_FRAMES, Spoken, answer, peak_megabytes, request
+from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.talker import TalkerRequest
+from voice_clone.codec.decoder import StreamDecoder
+from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
+from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone.families.qwen3_tts.talker_stage import load_network
+from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.native.arrays import Array
+from voice_clone.native.matrix.linear import PackedLinear
+from voice_clone.native.thread_pool import use_threads
+from voice_clone.settings import Settings, TalkerSettings
+
+MAX_LENGTH = 2048  # positions
+GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)
+
+
+class Engine:
+    """Talker and decoder of a checkpoint."""
+
+    def __init__(self, settings: Settings) -> None:
+        talker, self.config = load_network(settings)
+        assert isinstance(talker, NativeTalker)
+        self.talker = talker
+        self.generator: Generator[Prompt] = Generator(talker, 1, MAX_LENGTH)
+        decoder: StreamDecoder[Array]
+        decoder, _ = load_codec_decoder(settings)
+        self.decoder, self._format = decoder, codec_format(self.config.codec)
+        self.tokenizer = Tokenizer(TalkerSettings.of(settings).checkpoint_dir)
+        self.positions = 0  # of the latest prompt
+
+    def speak(self, prompt: Prompt, frames: int) -> tuple[NDArray[np.float32], dict[str, float]]:
+        """The samples; seconds of `prompt`, `first` frame, `frames` after it, `decoder` and `whole`."""
+        generator, state = self.generator, self.decoder.new_state(1)
+        spent: defaultdict[str, float] = defaultdict(float)
+        began = last = time.perf_counter()
+
+        def passed(part: str) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            spent[part] += now - last
+            last = now
+
+        self.positions = generator.start(0, TalkerRequest(prompt, GREEDY, frames))
+        generator.prefill({0: self.positions})
+        passed("prompt")
+        pieces: list[NDArray[np.float32]] = []
+        rows: list[Array] = []
+        sizes = chain(CHUNK_FRAMES, repeat(CHUNK_FRAMES[-1]))
+        size = next(sizes)
+        for number in range(frames):
+            [frame] = generator.step([0])
+            if frame.payload is None:
+                raise SystemExit(f"the speech ended after {number} frames: take another seed")
+            rows.append(frame.payload)
+            passed("frames" if number else "first")
+            if len(rows) == size or number == frames - 1:
+                pieces.append(self.decoder.decode_chunk(self._format.batch([np.stack(rows)], None), state)[0])
+                passed("decoder")
+                rows, size = [], next(sizes)
+        generator.free(0)
+        return np.concatenate(pieces), {**spent, "whole": last - began}
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of the weights that a frame reads."""
+        head = self.talker.head
+        assert isinstance(head.predictor, NativePredictor) and isinstance(head.logits, PackedLinear)
+        return self.talker.stack.nbytes + head.predictor.frame_bytes + head.logits.nbytes
 
 
 def main() -> None:
     given = request()
-    torch.set_num_threads(given["threads"])
+    use_threads(given["threads"])
     folder, precision = given["model"]
-    ours = Ours(Qwen3TTS, Path(folder), precision)
+    values = {"CHECKPOINT_DIR": folder, "DEVICE": "cpu", "PRECISION": precision}
+    engine = Engine(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in values.items()}))
     loaded = time.monotonic()
-    tokenizer, config = ours.model.tokenizer, ours.model.config
     prompt = Prompt(
-        role_ids=tokenizer.role_ids,
-        text_ids=tokenizer.text_ids(given["text"]),
+        role_ids=engine.tokenizer.role_ids,
+        text_ids=engine.tokenizer.text_ids(given["text"]),
         speaker_embedding=np.load(given["embedding"]),
-        language_id=config.talker.codec_language_id["english"],
+        language_id=engine.config.talker.codec_language_id["english"],
         non_streaming_mode=given["text_first"],
     )
     began = time.perf_counter()
-    ours.speak(prompt, WARM_UP_FRAMES)
+    engine.speak(prompt, WARM_UP_FRAMES)
     warm_up = time.perf_counter() - began
-    codes, spent = ours.speak(prompt, given["frames"])
+    sound, spent = engine.speak(prompt, given["frames"])
     megabytes = peak_megabytes()
-    np.save(given["output"], ours.sound(codes[None])[0])
-    how = ours.model.sampling(drawn=False)
-    positions = ours.generator(1).start(0, TalkerRequest(prompt, how, given["frames"]))
+    np.save(given["output"], sound)
+    from perf.bench.machine import bandwidth  # in torch, behind all that is measured
+
     answer(
         Spoken(
             version=metadata.version("voice-clone"),
             loaded=loaded,
             warm_up=warm_up,
-            positions=positions,
-            prompt=spent.prefill,
-            frame=spent.frame,
-            decoder=spent.code2wav / given["frames"],
-            whole=spent.total,
+            positions=engine.positions,
+            prompt=spent["prompt"],
+            frame=spent["frames"] / (given["frames"] - 1),
+            decoder=spent["decoder"] / given["frames"],
+            whole=spent["whole"],
             megabytes=megabytes,
-            floor=frame_bytes(ours.model.talker) / bandwidth(0.5),
+            floor=engine.frame_bytes / bandwidth(0.5),
         )
     )
 
