@@ -27,8 +27,8 @@ pytestmark = pytest.mark.thorough
 
 FRAME = 1920  # samples
 EXIT_TIMEOUT = 30  # seconds; streams get half of them, the ends of the models' processes the rest
-WHOLE, ENDLESS = 30, 20_000  # frames: made in a second or so; more than any machine makes in those seconds
-TEXT = "A long story. " * 60
+WHOLE, ENDLESS = 30, 12_000  # frames: made in a second or so; more than any machine makes in those seconds
+TEXT = "A long story. " * 146  # 1,022 tokens, which are granted 12,264 frames
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 
 # Looks for what voices lack all the time, not twice a minute.
