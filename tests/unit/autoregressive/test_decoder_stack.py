@@ -202,7 +202,8 @@ def test_native_code_follows_the_formula(options: dict[str, Any]) -> None:
         torch.testing.assert_close(native.decode(cache, [1], [step], embeds[step : step + 1])[0], expected[step])
 
 
-def test_matrices_of_different_types_are_joined_as_numbers() -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_matrices_of_different_types_are_joined_as_numbers(precision: Precision) -> None:
     """As in a checkpoint into which some matrices were merged in another type: bf16, which numpy has as its bits."""
     config = replace(PLAIN, num_hidden_layers=1)
     ones = as_array(torch.ones(1).bfloat16())[0]
@@ -211,8 +212,9 @@ def test_matrices_of_different_types_are_joined_as_numbers() -> None:
         merged = name.endswith(("k_proj.weight", "up_proj.weight"))
         return np.full(shape, ones) if merged else np.ones(shape, np.float32)
 
-    stack = NativeStack(config, "fp32", partial(layers_by_name, read, "", config))
-    assert all(set(values.flat) <= {0.0, 1.0} for values, _ in stack.weights), "0: of the padding"
+    stack = NativeStack(config, precision, partial(layers_by_name, read, "", config))
+    one = 1 if precision == "fp32" else ones
+    assert all(set(values.flat) <= {0, one} for values, _ in stack.weights), "0: of the padding"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])

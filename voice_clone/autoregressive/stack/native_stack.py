@@ -281,11 +281,12 @@ def _pack(weights: Iterable[Mapping[str, Numbers]], precision: Precision, config
             last = as_float32(layer["weight"])
             break
         for kind, parts in enumerate(PROJECTIONS):
-            weight = _one_below_the_other([layer[f"{part}.weight"] for part in parts])
+            matrices = [layer[f"{part}.weight"] for part in parts]
             if index == 0:
-                kinds.append(Packed.empty(config.num_hidden_layers, weight.shape, precision))
-            pack(weight, precision, kinds[kind][index])
-            del weight
+                shape = sum(map(len, matrices)), matrices[0].shape[1]
+                kinds.append(Packed.empty(config.num_hidden_layers, shape, precision))
+            _pack_below_each_other(matrices, precision, kinds[kind][index])
+            del matrices
         for name in names:
             norms.setdefault(name, []).append(as_float32(layer[name]))
         if config.qkv_bias:
@@ -301,9 +302,14 @@ def _pack(weights: Iterable[Mapping[str, Numbers]], precision: Precision, config
     ]
 
 
-def _one_below_the_other(weights: list[Numbers]) -> Numbers:
-    """Matrices as one; numbers of different types become float32, for bits of bf16 are no numbers to numpy."""
-    if len(weights) == 1:
-        return weights[0]
-    same = len({weight.dtype for weight in weights}) == 1
-    return joined(weights if same else [as_float32(weight) for weight in weights])
+def _pack_below_each_other(matrices: list[Numbers], precision: Precision, into: Packed) -> None:
+    """Pack the rows of several matrices as those of one."""
+    if precision == "fp32":  # each straight to its place
+        begin = 0
+        for matrix in matrices:
+            pack(matrix, precision, into[begin : begin + len(matrix)])
+            begin += len(matrix)
+        return
+    if len({matrix.dtype for matrix in matrices}) > 1:  # bits of bf16 are no numbers to numpy
+        matrices = [as_float32(matrix) for matrix in matrices]
+    pack(matrices[0] if len(matrices) == 1 else joined(matrices), precision, into)

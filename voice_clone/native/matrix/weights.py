@@ -141,9 +141,7 @@ def as_array(weight: Numbers) -> Array:
 def widen(weight: Array, out: Array) -> Array:
     """Write numbers of any type, in which uint16 are the bits of bf16, to a float32 array of the same shape."""
     if weight.dtype == np.uint16:
-        bits = out.view(np.uint32)
-        bits[...] = weight
-        bits <<= 16
+        np.left_shift(weight, 16, out=out.view(np.uint32), dtype=np.uint32)
     else:
         out[...] = weight
     return out
