@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files
+from voice_clone.checkpoint_folder import MAX_HEADER, check_tensor, missing, not_whole, shard_files, tensor_file
 from voice_clone.errors import CheckpointError
 
 if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
     import torch
     from torch import Tensor, nn
-
-_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -188,14 +186,9 @@ class CheckpointFiles:
             yield found
 
     def _locate(self, file: str, names: Collection[str]) -> dict[str, str]:
-        """Each tensor's file: the whole one if it is there, as the official package prefers it, else its shard."""
+        """Each tensor's file."""
         shards = shard_files(self.folder, file)
-        if shards is None:
-            return dict.fromkeys(names, f"{file}.safetensors")
-        for name in names:
-            if name not in shards:
-                raise CheckpointError(f"{file}.safetensors.index.json: tensor {name} is missing")
-        return {name: shards[name] for name in names}
+        return {name: tensor_file(shards, file, name) for name in names}
 
 
 class _Weights:
@@ -225,7 +218,7 @@ def _open_weights(folder: Path, file: str) -> Iterator[_Weights]:
     except FileNotFoundError:
         raise missing(file) from None
     except (OSError, SafetensorError):
-        raise CheckpointError(f"{file}: not a whole safetensors file; it may have been cut short") from None
+        raise not_whole(file) from None
     with handle as entered:
         yield _Weights(file, entered)
 
@@ -245,13 +238,7 @@ def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
 
 
 def _check(weights: _Weights, name: str, shape: tuple[int, ...]) -> None:
-    found = weights.shape(name)
-    if found != shape:
-        raise CheckpointError(f"{weights.file}: {name}: shape {found}, expected {shape}")
-    if weights.dtype(name) not in _FLOATS:
-        raise CheckpointError(
-            f"{weights.file}: {name}: type {weights.dtype(name)}, expected one of {', '.join(_FLOATS)}"
-        )
+    check_tensor(weights.file, name, weights.dtype(name), weights.shape(name), shape)
 
 
 def _canonical(value: Any) -> bytes:

@@ -16,6 +16,7 @@ from voice_clone.errors import CheckpointError
 
 T = TypeVar("T")
 
+FLOATS = ("F32", "F16", "BF16")  # types of weights
 MAX_HEADER = 100_000_000  # bytes, by the format of safetensors
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 _NUMBER, _BYTES, _GRAPH = 0, 2, 7  # kinds of values in a protobuf message, and the field of an ONNX file's graph
@@ -191,6 +192,40 @@ def weight_names(folder: Path, file: str) -> set[str]:
     return _names_in(folder, f"{file}.safetensors") if shards is None else set(shards)
 
 
+def tensor_file(shards: Mapping[str, str] | None, file: str, name: str) -> str:
+    """The file of a tensor: the whole one if there is one, as the official packages prefer it, else its shard.
+
+    Args:
+        shards: of `shard_files`.
+        file: the weight file, without its ending.
+
+    Raises:
+        CheckpointError: no shard has it.
+    """
+    if shards is None:
+        return f"{file}.safetensors"
+    if name not in shards:
+        raise CheckpointError(f"{file}.safetensors.index.json: tensor {name} is missing")
+    return shards[name]
+
+
+def check_tensor(file: str, name: str, kind: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Check a tensor's shape and type, as safetensors names it.
+
+    Raises:
+        CheckpointError: the shape is not the expected one, or it holds no floating-point numbers.
+    """
+    if found != expected:
+        raise CheckpointError(f"{file}: {name}: shape {found}, expected {expected}")
+    if kind not in FLOATS:
+        raise CheckpointError(f"{file}: {name}: type {kind}, expected one of {', '.join(FLOATS)}")
+
+
+def not_whole(name: str) -> CheckpointError:
+    """The error of a weight file that is damaged."""
+    return CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
+
+
 def _names_in(folder: Path, name: str) -> set[str]:
     """The names of the tensors in one weight file; errors as of `check_weights`."""
     return set(weight_header(folder, name)[1])
@@ -216,7 +251,7 @@ def weight_header(folder: Path, name: str) -> tuple[int, dict[str, Any]]:
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
         whole = False
     if not whole:
-        raise CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
+        raise not_whole(name)
     return 8 + size, header
 
 

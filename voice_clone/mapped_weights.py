@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from voice_clone.checkpoint_folder import shard_files, weight_header
+from voice_clone.checkpoint_folder import check_tensor, not_whole, shard_files, tensor_file, weight_header
 from voice_clone.errors import CheckpointError
 
 _KINDS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # numpy has no bf16
@@ -40,19 +40,12 @@ class MappedWeights:
         Raises:
             CheckpointError: a file cannot be read, or the tensor is missing or of a wrong shape or type.
         """
-        file = f"{self._file}.safetensors"
-        if self._shards is not None:
-            if name not in self._shards:
-                raise CheckpointError(f"{file}.index.json: tensor {name} is missing")
-            file = self._shards[name]
+        file = tensor_file(self._shards, self._file, name)
         start, header = self._header(file)
         if name not in header:
             raise CheckpointError(f"{file}: tensor {name} is missing")
         kind, found, (begin, _) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
-        if tuple(found) != shape:
-            raise CheckpointError(f"{file}: {name}: shape {tuple(found)}, expected {shape}")
-        if kind not in _KINDS:
-            raise CheckpointError(f"{file}: {name}: type {kind}, expected one of {', '.join(_KINDS)}")
+        check_tensor(file, name, kind, tuple(found), shape)
         count = math.prod(shape)
         first = (start + begin) % mmap.ALLOCATIONGRANULARITY  # a map begins at a page
         size = first + count * np.dtype(_KINDS[kind]).itemsize
@@ -61,7 +54,7 @@ class MappedWeights:
                 # Private: torch makes a tensor of no array that cannot be written to.
                 mapped = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_COPY, offset=start + begin - first)
         except (OSError, ValueError):
-            raise _not_whole(file) from None
+            raise not_whole(file) from None
         array: NDArray[Any] = np.frombuffer(mapped, _KINDS[kind], count, first).reshape(shape)
         return array
 
@@ -73,9 +66,5 @@ class MappedWeights:
                 with safe_open(self._folder / file, framework="np"):
                     pass  # it has checked each tensor's place and size
             except (OSError, SafetensorError):
-                raise _not_whole(file) from None
+                raise not_whole(file) from None
         return self._headers[file]
-
-
-def _not_whole(file: str) -> CheckpointError:
-    return CheckpointError(f"{file}: not a whole safetensors file; it may have been cut short")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone import array_kinds
 from voice_clone.array_kinds import copied, joined
 from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
@@ -127,11 +126,6 @@ class StreamState(Generic[A]):
             StreamState(copied(self.position[i : i + 1]), [copied(buffer[i : i + 1]) for buffer in self.buffers])
             for i in range(len(self.position))
         ]
-
-
-def on_host(samples: A) -> NDArray[np.float32]:
-    """Samples as an array of numpy, in the host's memory."""
-    return array_kinds.on_host(array_kinds.cast(samples, np.float32))
 
 
 class StreamDecoder(Protocol[A]):

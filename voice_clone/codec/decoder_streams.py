@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone import compute
+from voice_clone.array_kinds import cast, on_host
 from voice_clone.codec.chunk import Primed, Reference
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState, on_host
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState
 from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
 from voice_clone.gpu import memory_bounded_by
@@ -262,7 +263,7 @@ class StatefulStreams:
         """As of `DecoderStreams`."""
         if not self._form.look_ahead:
             return np.zeros(0, np.float32)
-        samples: NDArray[np.float32] = on_host(self._decoder.flush(self._states.state(stream)))[0]
+        samples: NDArray[np.float32] = on_host(cast(self._decoder.flush(self._states.state(stream)), np.float32))[0]
         return samples
 
     def close(self, stream: int) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState, on_host
+from voice_clone.array_kinds import cast, on_host
+from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState
 
 PIECE_FRAMES = 64  # a longer chunk is decoded in pieces: the same samples, and memory that does not grow with it
 
@@ -85,7 +86,8 @@ class SeparateStreams:
         state = states[0].fork() if alone else StreamState.stack(states)
         batch = self._form.batch(frames, self._decoder.device)
         pieces = (batch[..., begin : begin + PIECE_FRAMES] for begin in range(0, batch.shape[-1], PIECE_FRAMES))
-        decoded = np.concatenate([on_host(self._decoder.decode_chunk(piece, state)) for piece in pieces], axis=-1)
+        made = (cast(self._decoder.decode_chunk(piece, state), np.float32) for piece in pieces)
+        decoded = np.concatenate([on_host(each) for each in made], axis=-1)
         self._states.update(zip(streams, [state] if alone else state.split(), strict=True))
         return list(decoded)
 
