@@ -183,18 +183,42 @@ _SERIES = tuple(np.float32(1 / math.factorial(n)) for n in range(7, 1, -1))
 
 
 @register_jitable
+def _parts_of_exponential(x):
+    """n, r and s of an x between the limits: exp(x) = 2 ** n * (1 + r + s * r ** 2)."""
+    n = np.floor(fma(x, _PER_LOG_2, float32(0.5)))
+    r = fma(n, -_LOG_2_REST, fma(n, -_LOG_2, x))
+    series = _SERIES[0]
+    for coefficient in _SERIES[1:]:
+        series = fma(series, r, coefficient)
+    return n, r, series
+
+
+@register_jitable
+def _power_of_2(n):
+    """2 ** n of a whole float32 between -127 and 128."""
+    return float_from_bits(int32(int32(n) + 127) << 23)
+
+
+@register_jitable
 def exponential(x):
     """exp(x) of a float32, relative error below 3e-7.
 
     Below `LOWEST` and above `HIGHEST` the result is that at the limit. NaN and both infinities give NaN.
     """
-    bounded = min(max(x, LOWEST), HIGHEST)
-    n = np.floor(fma(bounded, _PER_LOG_2, float32(0.5)))
-    r = fma(n, -_LOG_2_REST, fma(n, -_LOG_2, bounded))
-    series = _SERIES[0]
-    for coefficient in _SERIES[1:]:
-        series = fma(series, r, coefficient)
-    return fma(series, r * r, r + float32(1)) * float_from_bits(int32(int32(n) + 127) << 23) + (x - x)
+    n, r, series = _parts_of_exponential(min(max(x, LOWEST), HIGHEST))
+    return fma(series, r * r, r + float32(1)) * _power_of_2(n) + (x - x)
+
+
+@register_jitable
+def elu(x):
+    """x, or exp(x) - 1 below zero, of a float32 (Clevert et al. 2016), relative error below 3e-7.
+
+    exp(x) - 1 = 2 ** n * (exp(r) - 1) + (2 ** n - 1), so nothing cancels near zero, where n is 0. NaN and both
+    infinities give NaN.
+    """
+    n, r, series = _parts_of_exponential(min(max(x, LOWEST), float32(0)))
+    power = _power_of_2(n)
+    return max(x, float32(0)) + fma(power, fma(series, r * r, r), power - float32(1)) + (x - x)
 
 
 @register_jitable

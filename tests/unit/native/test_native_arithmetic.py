@@ -34,7 +34,11 @@ def _fma(a: np.float32, b: np.float32, c: np.float32) -> Any:
     return arithmetic.fma(a, b, c)  # type: ignore[no-untyped-call]
 
 
-dot, total, total_from, fma = (njit(function) for function in (_dot, _total, _total_from, _fma))
+def _elu(x: np.float32) -> Any:
+    return arithmetic.elu(x)  # type: ignore[no-untyped-call]
+
+
+dot, total, total_from, fma, elu = (njit(function) for function in (_dot, _total, _total_from, _fma, _elu))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -65,6 +69,17 @@ def test_a_product_and_a_sum_are_rounded_once() -> None:
     near = np.float32(1 + 2**-12)
     assert fma(near, near, np.float32(-1)) == np.float32(2**-11 + 2**-24)
     assert near * near - np.float32(1) == np.float32(2**-11)
+
+
+def test_elu_is_exact_to_seven_digits() -> None:
+    """Also near zero, where exp(x) - 1 would have lost most of them."""
+    negative = -np.geomspace(1e-30, 100, 20_000).astype(np.float32)
+    x = np.concatenate([negative, -negative, np.zeros(1, np.float32)])
+    found = np.array([elu(each) for each in x], np.float64)
+    wide = x.astype(np.float64)
+    expected = np.where(wide > 0, wide, np.expm1(wide))
+    assert (np.abs(found - expected) <= 3e-7 * np.abs(expected)).all()
+    assert np.isnan(elu(np.float32(np.nan)))
 
 
 def test_nothing_is_compiled_with_fast_arithmetic() -> None:

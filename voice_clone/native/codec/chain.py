@@ -33,7 +33,7 @@ class Chain:
         inputs, outputs: channels of the rows that the chain reads and writes.
         state_size: numbers of a stream's state.
         multiplications: for each frame, in products.
-        window, head_dim: of attention layers, if there are any.
+        window, head_dim: of attention layers, if there are any. With a window of 0 a stream must not be cut in chunks.
         frequencies: of the rotary embedding, float32 [head_dim / 2], radians per position.
         rope_in_bf16: whether its cosines and sines are rounded to bf16.
     """
@@ -166,14 +166,14 @@ class Chain:
         if size > self._residual.size:
             self._buffers = empty(size, np.float32), empty(size, np.float32)
             self._residual = empty(size, np.float32)
-        keys = (self._window - 1 + frames) * self._dim
+        keys = (max(0, self._window - 1) + frames) * self._dim
         sums, transformed = BLOCK_TILES * TILE_ROWS * PANEL_OUTPUTS, 0
         for layer in table[table[:, layer_table.KIND] == layer_table.WINOGRAD]:
             groups = min(BLOCK_GROUPS, batch * frames * int(layer[layer_table.GROUPS]))
             sums = max(sums, winograd.PRODUCTS * groups * PANEL_OUTPUTS)
             rows = winograd.PRODUCTS * groups + winograd.INPUTS
             transformed = max(transformed, rows * int(layer[layer_table.SIZE]))
-        sizes = sums, keys, keys, self._window, transformed
+        sizes = sums, keys, keys, self._window or frames, transformed
         present = [array.shape[1] for array in self._per_thread]
         if not self._per_thread or threads > len(self._per_thread[0]) or any(map(operator.gt, sizes, present)):
             self._per_thread = tuple(zeros((threads, each), np.float32) for each in sizes)

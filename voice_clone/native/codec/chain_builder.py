@@ -33,7 +33,7 @@ class Snake:
         return [self.alpha, self.scale, *(self.affine or ())]
 
 
-Activation = Snake | Literal["gelu"] | None
+Activation = Snake | Literal["gelu", "elu"] | None
 
 Residual = Literal["untouched", "set", "added"]
 """What a product does with the residual signal: nothing; sets it to the result; adds it to the result, then sets it."""
@@ -44,7 +44,7 @@ _RESIDUALS = {"untouched": layer_table.UNTOUCHED, "set": layer_table.SET, "added
 def _kind_of(activation: Activation) -> int:
     if isinstance(activation, Snake):
         return layer_table.SNAKE if activation.affine is None else layer_table.AFFINE_SNAKE
-    return layer_table.PLAIN if activation is None else layer_table.GELU
+    return {None: layer_table.PLAIN, "gelu": layer_table.GELU, "elu": layer_table.ELU}[activation]
 
 
 WINOGRAD_ROWS = 16  # rows of a frame from which on a convolution takes Winograd's form
@@ -145,6 +145,10 @@ class ChainBuilder:
         """A root-mean-square norm, weight [C]."""
         self._add(layer_table.NORM, [weight, torch.tensor([eps])])
 
+    def layer_norm(self, weight: Tensor, bias: Tensor, eps: float) -> None:
+        """A layer norm, weight and bias [C]: that behind a convolution of one tap that changes nothing."""
+        self.depthwise(torch.ones(len(weight), 1, 1), torch.zeros(len(weight)), weight, bias, eps)
+
     def gate(self) -> None:
         """silu(first half of the channels) * second half."""
         self._add(layer_table.GATE)
@@ -155,11 +159,12 @@ class ChainBuilder:
     ) -> None:
         """Causal attention over a window of positions with rotary embedding of base `theta`.
 
-        The cosines and sines are rounded to `rope_dtype`, fp32 or bf16. It reads rows of queries, keys and values. All
-        attention layers of a chain have the same window and head size.
+        With a window of 0 it is over all rows of a call, which then has the whole of a stream. The cosines and sines
+        are rounded to `rope_dtype`, fp32 or bf16. It reads rows of queries, keys and values. All attention layers of a
+        chain have the same window and head size.
         """
         dim = self._size // (heads + 2 * kv_heads)
-        self._add(layer_table.ATTENTION, state=2 * kv_heads * (window - 1) * dim)
+        self._add(layer_table.ATTENTION, state=2 * kv_heads * max(0, window - 1) * dim)
         self._table[-1][layer_table.HEADS : layer_table.WINDOW + 1] = [heads, kv_heads, window]
         exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
         self._frequencies = (1.0 / np.float32(theta) ** exponents).astype(np.float32)

@@ -58,7 +58,7 @@ def _apply_rotary(head, cos, sin):
 
 @compiled
 def window_attention(layer, x, stream, group, rows, past, next_past, position, cos, sin, own, target, width):
-    """Causal attention over a window: the queries of one key-value head of one stream attend to their windows.
+    """Causal attention: the queries of one key-value head of one stream attend to their windows, or to all before them.
 
     layer: a row of the layer table.
     x: float32 [B, rows, SIZE], flat: queries, keys and values; the queries are overwritten.
@@ -70,7 +70,7 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
     """
     keys, values, scores = own
     size, heads, kv_heads = layer[SIZE], layer[HEADS], layer[KV_HEADS]
-    before = layer[WINDOW] - 1
+    before = max(0, layer[WINDOW] - 1)
     dim = layer[CHANNELS] // (heads + 2 * kv_heads)
     part = before * dim
     if group == 0:
@@ -95,7 +95,7 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
         next_past[stream, old_values + i] = values[rows * dim + i]
     ratio = heads // kv_heads
     for n in range(rows):
-        seen = min(before, position[stream] + n) + 1
+        seen = n + 1 if layer[WINDOW] == 0 else min(before, position[stream] + n) + 1
         first, last = (before + n + 1 - seen) * dim, (before + n + 1) * dim
         for h in range(group * ratio, (group + 1) * ratio):
             start = (stream * rows + n) * size + h * dim

@@ -21,7 +21,7 @@ DILATION = 13  # of a Winograd convolution: rows from a tap to the next
 GROUPS = 14  # of a Winograd convolution: groups of outputs in a frame
 HEADS = 15  # of attention: query heads
 KV_HEADS = 16  # of attention: key-value heads
-WINDOW = 17  # of attention: positions that a query attends to, its own included
+WINDOW = 17  # of attention: positions that a query attends to, its own included; 0: all of the same call
 CHANNELS = 18  # of a row, without padding
 FIELDS = 19
 
@@ -38,3 +38,4 @@ END = 7  # the last row of the table: reads the result
 UNTOUCHED, SET, ADDED = 0, 1, 2  # values of RESIDUAL: not used; set to the sum; added to the sum, then set to it
 PLAIN, SNAKE, GELU = 0, 1, 2  # values of ACTIVATION
 AFFINE_SNAKE = 3  # likewise: Snake of outputs that are scaled and shifted, behind the residual signal
+ELU = 4  # likewise

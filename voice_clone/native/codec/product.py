@@ -25,12 +25,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from voice_clone.native import vectors
+from voice_clone.native.arithmetic import elu
 from voice_clone.native.codec.layer_table import (
     ACTIVATION,
     ADDED,
     AFFINE_SNAKE,
     BETWEEN_TAPS,
     COLUMNS,
+    ELU,
     GELU,
     INPUTS,
     PARAMETERS,
@@ -249,6 +251,9 @@ def finish_row(layer, parameters, sums, s, column, width, row, residual, target,
     if activation == GELU:
         for i in range(t, t + width):
             target[i] = float32(0.5) * target[i] * (float32(1) + math.erf(target[i] * float32(math.sqrt(0.5))))
+    elif activation == ELU:
+        for i in range(t, t + width):
+            target[i] = elu(target[i])
 
 
 @compiled
