@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from voice_clone.checkpoint_folder import MAX_HEADER, check_tensor, missing, not_whole, shard_files, tensor_file
 from voice_clone.errors import CheckpointError
+from voice_clone.mapped_weights import MappedWeights
 
 if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
     import torch
@@ -148,15 +149,12 @@ class CheckpointFiles:
         Raises:
             CheckpointError: a file cannot be read or a tensor is missing.
         """
-        import torch
-
         digest = hashlib.sha256(_canonical(config))
-        ordered = sorted(prefix + name for name in names)
-        with self._open(file, ordered) as files:
-            for name in ordered:
-                weights = files[name]
-                digest.update(_canonical([name, weights.dtype(name), weights.shape(name)]))
-                digest.update(weights.read(name).reshape(-1).view(torch.uint8).numpy().data)  # from the map, uncopied
+        weights = MappedWeights(self.folder, file)
+        for name in sorted(prefix + name for name in names):
+            kind, shape, numbers = weights.raw(name)
+            digest.update(_canonical([name, kind, shape]))
+            digest.update(numbers.data)
         return digest.hexdigest()
 
     def identity(self, file: str) -> list[Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from voice_clone.array_kinds import Numbers
 from voice_clone.checkpoint_folder import check_tensor, not_whole, shard_files, tensor_file, weight_header
 from voice_clone.errors import CheckpointError
+
+Read = Callable[[str, tuple[int, ...]], Numbers]
+"""A tensor of a checkpoint, by its name and shape."""
 
 _KINDS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # numpy has no bf16
 
@@ -40,23 +44,41 @@ class MappedWeights:
         Raises:
             CheckpointError: a file cannot be read, or the tensor is missing or of a wrong shape or type.
         """
+        file, kind, found, numbers = self._find(name)
+        check_tensor(file, name, kind, found, shape)
+        return self._map(file, *numbers).view(_KINDS[kind]).reshape(shape)
+
+    def raw(self, name: str) -> tuple[str, tuple[int, ...], NDArray[np.uint8]]:
+        """A tensor of any type: its type, as safetensors names it, its shape and its bytes.
+
+        Raises:
+            CheckpointError: a file cannot be read, or the tensor is missing.
+        """
+        file, kind, shape, numbers = self._find(name)
+        return kind, shape, self._map(file, *numbers)
+
+    def _find(self, name: str) -> tuple[str, str, tuple[int, ...], tuple[int, int]]:
+        """A tensor's file, type and shape, and where its bytes begin and end in the file."""
         file = tensor_file(self._shards, self._file, name)
         start, header = self._header(file)
         if name not in header:
             raise CheckpointError(f"{file}: tensor {name} is missing")
-        kind, found, (begin, _) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
-        check_tensor(file, name, kind, tuple(found), shape)
-        count = math.prod(shape)
-        first = (start + begin) % mmap.ALLOCATIONGRANULARITY  # a map begins at a page
-        size = first + count * np.dtype(_KINDS[kind]).itemsize
+        kind, shape, (begin, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
+        return file, kind, tuple(shape), (start + begin, start + end)
+
+    def _map(self, file: str, begin: int, end: int) -> NDArray[np.uint8]:
+        if begin == end:
+            return np.zeros(0, np.uint8)
+        before = begin % mmap.ALLOCATIONGRANULARITY  # a map begins at a page
         try:
             with (self._folder / file).open("rb") as opened:
                 # Private: torch makes a tensor of no array that cannot be written to.
-                mapped = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_COPY, offset=start + begin - first)
+                mapped = mmap.mmap(
+                    opened.fileno(), end - begin + before, access=mmap.ACCESS_COPY, offset=begin - before
+                )
         except (OSError, ValueError):
             raise not_whole(file) from None
-        array: NDArray[Any] = np.frombuffer(mapped, _KINDS[kind], count, first).reshape(shape)
-        return array
+        return np.frombuffer(mapped, np.uint8, offset=before)
 
     def _header(self, file: str) -> tuple[int, dict[str, Any]]:
         """As of `weight_header`, of a file that is whole."""

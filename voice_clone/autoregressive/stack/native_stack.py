@@ -11,6 +11,7 @@ import numpy as np
 from voice_clone.array_kinds import Numbers, array_of, in_kind_of, joined
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.slot_memory import KeysAndValues, SlotMemory, pages_of_zeros
+from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Packed, as_float32, pack
@@ -31,9 +32,6 @@ SEQUENCES = 32  # that are read in one call of `together`
 
 Weights = Callable[[], Iterable[Mapping[str, Numbers]]]
 """The weights of each layer, by their names in a checkpoint; then the weight of the norm behind them, as `weight`."""
-
-Read = Callable[[str, tuple[int, ...]], Numbers]
-"""A tensor of a checkpoint, by its name and shape."""
 
 Tables = Callable[[StackConfig, int], Sequence[Array]]
 """cos and sin of so many positions, float32 [positions, D] each; the first half of sin is negated."""

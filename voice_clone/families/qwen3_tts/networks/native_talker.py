@@ -12,10 +12,11 @@ from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_first_code import NativeFirstCode
 from voice_clone.autoregressive.native_predictor import NativePredictor, packed_heads
-from voice_clone.autoregressive.stack.native_stack import NativeStack, Read, Tables, layers_by_name, rotary_arrays
+from voice_clone.autoregressive.stack.native_stack import NativeStack, Tables, layers_by_name, rotary_arrays
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader, suppressed_ids
+from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.linear import PackedLinear
 from voice_clone.native.matrix.weights import Packed, as_float32, head_precision, pack, stacked
