@@ -19,6 +19,7 @@ from voice_clone.settings import (
     ComputeSettings,
     DecoderSettings,
     EncoderSettings,
+    PackingSettings,
     Precision,
     StreamSettings,
     TalkerSettings,
@@ -161,7 +162,7 @@ def max_decode_batch(settings: DecoderSettings) -> int:
 
 
 def packed_file(
-    settings: StreamSettings, network: str, identity: list[Any], config: Any, any_size: bool = False
+    settings: PackingSettings, network: str, identity: list[Any], config: Any, any_size: bool = False
 ) -> PackedFile:
     """Where the packed weights of a network, or other arrays, are kept for the next start, beside the compiled code.
 

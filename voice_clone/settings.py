@@ -237,16 +237,22 @@ class ComputeSettings(StageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamSettings(ComputeSettings):
-    """Settings of stages that hold streams."""
+class PackingSettings(ComputeSettings):
+    """Settings of stages that keep packed weights."""
 
-    cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=_SWITCH_ON)
     packed_bytes: float = setting(
         8_000_000_000,
         "on a CPU: bytes on disk for packed weights, which the next start maps; a talker's only in int8 and int4, "
         "Qwen3-TTS's also in bf16; 0: none are kept",
         least=0.0,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSettings(PackingSettings):
+    """Settings of stages that hold streams."""
+
+    cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=_SWITCH_ON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,7 +394,7 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(ComputeSettings, OnnxSettings, ClipSettings):
+class EncoderSettings(PackingSettings, OnnxSettings, ClipSettings):
     """Settings of a voice encoder's networks."""
 
     device: str = setting(

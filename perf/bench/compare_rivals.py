@@ -43,7 +43,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from perf.bench import report
 from perf.bench.reference import CLIP, TEXT
@@ -147,7 +146,7 @@ class Speeches:
         soundfile.write(self._clip, waveform, RATE)
         given = {"VOICE_CLONE_CHECKPOINT_DIR": str(self.folder / "endless"), "VOICE_CLONE_DEVICE": "cpu"}
         encoder, _, _ = load_speaker_encoder(Settings({}, given))
-        np.save(self._embedding, encoder.embed(torch.from_numpy(waveform)).float().numpy())
+        np.save(self._embedding, encoder.embed(waveform))
 
     def output(self, case: Case) -> Path:
         """The samples of the last speech of a case, float32 [samples]."""

@@ -35,7 +35,12 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import Talker
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
-from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
+from voice_clone.families.qwen3_tts.encoder_stage import (
+    load_codec_encoder,
+    load_speaker_encoder,
+    load_torch_codec_encoder,
+    load_torch_speaker_encoder,
+)
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
@@ -91,14 +96,16 @@ def convolutions(module: nn.Module, run: Callable[[], Any]) -> float:
 def encoders(settings: Settings) -> list[Stage]:
     """Of a reference clip; needed once a voice."""
     speaker, codec = load_speaker_encoder(settings)[0], load_codec_encoder(settings)[0]
-    networks: tuple[Any, Any] = speaker, codec
-    samples = np.random.default_rng(0).standard_normal(REFERENCE_SECONDS * SAMPLE_RATE, np.float32)
-    waveform = 0.1 * torch.from_numpy(samples)
-    runs = {"speaker encoder": lambda: speaker.embed(waveform), "codec encoder": lambda: codec.encode(waveform)}
-    return [
-        Stage(f"{name}, {REFERENCE_SECONDS} s", run, _bytes(network), convolutions(network, run), by_torch=True)
-        for (name, run), network in zip(runs.items(), networks, strict=True)
-    ]
+    in_torch, codec_in_torch = load_torch_speaker_encoder(settings)[0], load_torch_codec_encoder(settings)[0]
+    waveform = np.float32(0.1) * np.random.default_rng(0).standard_normal(REFERENCE_SECONDS * SAMPLE_RATE, np.float32)
+    found = []
+    for name, run, network, counted in (
+        ("speaker encoder", lambda: speaker.embed(waveform), in_torch, lambda: in_torch.embed(waveform)),
+        ("codec encoder", lambda: codec.encode(waveform), codec_in_torch, lambda: codec_in_torch.encode(waveform)),
+    ):
+        work = convolutions(network, counted)
+        found.append(Stage(f"{name}, {REFERENCE_SECONDS} s", run, _bytes(network), work))
+    return found
 
 
 def _bytes(module: Any) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +18,8 @@ from tests.support.families.random_weights import fill_random
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder_parts import parts_of
+from voice_clone.families.qwen3_tts.networks.native_codec_encoder import NativeCodecEncoder
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
@@ -157,6 +161,8 @@ def test_encoder_codes_equal_official(shape: str, seed: int) -> None:
     weights = model.encoder.state_dict()
     ours.load_state_dict({name: weights[name] for name in ours.state_dict()})
 
+    makers = parts_of(copy.deepcopy(ours).requires_grad_(False))
+    native = NativeCodecEncoder(config, lambda name: [*makers[name]()])
     everything = []
     for samples in (1, frame - 1, frame, frame + 1, 20 * frame + 7, 61 * frame):
         waveform = speech_like(samples, seed)
@@ -166,6 +172,7 @@ def test_encoder_codes_equal_official(shape: str, seed: int) -> None:
         assert actual.shape == (-(-samples // frame), VALID_QUANTIZERS)
         assert actual.dtype == torch.int64
         assert torch.equal(actual, expected)
+        np.testing.assert_array_equal(native.encode(waveform), expected)
         everything.append(actual)
     codes = torch.cat(everything)
     distinct = sum(len(set(codes[:, k].tolist())) for k in range(VALID_QUANTIZERS))

@@ -19,7 +19,9 @@ from tests.support.families.talkers import (
 )
 from tests.support.official.official_talker import Pair, modeling
 from voice_clone.autoregressive.samplers import penalise
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import log_mel, mel_filterbank
+from voice_clone.families.qwen3_tts.networks.native_speaker_encoder import NativeSpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.speaker_clip import mel_filterbank
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import log_mel
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 
@@ -110,6 +112,9 @@ def test_speaker_embedding(pair: Pair, samples: int) -> None:
     ours = pair.speaker_encoder.embed(torch.from_numpy(waveform))
     assert ours.shape == (pair.config.talker.hidden_size,) and ours.dtype == torch.float32
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+    weights = pair.speaker_encoder.state_dict()
+    native = NativeSpeakerEncoder(pair.config.speaker_encoder, lambda name, shape: weights[name])
+    np.testing.assert_allclose(native.embed(waveform), expected, rtol=0, atol=1e-5)
 
 
 def test_log_mel() -> None:

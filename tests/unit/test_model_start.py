@@ -73,6 +73,6 @@ def test_a_models_process_imports_less_and_computes_the_same() -> None:
 
 
 def test_no_encoder_imports_numba() -> None:
-    # Its code for the machine is the talker's and the decoder's alone. VoxCPM2's encoder reads clips by native code.
+    # Where torch or ONNX Runtime computes, none is needed. VoxCPM2's encoder always reads clips by native code.
     imports = "\n".join(f"import voice_clone.families.{each}; print('numba' in sys.modules)" for each in ENCODERS)
     assert _python(f"import sys\n{imports}").split() == ["False"] * len(ENCODERS)

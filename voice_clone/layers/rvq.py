@@ -73,6 +73,7 @@ class ResidualEncoder(nn.Module):
 
     def __init__(self, num_quantizers: int, size: int, dim: int, input_dim: int) -> None:
         super().__init__()
+        self.dim = dim
         self.input_proj = nn.Conv1d(input_dim, dim, 1, bias=False) if input_dim != dim else nn.Identity()
         self.layers = nn.ModuleList(
             nn.Sequential(OrderedDict(codebook=EncoderCodebook(size, dim))) for _ in range(num_quantizers)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tests.support.families.small_codec import make_code2wav
+from voice_clone.array_kinds import on_host
 from voice_clone.audio import decode, resample
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -40,15 +40,15 @@ class BareQwen3:
 
     def embed(self, clip: bytes) -> NDArray[Any]:
         """The speaker embedding of an audio file."""
-        return self.speaker_encoder.embed(self._at_24k(clip)).numpy()
+        return on_host(self.speaker_encoder.embed(self._at_24k(clip)))
 
     def encode(self, clip: bytes) -> NDArray[Any]:
         """Its codes, int32 [frames, 16]."""
-        return self.codec_encoder.encode(self._at_24k(clip)).numpy().astype(np.int32)
+        return on_host(self.codec_encoder.encode(self._at_24k(clip))).astype(np.int32)
 
-    def _at_24k(self, clip: bytes) -> torch.Tensor:
+    def _at_24k(self, clip: bytes) -> NDArray[np.float32]:
         decoded = decode(clip)
-        return torch.from_numpy(resample(decoded.waveform, decoded.sample_rate, 24000))
+        return resample(decoded.waveform, decoded.sample_rate, 24000)
 
     def prompt(
         self,

@@ -197,6 +197,35 @@ print("torch" in sys.modules, *(code for frame in frames if frame is not None fo
 """
 
 
+ENCODER_WITHOUT_TORCH = """
+import sys
+from pathlib import Path
+import numpy as np
+from voice_clone.native import compilation
+compilation.writable_folder = lambda name: Path(sys.argv[1])
+from voice_clone.families.qwen3_tts.encoder_stage import load_encoder
+from voice_clone.settings import Settings
+stage = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]}))
+made = stage.encode(np.sin(np.arange(30_000, dtype=np.float32) ** 1.1), "icl")
+print("torch" in sys.modules, *stage.fingerprints.values(), *(each.tobytes().hex() for each in made.values()))
+"""
+
+
+def test_an_encoder_that_finds_its_weights_packed_imports_no_torch(
+    checkpoint_folder: CheckpointFactory, cache: Path
+) -> None:
+    """It makes the same voice, under the same fingerprints."""
+
+    def make() -> list[str]:
+        command = [sys.executable, "-c", ENCODER_WITHOUT_TORCH, str(cache), str(checkpoint_folder("tiny", 0))]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+    packs, *first = make()
+    finds, *second = make()
+    assert (packs, finds) == ("True", "False")
+    assert first == second and len(first) == 4 and all(len(each) >= 64 for each in first)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_talker_that_finds_what_torch_has_made_imports_none(
     precision: str, checkpoint_folder: CheckpointFactory, cache: Path

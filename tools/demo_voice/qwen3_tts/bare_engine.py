@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from voice_clone.array_kinds import on_host
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.families.qwen3_tts.decoder_stage import load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
@@ -44,17 +45,16 @@ class BareEngine:
         self, text: str, clip: NDArray[np.float32], transcript: str | None, seed: int, **knobs: Any
     ) -> NDArray[np.float32]:
         """Speak `text` in the voice of `clip` (24 kHz); in context with its transcript, else by its embedding."""
-        wave = torch.from_numpy(clip)
         books = self._config.talker.num_code_groups
         reference = np.zeros((0, books), np.int32)
         reference_ids = np.zeros(0, np.int32)
         if transcript is not None:
-            reference = self._codec_encoder.encode(wave).numpy().astype(np.int32)
+            reference = self.encode(clip)
             reference_ids = self._tokenizer.reference_ids(transcript)
         prompt = Prompt(
             role_ids=self._tokenizer.role_ids,
             text_ids=self._tokenizer.text_ids(text),
-            speaker_embedding=self._speaker_encoder.embed(wave).float().numpy(),
+            speaker_embedding=on_host(self._speaker_encoder.embed(clip)),
             reference_ids=reference_ids,
             reference_codes=reference,
         )
@@ -64,7 +64,7 @@ class BareEngine:
 
     def encode(self, clip: NDArray[np.float32]) -> NDArray[np.int32]:
         """The codes of a clip (24 kHz): int32 [frames, codebooks]."""
-        return self._codec_encoder.encode(torch.from_numpy(clip)).numpy().astype(np.int32)
+        return on_host(self._codec_encoder.encode(clip)).astype(np.int32)
 
     def decode(self, codes: NDArray[np.int32]) -> NDArray[np.float32]:
         """The audio of frames: [frames, codebooks] -> [samples]."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tools.demo_voice.qwen3_tts.cepstra import Cepstrum, causal_windows
 from tools.demo_voice.synthesis import SAMPLE_RATE
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import N_FFT, mel_filterbank
+from voice_clone.families.qwen3_tts.networks.speaker_clip import N_FFT, mel_filterbank
 
 FRAME = 1920
 SLICES = 4  # mel spectra a frame

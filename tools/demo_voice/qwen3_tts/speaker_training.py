@@ -17,7 +17,8 @@ from tools.demo_voice.qwen3_tts.variations import FACTORS
 from tools.demo_voice.speakers import speakers
 from tools.demo_voice.training import Plan, generator_of
 from voice_clone.families.qwen3_tts.config import SpeakerEncoderConfig
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import HOP, SpeakerEncoder, log_mel
+from voice_clone.families.qwen3_tts.networks.speaker_clip import HOP
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder, log_mel
 
 PLAN = Plan(steps=800, rate=1e-3)
 BATCH = 24

@@ -55,11 +55,9 @@ class Loaded:
         """
         given = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cpu", "PRECISION": "fp32", "ENGINE": "torch"}
         settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in given.items()})
-        speaker_encoder, config, speaker_fingerprint = encoder_stage.load_speaker_encoder(settings)
-        codec_encoder, _, codec_fingerprint = encoder_stage.load_codec_encoder(settings)
+        speaker_encoder, config, speaker_fingerprint = encoder_stage.load_torch_speaker_encoder(settings)
+        codec_encoder, _, codec_fingerprint = encoder_stage.load_torch_codec_encoder(settings)
         decoder, _ = decoder_stage.load_torch_decoder(settings)
-        assert isinstance(speaker_encoder, SpeakerEncoder)
-        assert isinstance(codec_encoder, CodecEncoder)
         decoder_fingerprint = decoder_stage.decoder_fingerprint(Checkpoint(checkpoint), decoder)
         return Loaded(
             config,
@@ -106,7 +104,7 @@ def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:
 
 
 def speaker_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
-    encoder = OnnxSpeakerEncoder(runtime, loaded.speaker_fingerprint, loaded.speaker_encoder)
+    encoder = OnnxSpeakerEncoder(runtime, loaded.speaker_fingerprint, loaded.config.speaker_encoder)
     for seconds in SECONDS:
         clip = speech(seconds, loaded.config.speaker_encoder.sample_rate)
         yield _signal(SPEAKER_ENCODER, f"{seconds:g} s", encoder.embed(clip), loaded.speaker_encoder.embed(clip))

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
+
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from voice_clone import compute
+from voice_clone.array_kinds import Numbers, on_host
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
-from voice_clone.families.qwen3_tts.networks.onnx_engines import (
-    OnnxCodecEncoder,
-    OnnxSpeakerEncoder,
-    ServedCodecEncoder,
-    ServedSpeakerEncoder,
-)
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.served_encoders import ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
+from voice_clone.mapped_weights import MappedWeights
 from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
+
+if TYPE_CHECKING:  # native code does without torch
+    from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+    from voice_clone.families.qwen3_tts.networks.native_codec_encoder import NativeCodecEncoder
+    from voice_clone.families.qwen3_tts.networks.native_speaker_encoder import NativeSpeakerEncoder
+    from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+    from voice_clone.native.arrays import Array
+    from voice_clone.native.packed_file import Make
 
 MODES = {"icl": ("reference_text",), "x_vector": ()}
 """In context with the transcript of the clip, else by the speaker embedding alone."""
 FINGERPRINTS = ("speaker_encoder_fingerprint", "codec_encoder_fingerprint")
 """Outputs of the model. Voices in store have been made under these names."""
+_SPEAKER, _CODEC = "speaker_encoder.", "encoder."  # prefixes of the encoders' tensors
+
+
+class AnySpeakerEncoder(Protocol):
+    """A speaker encoder on any engine."""
+
+    def embed(self, waveform: Numbers) -> Numbers:
+        """As of `SpeakerEncoder`."""
+
+
+class AnyCodecEncoder(Protocol):
+    """A codec encoder on any engine."""
+
+    def encode(self, waveform: Numbers) -> Numbers:
+        """As of `CodecEncoder`."""
 
 
 class Qwen3TTSEncoder:
@@ -42,8 +62,8 @@ class Qwen3TTSEncoder:
 
     def __init__(
         self,
-        speaker_encoder: SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder,
-        codec_encoder: CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder,
+        speaker_encoder: AnySpeakerEncoder,
+        codec_encoder: AnyCodecEncoder,
         config: Qwen3TTSConfig,
         fingerprints: tuple[str, str],
         max_frames: int,
@@ -65,57 +85,76 @@ class Qwen3TTSEncoder:
         """The embedding is the same in every mode; there are no codes in mode `x_vector`."""
         embedding, codes = np.zeros(self._size, np.float32), np.zeros((0, self._codebooks), np.int32)
         if waveform.size:
-            clip = torch.from_numpy(waveform)
-            embedding = self._speaker_encoder.embed(clip).float().cpu().numpy()
+            embedding = on_host(self._speaker_encoder.embed(waveform))
             if mode != "x_vector":
-                codes = self._codec_encoder.encode(clip).cpu().numpy().astype(np.int32, copy=False)
+                codes = on_host(self._codec_encoder.encode(waveform)).astype(np.int32)
                 check_clip(len(codes), self._max_frames)
         return {EMBEDDING: embedding, CODES: codes}
 
 
-def load_speaker_encoder(
-    given: Settings, call: Call | None = None
-) -> tuple[SpeakerEncoder | OnnxSpeakerEncoder | ServedSpeakerEncoder, Qwen3TTSConfig, str]:
+def load_speaker_encoder(given: Settings, call: Call | None = None) -> tuple[AnySpeakerEncoder, Qwen3TTSConfig, str]:
     """The speaker encoder on its engine, the configuration, and the encoder's fingerprint.
 
-    A fingerprint does not depend on the engine: all give the same codes, and embeddings that differ by rounding, so a
-    voice that was registered with one serves the other.
+    Engine torch: torch on a GPU, native code on a CPU. A fingerprint does not depend on the engine: all give the same
+    codes, but for vectors that are equally near, and embeddings that differ by rounding. So a voice that was registered
+    with one serves the other.
 
     Args:
         call: asks other models of the server; engine triton needs it.
     """
     settings = EncoderSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    if checkpoint.config.kind != "base":
-        raise CheckpointError(f"this is no Base checkpoint; serve it as qwen3_tts_{checkpoint.config.kind}")
-    encoder = empty(lambda: SpeakerEncoder(checkpoint.config.speaker_encoder))
-    fingerprint = checkpoint.stage_fingerprint(MODEL, "speaker_encoder.", list(encoder.state_dict()))
+    checkpoint = _base_checkpoint(settings)
+    config = checkpoint.config
+    if settings.engine == "torch":
+        if compute.device(settings) == "cpu":
+            native, fingerprint = _native_speaker_encoder(checkpoint)
+            return native, config, fingerprint
+        return load_torch_speaker_encoder(given)
+    fingerprint = _speaker_fingerprint(checkpoint)
     if settings.engine == "triton":
-        return ServedSpeakerEncoder(_network(settings, fingerprint, call), encoder), checkpoint.config, fingerprint
-    if settings.engine == "onnx":
-        return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, encoder), checkpoint.config, fingerprint
-    return (
-        load_encoder_network(settings, encoder, checkpoint, MODEL, "speaker_encoder."),
-        checkpoint.config,
-        fingerprint,
-    )
+        served = ServedSpeakerEncoder(_network(settings, fingerprint, call), config.speaker_encoder)
+        return served, config, fingerprint
+    from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxSpeakerEncoder
+
+    return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, config.speaker_encoder), config, fingerprint
 
 
-def load_codec_encoder(
-    given: Settings, call: Call | None = None
-) -> tuple[CodecEncoder | OnnxCodecEncoder | ServedCodecEncoder, Qwen3TTSConfig, str]:
+def load_codec_encoder(given: Settings, call: Call | None = None) -> tuple[AnyCodecEncoder, Qwen3TTSConfig, str]:
     """The codec encoder on its engine, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
     settings = EncoderSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    codec = checkpoint.config.codec
-    encoder = empty(lambda: CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers))
-    fingerprint = checkpoint.stage_fingerprint(CODEC, "encoder.", list(encoder.state_dict()))
+    checkpoint = _base_checkpoint(settings)
+    config = checkpoint.config
+    if settings.engine == "torch":
+        if compute.device(settings) == "cpu":
+            native, fingerprint = _native_codec_encoder(settings, checkpoint)
+            return native, config, fingerprint
+        return load_torch_codec_encoder(given)
+    fingerprint = _codec_fingerprint(checkpoint)
     if settings.engine == "triton":
-        return ServedCodecEncoder(_network(settings, fingerprint, call), codec), checkpoint.config, fingerprint
-    if settings.engine == "onnx":
-        return OnnxCodecEncoder(compute.runtime(settings), fingerprint, codec), checkpoint.config, fingerprint
-    loaded = load_encoder_network(settings, encoder, checkpoint, CODEC, "encoder.")
-    return loaded, checkpoint.config, fingerprint
+        return ServedCodecEncoder(_network(settings, fingerprint, call), config.codec), config, fingerprint
+    from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecEncoder
+
+    return OnnxCodecEncoder(compute.runtime(settings), fingerprint, config.codec), config, fingerprint
+
+
+def load_torch_speaker_encoder(given: Settings) -> tuple[SpeakerEncoder, Qwen3TTSConfig, str]:
+    """The speaker encoder as torch's network on any device; as `load_speaker_encoder`."""
+    from voice_clone.stages.loading import load_encoder_network
+
+    settings = EncoderSettings.of(given)
+    checkpoint = _base_checkpoint(settings)
+    network = load_encoder_network(settings, _empty_speaker_encoder(checkpoint), checkpoint, MODEL, _SPEAKER)
+    return network, checkpoint.config, _speaker_fingerprint(checkpoint)
+
+
+def load_torch_codec_encoder(given: Settings) -> tuple[CodecEncoder, Qwen3TTSConfig, str]:
+    """The codec encoder as torch's network on any device; as `load_speaker_encoder`."""
+    from voice_clone.stages.loading import load_encoder_network
+
+    settings = EncoderSettings.of(given)
+    checkpoint = _base_checkpoint(settings)
+    network = load_encoder_network(settings, _empty_codec_encoder(checkpoint), checkpoint, CODEC, _CODEC)
+    return network, checkpoint.config, _codec_fingerprint(checkpoint)
 
 
 def load_encoder(settings: Settings, call: Call | None = None) -> Qwen3TTSEncoder:
@@ -125,6 +164,76 @@ def load_encoder(settings: Settings, call: Call | None = None) -> Qwen3TTSEncode
     fingerprints = speaker_fingerprint, codec_fingerprint
     most = EncoderSettings.of(settings).max_chunk_frames
     return Qwen3TTSEncoder(speaker_encoder, codec_encoder, config, fingerprints, most)
+
+
+def _base_checkpoint(settings: EncoderSettings) -> Checkpoint:
+    checkpoint = Checkpoint(settings.checkpoint_dir)
+    if checkpoint.config.kind != "base":
+        raise CheckpointError(f"this is no Base checkpoint; serve it as qwen3_tts_{checkpoint.config.kind}")
+    return checkpoint
+
+
+def _empty_speaker_encoder(checkpoint: Checkpoint) -> SpeakerEncoder:
+    from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+    from voice_clone.stages.loading import empty
+
+    return empty(lambda: SpeakerEncoder(checkpoint.config.speaker_encoder))
+
+
+def _empty_codec_encoder(checkpoint: Checkpoint) -> CodecEncoder:
+    from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+    from voice_clone.stages.loading import empty
+
+    codec = checkpoint.config.codec
+    return empty(lambda: CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers))
+
+
+def _speaker_fingerprint(checkpoint: Checkpoint) -> str:
+    return checkpoint.stage_fingerprint(MODEL, _SPEAKER, list(_empty_speaker_encoder(checkpoint).state_dict()))
+
+
+def _codec_fingerprint(checkpoint: Checkpoint) -> str:
+    return checkpoint.stage_fingerprint(CODEC, _CODEC, list(_empty_codec_encoder(checkpoint).state_dict()))
+
+
+def _native_speaker_encoder(checkpoint: Checkpoint) -> tuple[NativeSpeakerEncoder, str]:
+    """The encoder and its fingerprint, which is that of all tensors that it reads."""
+    from voice_clone.families.qwen3_tts.networks.native_speaker_encoder import NativeSpeakerEncoder
+
+    weights, names = MappedWeights(checkpoint.folder, MODEL), []
+
+    def read(name: str, shape: tuple[int, ...]) -> Array:
+        names.append(name)
+        return weights.read(_SPEAKER + name, shape)
+
+    encoder = NativeSpeakerEncoder(checkpoint.config.speaker_encoder, read)
+    return encoder, checkpoint.stage_fingerprint(MODEL, _SPEAKER, names)
+
+
+def _native_codec_encoder(settings: EncoderSettings, checkpoint: Checkpoint) -> tuple[NativeCodecEncoder, str]:
+    """The encoder and its fingerprint. torch packs the weights where they are not found packed."""
+    from voice_clone.families.qwen3_tts.networks.native_codec_encoder import NativeCodecEncoder
+    from voice_clone.native.thread_pool import leave_threads_to_native_code
+
+    codec = checkpoint.config.codec
+    packed = compute.packed_file(settings, "qwen3_tts codec encoder", checkpoint.identity(CODEC), codec, any_size=True)
+
+    @cache
+    def makers() -> Mapping[str, Make]:
+        from voice_clone.families.qwen3_tts.networks.codec_encoder_parts import parts_of
+        from voice_clone.stages.loading import load_encoder_network
+
+        return parts_of(load_encoder_network(settings, _empty_codec_encoder(checkpoint), checkpoint, CODEC, _CODEC))
+
+    def text() -> list[Array]:
+        return [np.frombuffer(_codec_fingerprint(checkpoint).encode(), np.uint8)]
+
+    encoder = NativeCodecEncoder(codec.encoder_config, lambda name: packed.part(name)(lambda: makers()[name]()))
+    [fingerprint] = packed.part("fingerprint")(text)
+    packed.keep()
+    leave_threads_to_native_code()
+    encoder.encode(np.zeros(1, np.float32))  # compiles it where no earlier process has
+    return encoder, fingerprint.tobytes().decode()
 
 
 def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> Call:

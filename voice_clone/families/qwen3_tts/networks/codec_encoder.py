@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voice_clone.array_kinds import Numbers
 from voice_clone.families.qwen3_tts.config import CodecEncoderConfig
 from voice_clone.layers.attention import LayerScale, apply_rotary, attend, rotary_cos_sin, split_heads
 from voice_clone.layers.convolution import CausalConv1d
@@ -138,7 +139,7 @@ class CodecEncoder(nn.Module):
         )
 
     @torch.inference_mode()
-    def encode(self, waveform: Tensor) -> Tensor:
+    def encode(self, waveform: Numbers) -> Tensor:
         """Codes of one clip.
 
         Args:
@@ -148,7 +149,7 @@ class CodecEncoder(nn.Module):
             int64 [ceil(T / 1920), num_quantizers], semantic codebook first.
         """
         like = self.downsample.conv.weight
-        latent = self.latent(waveform.to(like.device, like.dtype)[None])
+        latent = self.latent(torch.as_tensor(waveform).to(like.device, like.dtype)[None])
         codes: Tensor = self.quantizer.encode(latent)  # [1, K, frames]
         return codes[0].T.contiguous()
 

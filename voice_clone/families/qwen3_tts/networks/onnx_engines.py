@@ -1,9 +1,4 @@
-"""Networks outside torch, each with the interface of its torch module.
-
-An `Onnx...` class runs its network in this process, on ONNX Runtime. The network of a `Served...` class is a model of
-the same server, on Triton's own ONNX Runtime or TensorRT backend, which batches across requests. Such a backend cannot
-refuse a clip that the network does not take, so the class refuses it.
-"""
+"""Networks on ONNX Runtime in this process, each with the interface of its torch module."""
 
 from __future__ import annotations
 
@@ -12,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from voice_clone.array_kinds import Numbers
 from voice_clone.codec.decoder import StreamDecoder, StreamState
-from voice_clone.errors import Internal
-from voice_clone.families.qwen3_tts.config import CodecConfig
+from voice_clone.families.qwen3_tts.config import CodecConfig, SpeakerEncoderConfig
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
     CODE2WAV_STEP,
     CODEC_ENCODER,
@@ -22,34 +17,26 @@ from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
     SPEAKER_ENCODER,
     STATE,
 )
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.speaker_clip import check_clip
 from voice_clone.onnx.session import Runtime, Session
-from voice_clone.stages.protocols import Call
 
 if TYPE_CHECKING:  # it imports numba, which an encoder's process does without
     from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
-SPEAKER_ENCODER_NETWORK, CODEC_ENCODER_NETWORK = "qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network"
-
 
 class OnnxSpeakerEncoder:
-    """As `SpeakerEncoder`.
+    """As `SpeakerEncoder`."""
 
-    Args:
-        encoder: says what waveforms it takes; its weights are not used.
-    """
-
-    def __init__(self, runtime: Runtime, fingerprint: str, encoder: SpeakerEncoder) -> None:
+    def __init__(self, runtime: Runtime, fingerprint: str, config: SpeakerEncoderConfig) -> None:
         self._session = Session(runtime, SPEAKER_ENCODER, fingerprint)
-        self._encoder = encoder
+        self._config = config
 
-    def embed(self, waveform: Tensor) -> Tensor:
+    def embed(self, waveform: Numbers) -> Tensor:
         """float32 [T] -> float32 [enc_dim]; as `SpeakerEncoder.embed`."""
-        self._encoder.check(waveform)
-        inputs = {"waveform": waveform[None].to(self._session.device, torch.float32)}
-        return self._session.run(inputs, {"speaker_embedding": (1, self._encoder.config.enc_dim)})["speaker_embedding"][
-            0
-        ]
+        check_clip(waveform, self._config)
+        inputs = {"waveform": torch.as_tensor(waveform)[None].to(self._session.device, torch.float32)}
+        shape = (1, self._config.enc_dim)
+        return self._session.run(inputs, {"speaker_embedding": shape})["speaker_embedding"][0]
 
 
 class OnnxCodecEncoder:
@@ -60,9 +47,9 @@ class OnnxCodecEncoder:
         self._frame = codec.decode_upsample_rate  # samples a frame
         self._codebooks = codec.encoder_valid_num_quantizers
 
-    def encode(self, waveform: Tensor) -> Tensor:
+    def encode(self, waveform: Numbers) -> Tensor:
         """float32 [T] -> int64 [frames, codebooks]; as `CodecEncoder.encode`."""
-        inputs = {"waveform": waveform[None].to(self._session.device, torch.float32)}
+        inputs = {"waveform": torch.as_tensor(waveform)[None].to(self._session.device, torch.float32)}
         shape = (1, -(-waveform.shape[0] // self._frame), self._codebooks)
         return self._session.run(inputs, {"codec_codes": shape})["codec_codes"][0].long()
 
@@ -119,43 +106,3 @@ class OnnxCodecDecoder(StreamDecoder[Tensor]):
         state.position = outputs[f"{NEXT}position"]
         state.buffers = [outputs[NEXT + name] for name in self._buffers]
         return outputs["waveform"]
-
-
-class ServedSpeakerEncoder:
-    """As `SpeakerEncoder`.
-
-    Args:
-        encoder: says what waveforms it takes; its weights are not used.
-    """
-
-    def __init__(self, call: Call, encoder: SpeakerEncoder) -> None:
-        self._call = call
-        self._encoder = encoder
-
-    def embed(self, waveform: Tensor) -> Tensor:
-        """float32 [T] -> float32 [enc_dim]; as `SpeakerEncoder.embed`."""
-        self._encoder.check(waveform)
-        shape = (self._encoder.config.enc_dim,)
-        return _run(self._call, SPEAKER_ENCODER_NETWORK, waveform, "speaker_embedding", shape)
-
-
-class ServedCodecEncoder:
-    """As `CodecEncoder`."""
-
-    def __init__(self, call: Call, codec: CodecConfig) -> None:
-        self._call = call
-        self._frame = codec.decode_upsample_rate  # samples a frame
-        self._codebooks = codec.encoder_valid_num_quantizers
-
-    def encode(self, waveform: Tensor) -> Tensor:
-        """float32 [T] -> int64 [frames, codebooks]; as `CodecEncoder.encode`."""
-        shape = (-(-waveform.shape[0] // self._frame), self._codebooks)
-        return _run(self._call, CODEC_ENCODER_NETWORK, waveform, "codec_codes", shape).long()
-
-
-def _run(call: Call, model: str, waveform: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
-    """The model's output `name` for one waveform [T], a batch of one there."""
-    output = call(model, {"waveform": waveform[None].numpy()})[name]
-    if output.shape != (1, *shape):
-        raise Internal(f"{model} answered {name} as {list(output.shape)}, not {[1, *shape]}")
-    return torch.from_numpy(output[0])

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
-from voice_clone.families.qwen3_tts.networks.speaker_encoder import HOP, N_FFT, PADDING, SpeakerEncoder, mel_filterbank
+from voice_clone.families.qwen3_tts.networks.speaker_clip import HOP, N_FFT, PADDING, mel_filterbank, min_samples
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.rvq import ResidualEncoder
 from voice_clone.layers.streaming import ChunkPass
@@ -45,7 +46,7 @@ STATE, NEXT = "state.", "next."  # prefixes of a state's names: as an input, as 
 def speaker_encoder(encoder: SpeakerEncoder) -> Graph:
     """Waveform -> speaker embedding, the log-mel front end included."""
     axes = {"waveform": {0: "batch", 1: "samples"}, "speaker_embedding": {0: "batch"}}
-    example = torch.zeros(2, 2 * encoder.min_samples)
+    example = torch.zeros(2, 2 * min_samples(encoder.config))
     return Graph(SPEAKER_ENCODER, _SpeakerEncoder(encoder), (example,), ("waveform",), ("speaker_embedding",), axes)
 
 

@@ -7,20 +7,13 @@ Based Speaker Verification", 2020; sizes and details as in qwen-tts 0.1.1, `mode
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.array_kinds import Numbers
 from voice_clone.families.qwen3_tts.config import SpeakerEncoderConfig
+from voice_clone.families.qwen3_tts.networks.speaker_clip import FMAX, FMIN, HOP, N_FFT, check_clip
 from voice_clone.layers import mel
-
-N_FFT = 1024  # also the window's length
-HOP = 256
-FMIN = 0.0
-FMAX = 12000.0
-PADDING = (N_FFT - HOP) // 2
 
 
 class TimeDelay(nn.Module):
@@ -114,9 +107,6 @@ class SpeakerEncoder(nn.Module):
         self.mfa = TimeDelay(channels[-1], channels[-1], kernels[-1], dilations[-1])
         self.asp = AttentiveStatisticsPooling(channels[-1], config.enc_attention_channels)
         self.fc = nn.Conv1d(channels[-1] * 2, config.enc_dim, 1)
-        widest = max((kernel - 1) * dilation for kernel, dilation in zip(kernels, dilations, strict=True))
-        # Reflect padding needs more samples, and more frames, than it adds on a side.
-        self.min_samples = max(PADDING + 1, (widest // 2 + 2) * HOP)
 
     def forward(self, mel: Tensor) -> Tensor:
         """Log-mel frames [B, frames, mel_dim] -> embeddings [B, enc_dim]."""
@@ -130,7 +120,7 @@ class SpeakerEncoder(nn.Module):
         return embedding
 
     @torch.inference_mode()
-    def embed(self, waveform: Tensor) -> Tensor:
+    def embed(self, waveform: Numbers) -> Tensor:
         """The speaker embedding of a clip.
 
         Args:
@@ -142,18 +132,13 @@ class SpeakerEncoder(nn.Module):
         Raises:
             InvalidArgument: the clip is too short for one analysis window, or not finite.
         """
-        self.check(waveform)
+        check_clip(waveform, self.config)
         weight = self.fc.weight
-        frames = log_mel(waveform.to(weight.device, torch.float32), self.config.mel_dim, self.config.sample_rate)
+        frames = log_mel(
+            torch.as_tensor(waveform).to(weight.device, torch.float32), self.config.mel_dim, self.config.sample_rate
+        )
         embedding: Tensor = self(frames.to(weight.dtype)[None])[0].float()
         return embedding
-
-    def check(self, waveform: Tensor) -> None:
-        """Raises InvalidArgument for what `embed` does not take."""
-        if waveform.ndim != 1 or waveform.shape[0] < self.min_samples:
-            raise InvalidArgument(f"the reference audio must be mono and hold at least {self.min_samples} samples")
-        if not bool(torch.isfinite(waveform).all()):
-            raise InvalidArgument("the reference audio must hold finite samples only")
 
 
 def log_mel(waveform: Tensor, mel_dim: int, sample_rate: int) -> Tensor:
@@ -168,8 +153,3 @@ def log_mel(waveform: Tensor, mel_dim: int, sample_rate: int) -> Tensor:
         float32 [T // 256, mel_dim].
     """
     return mel.log_mel(waveform, mel_dim, sample_rate, N_FFT, HOP, FMIN, FMAX)
-
-
-def mel_filterbank(mel_dim: int, sample_rate: int) -> npt.NDArray[np.float32]:
-    """The filters of `log_mel`, float32 [mel_dim, 513]."""
-    return mel.slaney_filters(mel_dim, sample_rate, N_FFT, FMIN, FMAX)

@@ -1,0 +1,103 @@
+"""The weights of the codec encoder in torch, as native_codec_encoder.py takes them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from voice_clone.codec.native_chains import add_linear, take
+from voice_clone.families.qwen3_tts.networks.codec_encoder import (
+    CodecEncoder,
+    ResidualBlock,
+    Transformer,
+    TransformerLayer,
+)
+from voice_clone.families.qwen3_tts.networks.native_codec_encoder import (
+    DOWNSAMPLE,
+    QUANTIZERS,
+    TRANSFORMER,
+    stage_name,
+)
+from voice_clone.layers.convolution import CausalConv1d
+from voice_clone.layers.rvq import ResidualEncoder
+from voice_clone.native.arrays import Array
+from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.matrix.weights import pack
+from voice_clone.native.packed_file import Make
+
+
+def parts_of(encoder: CodecEncoder) -> dict[str, Make]:
+    """What makes each part. The encoder gives the weights of convolutions and the transformer up as they are packed."""
+    layers: list[nn.Module] = list(encoder.encoder.layers)
+    begins = [0, *(i for i, layer in enumerate(layers) if isinstance(layer, CausalConv1d) and layer.stride > 1)]
+    stages = [layers[begin:end] for begin, end in zip(begins, [*begins[1:], -1], strict=True)]
+    made: dict[str, Make] = {
+        TRANSFORMER: lambda: _transformer(layers[-1], encoder.encoder_transformer),
+        DOWNSAMPLE: lambda: pack(_matrix(encoder.downsample.conv.weight), "fp32").arrays,
+    }
+    for index, stage in enumerate(stages):
+        made[stage_name(index)] = partial(_stage, stage)
+    for name in QUANTIZERS:
+        made[name] = partial(_quantizer, getattr(encoder.quantizer, name))
+    return made
+
+
+def _stage(layers: list[nn.Module]) -> list[Array]:
+    """A convolution, the residual units behind it, and the activation before the next convolution.
+
+    The first convolution of all reads windows of samples; one with a stride reads its rows side by side.
+    """
+    first, *units, _ = layers
+    assert isinstance(first, CausalConv1d)
+    weight, bias = take(first.conv)
+    outputs, channels, kernel = weight.shape
+    if first.stride == 1:
+        chain = ChainBuilder(channels * kernel)
+        chain.linear(weight.flatten(1), bias, activation="elu", residual="set")
+    else:
+        chain = ChainBuilder(first.stride * channels)
+        parts = weight.view(outputs, channels, -1, first.stride).permute(0, 3, 1, 2)  # [O, stride, C, taps]
+        chain.convolution(parts.flatten(1, 2), bias, activation="elu", residual="set")
+    for unit in units:
+        assert isinstance(unit, ResidualBlock)
+        _, dilated, _, pointwise = unit.block
+        assert isinstance(dilated, CausalConv1d) and isinstance(pointwise, CausalConv1d)
+        chain.convolution(*take(dilated.conv), dilated.conv.dilation[0], activation="elu")
+        chain.convolution(*take(pointwise.conv), activation="elu", residual="added")
+    return chain.build().arrays
+
+
+def _transformer(before: nn.Module, transformer: Transformer) -> list[Array]:
+    """The last convolution and the transformer."""
+    assert isinstance(before, CausalConv1d)
+    weight, bias = take(before.conv)
+    chain = ChainBuilder(weight.shape[1])
+    chain.convolution(weight, bias, residual="set")
+    for layer in transformer.layers:
+        assert isinstance(layer, TransformerLayer)
+        attention, mlp = layer.self_attn, layer.mlp
+        chain.layer_norm(layer.input_layernorm.weight, layer.input_layernorm.bias, layer.input_layernorm.eps)
+        rows = [take(each)[0] for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        heads, kv_heads = (len(each) // attention.head_dim for each in rows[:2])
+        chain.linear(torch.cat(rows))
+        chain.attention(heads, kv_heads, 0, transformer.rope_theta)
+        add_linear(chain, attention.o_proj, layer.self_attn_layer_scale.scale, residual="added")
+        norm = layer.post_attention_layernorm
+        chain.layer_norm(norm.weight, norm.bias, norm.eps)
+        add_linear(chain, mlp.fc1, activation="gelu")
+        add_linear(chain, mlp.fc2, layer.mlp_layer_scale.scale, residual="added")
+    return chain.build().arrays
+
+
+def _matrix(weight: Tensor) -> Tensor:
+    """Of a convolution, [O, C, K], for windows whose taps lie side by side: [O, K * C]."""
+    return weight.transpose(1, 2).flatten(1)
+
+
+def _quantizer(quantizer: ResidualEncoder) -> list[Array]:
+    projection = quantizer.input_proj
+    weight = torch.eye(quantizer.dim) if isinstance(projection, nn.Identity) else projection.weight[..., 0]
+    vectors = torch.stack([book.vectors for book in quantizer.codebooks])
+    return [*pack(weight, "fp32").arrays, vectors.numpy()]
