@@ -1,8 +1,8 @@
 """A file that keeps a network's packed weights, so that the next start maps it instead of packing them again.
 
-Form: 32 bytes of SHA-256 over all that follows; the header's length, 8 bytes, little-endian; the header, JSON; the
-arrays, each from the beginning of a page on. The header names the key, which stands for everything that the
-arrays depend on, and each array's type, shape and place, counted from the first page behind the header.
+Form: 16 bytes of XXH3 over all that follows; the header's length, 8 bytes, little-endian; the header, JSON; the arrays,
+each from the beginning of a page on. The header names the key, which stands for everything that the arrays depend on,
+and each array's type, shape and place, counted from the first page behind the header.
 
 A file is mapped privately: processes share its pages until one writes to them, and nothing that is written
 reaches the file. A file is never changed, only replaced or removed as a whole, which a process that has mapped it does
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import mmap
@@ -25,13 +26,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 ENDING = ".packed"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
-_DIGEST, _LENGTH = 32, 8
+_DIGEST, _LENGTH = 16, 8
+_PIECE = 1 << 20  # bytes that are read at once
 
 Make = Callable[[], Sequence[NDArray[Any]]]
 Part = Callable[[Make], list[NDArray[Any]]]
@@ -112,8 +115,8 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
             if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
                 log.warning("the packed weights in the cache could have been written by others; they are packed again")
                 return {}
+            places, first = _sound(file, key)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        places, first = _sound(mapped, key)
         with contextlib.suppress(OSError):  # a read-only folder
             os.utime(path)
         return {name: [_array(mapped, first, *place) for place in part] for name, part in places.items()}
@@ -124,21 +127,25 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
     return {}
 
 
-def _sound(mapped: mmap.mmap, key: str) -> tuple[dict[str, list[Any]], int]:
+def _sound(file: io.BufferedReader, key: str) -> tuple[dict[str, list[Any]], int]:
     """Where the arrays of a file lie, and the offset from which their places count.
+
+    The file is read, not mapped: no page becomes this process's memory before it is used.
 
     Raises:
         ValueError: it is damaged, or the file of another key.
     """
-    with memoryview(mapped) as view:
-        if hashlib.sha256(view[_DIGEST:]).digest() != view[:_DIGEST]:
-            raise ValueError
-        start = _DIGEST + _LENGTH
-        end = start + int.from_bytes(view[_DIGEST:start], "little")
-        header: dict[str, Any] = json.loads(bytes(view[start:end]))
+    expected, digest, piece = file.read(_DIGEST), xxhash.xxh3_128(), memoryview(bytearray(_PIECE))
+    while count := file.readinto(piece):
+        digest.update(piece[:count])
+    if digest.digest() != expected:
+        raise ValueError
+    file.seek(_DIGEST)
+    size = int.from_bytes(file.read(_LENGTH), "little")
+    header: dict[str, Any] = json.loads(file.read(size))
     if header["key"] != key:
         raise ValueError
-    return header["arrays"], _page(end)
+    return header["arrays"], _page(file.tell())
 
 
 def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: int) -> NDArray[Any]:
@@ -159,7 +166,7 @@ def _write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -
             places[name].append((array.dtype.str, array.shape, end))
             end = _page(end + array.nbytes)
     header = json.dumps({"key": key, "arrays": places}).encode()
-    digest = hashlib.sha256()
+    digest = xxhash.xxh3_128()
     file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=WRITING, delete=False)  # noqa: SIM115 - it is renamed
     try:
         with file:
