@@ -28,7 +28,7 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import tile_products
-from voice_clone.native.matrix.linear import Workspace
+from voice_clone.native.matrix.linear import PackedLinear, Workspace
 from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.products import linear as linear_function
 from voice_clone.native.matrix.rounding import unpack
@@ -153,6 +153,14 @@ def test_a_prompt_in_bf16_is_closer_than_bf16_throughout(config: Qwen3TTSConfig)
     ]
     ours, theirs = ((state.float() - states[0]).std() for state in states[1:])
     assert 0 < ours < theirs
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_longer_rows_than_those_of_the_weight_are_refused(precision: Precision) -> None:
+    """They would be written behind the memory for them."""
+    layer = PackedLinear(pack(linear(WIDTH, 128).weight, precision), WIDTH)
+    with pytest.raises(ValueError, match="rows of 129 numbers for a weight of 128 inputs"):
+        layer(np.zeros((2, 129), np.float32))
 
 
 def test_rounding_is_what_the_bits_allow() -> None:

@@ -56,7 +56,13 @@ class PackedLinear:
         return self.packed.nbytes
 
     def __call__(self, x: Array) -> Array:
-        """float32 [..., I] -> float32 [..., O]."""
+        """float32 [..., I] -> float32 [..., O].
+
+        Raises:
+            ValueError: a row is longer than those of the weight; native code would write behind its memory.
+        """
+        if x.shape[-1] > self.packed.inputs:
+            raise ValueError(f"rows of {x.shape[-1]} numbers for a weight of {self.packed.inputs} inputs")
         rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]))
         out = empty((rows.shape[0], self._outputs), np.float32)
         self._workspace.resize(rows.shape[0])
