@@ -242,8 +242,7 @@ class PackingSettings(ComputeSettings):
 
     packed_bytes: float = setting(
         8_000_000_000,
-        "on a CPU: bytes on disk for packed weights, which the next start maps; a talker's only in int8 and int4, "
-        "Qwen3-TTS's also in bf16; 0: none are kept",
+        "on a CPU: bytes on disk for packed weights, which the next start maps; 0: none are kept",
         least=0.0,
     )
 

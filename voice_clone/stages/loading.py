@@ -88,7 +88,7 @@ def load_talker_network(
         raise Unsupported(f"precision {precision}: this model computes in fp32 or bf16 alone")
     native = use_native_code if on_cpu else None
     packed = NOWHERE
-    if native is not None and quantised:  # an exact matrix is packed faster than a file of its size is written and read
+    if native is not None:
         packed = compute.packed_file(settings, f"{family} talker {precision}", checkpoint.identity(file), sizes)
     for part in parts:
         network = talker.get_submodule(part.place.rstrip("."))

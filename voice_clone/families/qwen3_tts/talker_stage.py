@@ -27,7 +27,6 @@ from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.mapped_weights import MappedWeights
 from voice_clone.native.arrays import Array
-from voice_clone.native.packed_file import NOWHERE
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import check_options, has_words
@@ -265,10 +264,8 @@ def load_torch_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
 
 def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTalker:
     sizes, precision = checkpoint.config.talker, compute.precision(settings)
-    packed = NOWHERE
-    if precision != "fp32":  # an exact matrix is read faster than it is found packed
-        name = f"qwen3_tts talker {precision}"
-        packed = compute.packed_file(settings, name, checkpoint.identity(MODEL), sizes, any_size=True)
+    name = f"qwen3_tts talker {precision}"
+    packed = compute.packed_file(settings, name, checkpoint.identity(MODEL), sizes, any_size=True)
 
     def tables(layout: StackConfig, positions: int) -> Sequence[Array]:
         kept = compute.packed_file(settings, f"rotary tables of {positions} positions", [], layout, any_size=True)
