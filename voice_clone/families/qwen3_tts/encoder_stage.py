@@ -232,7 +232,8 @@ def _native_codec_encoder(settings: EncoderSettings, checkpoint: Checkpoint) -> 
     [fingerprint] = packed.part("fingerprint")(text)
     packed.keep()
     leave_threads_to_native_code()
-    encoder.encode(np.zeros(1, np.float32))  # compiles it where no earlier process has
+    if not packed.found:
+        encoder.encode(np.zeros(1, np.float32))  # compiles it, which an earlier process has where weights are found
     return encoder, fingerprint.tobytes().decode()
 
 
