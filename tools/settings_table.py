@@ -43,7 +43,7 @@ STAGES = {  # as the table names their models
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
-    "VOICE_CLONE_CPU_INSTRUCTIONS": "talker, code2wav: avx512bf16, avx512, avx2 or plain; default: the widest that the "
+    "VOICE_CLONE_CPU_INSTRUCTIONS": "models on a CPU: avx512bf16, avx512, avx2 or plain; default: the widest that the "
     "processor has, see [operations.md](operations.md#instructions-of-the-processor)",
     "VOICE_CLONE_SERVER": "`voice-clone`: as --url, host:port of the server's gRPC endpoint",
     "VOICE_CLONE_PROXY": "`voice-clone`: as --proxy, http://host:port of an HTTP proxy to the server",
