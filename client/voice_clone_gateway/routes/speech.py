@@ -254,7 +254,7 @@ async def create_speech(payload: SpeechRequest, request: Request) -> Response:
     return SpeechResponse(request, payload)
 
 
-@router.get("/v1/audio/speech/{speech_id}", responses=documented(401, 403, 404))
+@router.get("/v1/audio/speech/{speech_id}", responses=documented(400, 401, 403, 404))
 async def get_speech(speech_id: str, request: Request) -> SpeechStatus:
     """The state of a speech, by the X-Request-ID of its answer; of the caller's key alone."""
     statuses: SpeechStatuses = request.app.state.statuses
