@@ -10,6 +10,9 @@ from voice_clone.native.matrix.weights import Packed
 from voice_clone.native.thread_pool import thread_pool
 
 
+MOST_ROWS = 256  # of one product of a linear layer, which keeps memory for them
+
+
 class Workspace:
     """Memory in which each thread rounds rows of activations. It fits the number of rows of the last `resize`.
 
@@ -65,9 +68,11 @@ class PackedLinear:
             raise ValueError(f"rows of {x.shape[-1]} numbers for a weight of {self.packed.inputs} inputs")
         rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]))
         out = empty((rows.shape[0], self._outputs), np.float32)
-        self._workspace.resize(rows.shape[0])
-        multiplications = rows.size * out.shape[1]
-        thread_pool().run(linear, 1, multiplications, *self.packed.arrays, rows, self._workspace.per_thread, out)
+        self._workspace.resize(min(len(rows), MOST_ROWS))
+        for begin in range(0, len(rows), MOST_ROWS):
+            some, into = rows[begin : begin + MOST_ROWS], out[begin : begin + MOST_ROWS]
+            multiplications = some.size * out.shape[1]
+            thread_pool().run(linear, 1, multiplications, *self.packed.arrays, some, self._workspace.per_thread, into)
         if self.bias is not None:
             out += self.bias
         return out.reshape(*x.shape[:-1], -1)
