@@ -9,7 +9,6 @@ from voice_clone.native.matrix.products import linear
 from voice_clone.native.matrix.weights import Packed
 from voice_clone.native.thread_pool import thread_pool
 
-
 MOST_ROWS = 256  # of one product of a linear layer, which keeps memory for them
 
 
