@@ -7,7 +7,7 @@ compared with the sum of
     1.3 x weights   as stored: talker and code predictor at the precision, all other networks in fp32, embeddings
                     as in the checkpoint. The text embedding stays in the file, so it is not counted
     KV              the key-value memory that the speeches have filled; the rest of it is reserved address space
-    1 GB            the server, six interpreters, torch and compiled code
+    1 GB            the server, six interpreters and compiled code
 """
 
 from __future__ import annotations
