@@ -20,7 +20,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 RELEASED = ("0.6b", "1.7b")
-PROCESSES, NATIVE_PROCESSES = 1, 2  # the voice encoder; talker and code2wav
+NATIVE_PROCESSES = 3  # talker, code2wav and voice encoder
 
 
 def workloads() -> dict[str, Workload]:
@@ -50,7 +50,7 @@ def _workload(shape: str) -> Workload:
         table_weights=weights(network) - layers - heads - in_file,
         encoder_weights=sum(map(weights, encoders)),
         decoder_weights=weights(decoder),
-        processes=PROCESSES,
+        processes=0,
         native_processes=NATIVE_PROCESSES,
         pace=Pace(
             passes=talker.num_code_groups - 1,
