@@ -9,11 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2
+
+
+def _messages() -> Any:
+    """Triton's messages, out of their file: the package around it imports gRPC, and a start would wait for that."""
+    package = find_spec("tritonclient")
+    assert package is not None and package.origin is not None
+    spec = spec_from_file_location("model_config_pb2", Path(package.origin).parent / "grpc" / "model_config_pb2.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+model_config_pb2 = _messages()
 
 # A parameter and its comment, on a line of their own.
 _PARAMETER = re.compile(r'^parameters\s*\{\s*key:\s*"(\w+)".*?\}\s*\}[ \t]*(?:#\s*(.*))?$', re.MULTILINE)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from tritonclient.grpc import model_config_pb2
 
-from tools.config_file import ConfigError, ConfigFile
+from tools.config_file import ConfigError, ConfigFile, model_config_pb2
 from tools.families.toolkit import Encoder
 from voice_clone.audio import ClipLimits
 
