@@ -166,7 +166,8 @@ def packed_file(
 ) -> PackedFile:
     """Where the packed weights of a network, or other arrays, are kept for the next start, beside the compiled code.
 
-    The key has all that shapes them: the checkpoint, this package's code, torch's, and the processor.
+    The key has all that shapes them: the checkpoint, this package's code, torch's, and the processor. It has numba's,
+    too: where weights are found, the code that computes with them is compiled.
 
     Args:
         network: its name, with the precision if there are several.
@@ -177,7 +178,7 @@ def packed_file(
     most = round(settings.packed_bytes)
     if most == 0 or device(settings) != "cpu":
         return NOWHERE
-    # It imports numba, half a second that encoders do without.
+    # It imports numba, half a second that encoders in torch do without.
     from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
 
     key = {
@@ -186,6 +187,7 @@ def packed_file(
         "config": asdict(config),
         "sources": digest_of(Path(__file__).parent),
         "torch": version("torch"),
+        "numba": version("numba"),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)

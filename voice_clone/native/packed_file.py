@@ -33,6 +33,7 @@ ENDING = ".packed"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
+LATELY = 600.0  # seconds within which the models of a server have started
 _DIGEST, _LENGTH = 16, 8
 _PIECE = 1 << 20  # bytes that are read at once
 
@@ -49,7 +50,7 @@ class PackedFile:
     Args:
         folder: of the files; None: nothing is kept.
         key: everything that the arrays depend on, fit for JSON.
-        most: bytes of all files of the folder; the least recently used are removed.
+        most: bytes of all files of the folder; the least recently used are removed, but none that was used lately.
         any_size: whether less than `WORTH` is kept, too.
 
     Attributes:
@@ -83,11 +84,20 @@ class PackedFile:
         """
         arrays, self._arrays = self._arrays, {}
         size = sum(array.nbytes for part in arrays.values() for array in part)
-        if self.found or self._folder is None or size > self._most or (size < WORTH and not self._any_size):
+        if self.found or self._folder is None or (size < WORTH and not self._any_size):
             return
         began = time.monotonic()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            # Else models that start together would remove each other's files, and each start would write all again.
+            if _used_lately(self._folder) + size > self._most:
+                log.warning(
+                    "packed weights of %.1f GB are not kept for the next start: with those of the other models they "
+                    "are more than packed_bytes, %.1f GB",
+                    size / 1e9,
+                    self._most / 1e9,
+                )
+                return
             if shutil.disk_usage(self._folder).free < 2 * size:
                 log.warning("the packed weights are not kept for the next start: there is no room for them")
                 return
@@ -194,16 +204,28 @@ def _page(offset: int) -> int:
     return -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
-def _bound(folder: Path, most: int) -> None:
-    """Remove the files that were used least recently until `most` bytes are left, and abandoned ones."""
+def _files(folder: Path) -> list[tuple[float, int, Path]]:
+    """Of each packed file, when it was last used, and its size."""
     files = []
-    for path in folder.iterdir():
+    for path in folder.glob(f"*{ENDING}"):
         with contextlib.suppress(OSError):  # another process removes, too
             status = path.stat()
-            if path.suffix == ENDING:
-                files.append((status.st_mtime, status.st_size, path))
-            elif path.name.startswith(WRITING) and status.st_mtime < time.time() - ABANDONED:
+            files.append((status.st_mtime, status.st_size, path))
+    return files
+
+
+def _used_lately(folder: Path) -> int:
+    """Bytes of the files that were."""
+    return sum(size for used, size, _ in _files(folder) if used > time.time() - LATELY)
+
+
+def _bound(folder: Path, most: int) -> None:
+    """Remove the files that were used least recently until `most` bytes are left, and abandoned ones."""
+    for path in folder.glob(f"{WRITING}*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - ABANDONED:
                 path.unlink()
+    files = _files(folder)
     left = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if left <= most:

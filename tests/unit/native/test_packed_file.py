@@ -170,9 +170,9 @@ def test_the_folder_stays_small(tmp_path: Path) -> None:
     keys = [{"number": number} for number in range(4)]
     for number, key in enumerate(keys[:3]):
         keep(tmp_path, weights(number), key)
-        past = time.time() - 100 + number
+        past = time.time() - 1000 + number
         for path in tmp_path.iterdir():
-            if path.stat().st_mtime > past + 50:
+            if path.stat().st_mtime > past + 500:
                 os.utime(path, (past, past))
     assert found(tmp_path, keys[0]) is not None  # used, so it is the newest
     abandoned, recent, foreign = (tmp_path / name for name in (f"{WRITING}1", f"{WRITING}2", "notes"))
@@ -186,6 +186,23 @@ def test_the_folder_stays_small(tmp_path: Path) -> None:
     keep(tmp_path, weights(4), {"number": 4}, most=size // 3)
     assert found(tmp_path, {"number": 4}) is None, "it alone is larger than all may be"
     assert found(tmp_path, keys[3]) is not None
+
+
+def test_models_that_start_together_leave_each_other_their_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else each start would write all of them again. Those of yesterday make room."""
+    most = 2 * (sum(array.nbytes for array in weights()) + (1 << 14))
+    keys = [{"number": number} for number in range(4)]
+    keep(tmp_path, weights(9), {"number": 9}, most)
+    os.utime(only(tmp_path), (0, 0))
+    for _ in range(2):  # a start, and the next one
+        for number, key in enumerate(keys):
+            if found(tmp_path, key) is None:
+                keep(tmp_path, weights(number), key, most)
+        assert [found(tmp_path, key) is not None for key in keys] == [True, True, False, False]
+    assert found(tmp_path, {"number": 9}) is None
+    assert "more than packed_bytes" in caplog.text
 
 
 SEVERAL = """
