@@ -193,8 +193,6 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     has_precision = {s for s, name in stages.items() if "precision" in ConfigFile.read(models[name]).parameters}
     offered = {stage: values for stage, values in options.PRECISIONS.items() if stage in has_precision}
     precisions = by_stage("--precision", given.precision, offered)
-    if given.provider == "cpu" and given.native_encoders is None:
-        engines = {**present(options.CPU_ENGINES, stages), **engines}
     if given.instances < 1:
         raise BuildError(f"--instances is {given.instances}; it must be at least 1")
     if given.native_encoders and not any(stage in stages for stage in options.ENCODERS):

@@ -105,8 +105,6 @@ class RepositoryOptions(Protocol):
 
     ENGINES: Mapping[str, Sequence[str]]
     """Values of the setting `engine`."""
-    CPU_ENGINES: Mapping[str, str]
-    """The fastest of them on a CPU, where that is not the default."""
     PRECISIONS: Mapping[str, Sequence[str]]
     """Values of the setting `precision`, for stages whose model has it."""
     GRAPHS: Mapping[str, Sequence[str]]
@@ -130,7 +128,6 @@ class PythonOptions:
     """The `RepositoryOptions` of a family that brings none along: its stages run in Python alone."""
 
     ENGINES: Mapping[str, Sequence[str]] = {}
-    CPU_ENGINES: Mapping[str, str] = {}
     PRECISIONS: Mapping[str, Sequence[str]] = {
         "talker": ("auto", *NUMBER_FORMATS),
         "code2wav": ("auto", "fp32", "tf32", "bf16"),

@@ -98,17 +98,6 @@ def test_graphs_lie_where_their_models_look(checkpoint: Path, tmp_path: Path) ->
     assert setting(output, "qwen3_tts_code2wav", "engine") == "torch"
 
 
-def test_on_a_cpu_the_encoders_run_on_what_is_faster_there(checkpoint: Path, tmp_path: Path) -> None:
-    def engines(*options: str) -> dict[str, str]:
-        plan, _ = parse(["--checkpoint", str(checkpoint), "--output", str(tmp_path / "models"), *options])
-        return dict(plan.engines)
-
-    assert engines() == engines("--provider", "cuda") == {}
-    assert engines("--provider", "cpu") == {"voice_encoder": "onnx"}
-    assert engines("--provider", "cpu", "--engine", "torch") == dict.fromkeys(ENGINES, "torch")
-    assert engines("--provider", "cpu", "--native-encoders", "onnx") == {}
-
-
 @pytest.mark.parametrize("kind", ["onnx", "tensorrt"])
 def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: str, capfd: Any) -> None:
     """Networks behind the encoders: batched, warmed up, on what was asked for, with the encoders' own tensors."""
@@ -251,10 +240,7 @@ def test_the_documented_commands_are_understood(checkpoint: Path, tmp_path: Path
     commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", "").splitlines()]
     plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]
     assert [command[0] for command in commands] == ["tools/build_repository"] * 2
-    assert [(dict(plan.engines), plan.native) for plan in plans] == [
-        ({"voice_encoder": "onnx"}, None),
-        ({}, "onnx"),
-    ]
+    assert [(dict(plan.engines), plan.native) for plan in plans] == [({}, None), ({}, "onnx")]
     assert [dict(plan.precisions) for plan in plans] == [{"talker": "int8"}, {}]
 
 

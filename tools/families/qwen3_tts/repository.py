@@ -17,7 +17,6 @@ from voice_clone.onnx.session import Runtime
 ENCODERS = ("voice_encoder",)
 GRAPHS = {"voice_encoder": (SPEAKER_ENCODER, CODEC_ENCODER), "code2wav": (CODE2WAV_STEP,)}
 ENGINES = dict.fromkeys(GRAPHS, ("torch", "onnx"))
-CPU_ENGINES = dict.fromkeys(ENCODERS, "onnx")  # a fifth faster than torch
 PRECISIONS = PythonOptions.PRECISIONS
 
 
