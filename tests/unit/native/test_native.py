@@ -28,7 +28,7 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.matrix import tile_products
-from voice_clone.native.matrix.linear import PackedLinear, Workspace
+from voice_clone.native.matrix.linear import MOST_ROWS, PackedLinear, Workspace
 from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.products import linear as linear_function
 from voice_clone.native.matrix.rounding import unpack
@@ -161,6 +161,16 @@ def test_longer_rows_than_those_of_the_weight_are_refused(precision: Precision) 
     layer = PackedLinear(pack(linear(WIDTH, 128).weight, precision), WIDTH)
     with pytest.raises(ValueError, match="rows of 129 numbers for a weight of 128 inputs"):
         layer(np.zeros((2, 129), np.float32))
+
+
+def test_a_linear_layer_keeps_memory_for_few_rows() -> None:
+    """A clip of 30 s has thousands. They are as if each came alone."""
+    layer = PackedLinear(pack(linear(WIDTH, 128).weight, "fp32"), WIDTH)
+    rows = np.random.default_rng(0).standard_normal((3 * MOST_ROWS + 5, 128), np.float32)
+    together, places = layer(rows), [0, MOST_ROWS, len(rows) - 1]
+    np.testing.assert_array_equal(together[places], np.concatenate([layer(rows[at : at + 1]) for at in places]))
+    layer(rows)
+    assert layer._workspace.per_thread[0].nbytes == thread_pool().threads * MOST_ROWS * 128 * 4
 
 
 def test_rounding_is_what_the_bits_allow() -> None:

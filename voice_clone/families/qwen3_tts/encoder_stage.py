@@ -230,10 +230,10 @@ def _native_codec_encoder(settings: EncoderSettings, checkpoint: Checkpoint) -> 
 
     encoder = NativeCodecEncoder(codec.encoder_config, lambda name: packed.part(name)(lambda: makers()[name]()))
     [fingerprint] = packed.part("fingerprint")(text)
-    packed.keep()
     leave_threads_to_native_code()
     if not packed.found:
         encoder.encode(np.zeros(1, np.float32))  # compiles it, which an earlier process has where weights are found
+    packed.keep()
     return encoder, fingerprint.tobytes().decode()
 
 

@@ -146,7 +146,7 @@ class ChainBuilder:
         self._add(layer_table.NORM, [weight, torch.tensor([eps])])
 
     def layer_norm(self, weight: Tensor, bias: Tensor, eps: float) -> None:
-        """A layer norm, weight and bias [C]: that behind a convolution of one tap that changes nothing."""
+        """A layer norm, weight and bias [C]: a depthwise convolution whose one tap is 1, and its layer norm."""
         self.depthwise(torch.ones(len(weight), 1, 1), torch.zeros(len(weight)), weight, bias, eps)
 
     def gate(self) -> None:

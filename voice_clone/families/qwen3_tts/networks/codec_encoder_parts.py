@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -31,29 +32,29 @@ from voice_clone.native.packed_file import Make
 def parts_of(encoder: CodecEncoder) -> dict[str, Make]:
     """What makes each part. The encoder gives the weights of convolutions and the transformer up as they are packed."""
     layers: list[nn.Module] = list(encoder.encoder.layers)
-    begins = [0, *(i for i, layer in enumerate(layers) if isinstance(layer, CausalConv1d) and layer.stride > 1)]
-    stages = [layers[begin:end] for begin, end in zip(begins, [*begins[1:], -1], strict=True)]
+    begins = [place for place, layer in enumerate(layers) if isinstance(layer, CausalConv1d)]
+    stages = [layers[begin:end] for begin, end in pairwise(begins)]
     made: dict[str, Make] = {
         TRANSFORMER: lambda: _transformer(layers[-1], encoder.encoder_transformer),
         DOWNSAMPLE: lambda: pack(_matrix(encoder.downsample.conv.weight), "fp32").arrays,
     }
     for index, stage in enumerate(stages):
-        made[stage_name(index)] = partial(_stage, stage)
+        made[stage_name(index)] = partial(_stage, stage, begins=index == 0)
     for name in QUANTIZERS:
         made[name] = partial(_quantizer, getattr(encoder.quantizer, name))
     return made
 
 
-def _stage(layers: list[nn.Module]) -> list[Array]:
+def _stage(layers: list[nn.Module], begins: bool) -> list[Array]:
     """A convolution, the residual units behind it, and the activation before the next convolution.
 
-    The first convolution of all reads windows of samples; one with a stride reads its rows side by side.
+    The convolution that `begins` reads windows of samples; the others, with strides, read their rows side by side.
     """
     first, *units, _ = layers
     assert isinstance(first, CausalConv1d)
     weight, bias = take(first.conv)
     outputs, channels, kernel = weight.shape
-    if first.stride == 1:
+    if begins:
         chain = ChainBuilder(channels * kernel)
         chain.linear(weight.flatten(1), bias, activation="elu", residual="set")
     else:
@@ -100,4 +101,4 @@ def _quantizer(quantizer: ResidualEncoder) -> list[Array]:
     projection = quantizer.input_proj
     weight = torch.eye(quantizer.dim) if isinstance(projection, nn.Identity) else projection.weight[..., 0]
     vectors = torch.stack([book.vectors for book in quantizer.codebooks])
-    return [*pack(weight, "fp32").arrays, vectors.numpy()]
+    return [*pack(weight, "fp32").arrays, vectors.numpy(), vectors.square().sum(dim=-1).numpy()]

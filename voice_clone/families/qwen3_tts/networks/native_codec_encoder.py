@@ -26,7 +26,7 @@ def stage_name(index: int) -> str:
 
 
 class NativeCodecEncoder:
-    """As `CodecEncoder`; fp32. Codes are the same, bit for bit, with any number of threads.
+    """As `CodecEncoder`; fp32. Codes are the same, bit for bit, with any number of threads. One caller at a time.
 
     Args:
         part: the arrays of a part of the network: of a chain those of `Chain.arrays`, of `DOWNSAMPLE` its packed
@@ -51,7 +51,7 @@ class NativeCodecEncoder:
     def _convolved(self, waveform: Array) -> Iterator[Array]:
         """What the transformer reads, float32 [T, C] of each piece.
 
-        Behind its end a signal is zero at each stride: there are no samples, and no outputs of silence.
+        What lies behind the end of the clip is zero at every stride, not what the network would make of silence.
         """
         hop = math.prod(self._strides)
         padded = np.pad(waveform.astype(np.float32), (self._taps - 1, -len(waveform) % hop))
@@ -72,21 +72,25 @@ class NativeResidualEncoder:
     """As `ResidualEncoder`.
 
     Args:
-        arrays: the projection, packed; the vectors of all codebooks, float32 [K, size, D].
+        arrays: the projection, packed; the codebooks' vectors, float32 [K, size, D]; their squares, summed, [K, size].
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        *projection, self._vectors = arrays
+        *projection, self._vectors, self._squares = arrays
         _, size, dim = self._vectors.shape
         self._project = PackedLinear(Packed(*projection), dim)
         self._products = [PackedLinear(pack(vectors, "fp32"), size) for vectors in self._vectors]
-        self._halves = 0.5 * np.square(self._vectors).sum(axis=2)  # [K, size]
 
     def __call__(self, latent: Array) -> NDArray[np.int64]:
-        """float32 [frames, C] -> codes [frames, K]. The vector v nearest to x has the largest x . v - v . v / 2."""
+        """float32 [frames, C] -> codes [frames, K].
+
+        A distance is computed as torch does it, from squares of both vectors: where they differ by less than it can
+        tell apart, the first code is the nearest there.
+        """
         residual, codes = self._project(latent), []
-        for vectors, halves, product in zip(self._vectors, self._halves, self._products, strict=True):
-            nearest = (product(residual) - halves).argmax(axis=1)
+        for vectors, squares, product in zip(self._vectors, self._squares, self._products, strict=True):
+            distances = np.square(residual).sum(axis=1, keepdims=True) + squares - 2 * product(residual)
+            nearest = np.sqrt(distances.clip(min=0)).argmin(axis=1)
             residual -= vectors[nearest]
             codes.append(nearest)
         return np.stack(codes, axis=1)

@@ -68,7 +68,7 @@ class SERes2Block:
 
 
 class NativeSpeakerEncoder:
-    """As `SpeakerEncoder`; fp32. Embeddings are the same, bit for bit, with any number of threads.
+    """As `SpeakerEncoder`; fp32. Embeddings are the same bits with any number of threads. One caller at a time.
 
     Args:
         read: the checkpoint's tensors, by their names below `speaker_encoder.`.
