@@ -33,7 +33,7 @@ ENDING = ".packed"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
-LATELY = 600.0  # seconds within which the models of a server have started
+LATELY = 300.0  # seconds within which the models of a server load, unless it is asked for another time
 _DIGEST, _LENGTH = 16, 8
 _PIECE = 1 << 20  # bytes that are read at once
 
