@@ -106,7 +106,10 @@ class PackedFile:
         except OSError as error:
             log.warning("the packed weights are not kept for the next start: %s", error.strerror)
             return
-        log.info("packed weights kept for the next start: %.1f MB in %.1f s", size / 1e6, time.monotonic() - began)
+        level = logging.INFO if size >= WORTH else logging.DEBUG
+        log.log(
+            level, "packed weights kept for the next start: %.1f MB in %.1f s", size / 1e6, time.monotonic() - began
+        )
 
 
 NOWHERE = PackedFile(None, {}, 0)

@@ -145,8 +145,8 @@ def _warm_up(code2wav: Code2Wav, stage: DecoderStage, settings: DecoderSettings,
     with memory_bounded_by("max_decode_batch"):
         code2wav.warm_up(lengths, batches, settings.warm_up_seconds)
     references = stage.known_references(open_known_voices(settings))
-    restored = code2wav.restore(references, settings.restore_seconds)
-    log.info("restored the decoder's state after the references of %d voices", restored)
+    if restored := code2wav.restore(references, settings.restore_seconds):
+        log.info("restored the decoder's state after the references of %d voices", restored)
 
 
 class _ChunkTicket:

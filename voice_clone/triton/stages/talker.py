@@ -137,5 +137,5 @@ def _warm_up(stage: TalkerStage[Any, Any], settings: TalkerSettings) -> None:
         seconds = stage.source.warm_up(stage.example, compute.prefill_chunk(settings), settings.warm_up_seconds)
     log.info("warmed up in %.1f s", seconds)
     voices = stage.known_prompts(open_known_voices(settings))
-    restored = stage.source.restore(voices, settings.restore_seconds)
-    log.info("restored the prompts' prefixes of %d voices", restored)
+    if restored := stage.source.restore(voices, settings.restore_seconds):
+        log.info("restored the prompts' prefixes of %d voices", restored)
