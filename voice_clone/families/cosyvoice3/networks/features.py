@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from voice_clone.layers import mel
-from voice_clone.layers.mel_filters import slaney_filters
+from voice_clone.layers.mel import slaney_filters
 
 RATE = 16_000  # Hz of `tokenizer_frames` and `speaker_frames`
 TOKENIZER_BANDS, TOKENIZER_FFT, TOKENIZER_HOP = 128, 400, 160

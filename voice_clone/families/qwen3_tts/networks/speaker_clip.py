@@ -8,7 +8,7 @@ import numpy.typing as npt
 from voice_clone.array_kinds import Numbers, namespace
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.config import SpeakerEncoderConfig
-from voice_clone.layers.mel_filters import slaney_filters
+from voice_clone.layers.mel import slaney_filters
 
 N_FFT = 1024  # also the window's length
 HOP = 256
