@@ -153,6 +153,12 @@ def test_a_missing_weight_file_is_reported(tmp_path: Path, checkpoint_folder: Ch
         Checkpoint(folder).identity("model")
 
 
+def printed(program: str, *arguments: object) -> list[str]:
+    """The words that a Python program prints in a process of its own."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+
 WITHOUT_TORCH = """
 import sys
 from pathlib import Path
@@ -207,13 +213,8 @@ def test_an_encoder_that_finds_its_weights_packed_imports_no_torch(
     checkpoint_folder: CheckpointFactory, cache: Path
 ) -> None:
     """It makes the same voice, under the same fingerprints."""
-
-    def make() -> list[str]:
-        command = [sys.executable, "-c", ENCODER_WITHOUT_TORCH, str(cache), str(checkpoint_folder("tiny", 0))]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-
-    packs, *first = make()
-    finds, *second = make()
+    program, folder = ENCODER_WITHOUT_TORCH, checkpoint_folder("tiny", 0)
+    (packs, *first), (finds, *second) = (printed(program, cache, folder) for _ in range(2))
     assert (packs, finds) == ("True", "False")
     assert first == second and len(first) == 4 and all(len(each) >= 64 for each in first)
 
@@ -223,12 +224,9 @@ def test_a_talker_that_finds_what_torch_has_made_imports_none(
     precision: str, checkpoint_folder: CheckpointFactory, cache: Path
 ) -> None:
     """It makes the same codes. In fp32 only the rotary tables are kept."""
-
-    def speak() -> list[str]:
-        command = [sys.executable, "-c", TALKER_WITHOUT_TORCH, str(cache), str(checkpoint_folder("tiny", 0)), precision]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-
-    (*packs, first), (*finds, second) = ((*out[:2], out[2:]) for out in (speak(), speak()))
+    program, folder = TALKER_WITHOUT_TORCH, checkpoint_folder("tiny", 0)
+    runs = [printed(program, cache, folder, precision) for _ in range(2)]
+    (*packs, first), (*finds, second) = ((*out[:2], out[2:]) for out in runs)
     assert (packs, finds) == (["True", "True"], ["False", "False"])
     assert first == second and len(set(first)) > 10
 
@@ -237,12 +235,7 @@ def test_code2wav_that_finds_its_weights_packed_imports_no_torch(
     checkpoint_folder: CheckpointFactory, tmp_path: Path, cache: Path
 ) -> None:
     """It speaks the same as in a process that has packed them."""
-
-    def speak() -> list[str]:
-        command = [sys.executable, "-c", WITHOUT_TORCH, str(cache), str(checkpoint_folder("tiny", 0))]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-
-    packs, *expected = speak()
-    finds, *heard = speak()
+    program, folder = WITHOUT_TORCH, checkpoint_folder("tiny", 0)
+    (packs, *expected), (finds, *heard) = (printed(program, cache, folder) for _ in range(2))
     assert (packs, finds) == ("True", "False")
     assert heard == expected and float(heard[0]) > 1
