@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,18 +180,26 @@ def packed_file(
     if most == 0 or device(settings) != "cpu":
         return NOWHERE
     # It imports numba, half a second that encoders in torch do without.
-    from voice_clone.native.compilation import digest_of, processor_digest, writable_folder
+    from voice_clone.native.compilation import processor_digest, writable_folder
 
     key = {
         "network": network,
         "files": identity,
         "config": asdict(config),
-        "sources": digest_of(Path(__file__).parent),
+        "sources": _sources(),
         "torch": version("torch"),
         "numba": version("numba"),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)
+
+
+@cache
+def _sources() -> str:
+    """A digest of this package's code."""
+    from voice_clone.native.compilation import digest_of
+
+    return digest_of(Path(__file__).parent)
 
 
 def encoder_threads(settings: EncoderSettings) -> int:

@@ -33,7 +33,7 @@ ENDING = ".packed"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
-LATELY = 300.0  # seconds within which the models of a server load, unless it is asked for another time
+LATELY = 300.0  # seconds in which the models of a server load, by default
 _DIGEST, _LENGTH = 16, 8
 _PIECE = 1 << 20  # bytes that are read at once
 
@@ -50,7 +50,7 @@ class PackedFile:
     Args:
         folder: of the files; None: nothing is kept.
         key: everything that the arrays depend on, fit for JSON.
-        most: bytes of all files of the folder; the least recently used are removed, but none that was used lately.
+        most: bytes of all files of the folder; the least recently used are removed, but none used within `LATELY`.
         any_size: whether less than `WORTH` is kept, too.
 
     Attributes:
@@ -92,8 +92,8 @@ class PackedFile:
             # Else models that start together would remove each other's files, and each start would write all again.
             if _used_lately(self._folder) + size > self._most:
                 log.warning(
-                    "packed weights of %.1f GB are not kept for the next start: with those of the other models they "
-                    "are more than packed_bytes, %.1f GB",
+                    "the packed weights, %.1f GB, are not kept for the next start: with those of models that started "
+                    "in the last minutes they exceed packed_bytes, %.1f GB",
                     size / 1e9,
                     self._most / 1e9,
                 )
@@ -218,7 +218,7 @@ def _files(folder: Path) -> list[tuple[float, int, Path]]:
 
 
 def _used_lately(folder: Path) -> int:
-    """Bytes of the files that were."""
+    """Bytes of the files that were used within `LATELY`."""
     return sum(size for used, size, _ in _files(folder) if used > time.time() - LATELY)
 
 

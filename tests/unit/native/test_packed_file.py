@@ -202,7 +202,7 @@ def test_models_that_start_together_leave_each_other_their_files(
                 keep(tmp_path, weights(number), key, most)
         assert [found(tmp_path, key) is not None for key in keys] == [True, True, False, False]
     assert found(tmp_path, {"number": 9}) is None
-    assert "more than packed_bytes" in caplog.text
+    assert "exceed packed_bytes" in caplog.text
 
 
 SEVERAL = """

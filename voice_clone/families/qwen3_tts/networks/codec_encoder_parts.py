@@ -30,7 +30,7 @@ from voice_clone.native.packed_file import Make
 
 
 def parts_of(encoder: CodecEncoder) -> dict[str, Make]:
-    """What makes each part. The encoder gives the weights of convolutions and the transformer up as they are packed."""
+    """What makes each part. Convolutions and the transformer lose their weights as they are packed."""
     layers: list[nn.Module] = list(encoder.encoder.layers)
     begins = [place for place, layer in enumerate(layers) if isinstance(layer, CausalConv1d)]
     stages = [layers[begin:end] for begin, end in pairwise(begins)]
