@@ -10,12 +10,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from voice_clone_client import AsyncClient
+from voice_clone_client.sentences import MIN_CHARACTERS
 
 from .audio import find_format
 from .http.errors import HTTPFailure
 from .http.keys import Key
 from .long_text.long_speech import LongSpeech, Plan
-from .long_text.sentences import MIN_CHARACTERS
 from .retries import Retries
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings

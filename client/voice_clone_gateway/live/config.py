@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field
+from voice_clone_client.sentences import Granularity
 
-from ..long_text.sentences import Granularity
 from ..schemas import FormatName, SpeechOptions
 
 _Pause = Annotated[int, Field(ge=0, le=10_000)]

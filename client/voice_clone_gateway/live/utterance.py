@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from voice_clone_client.sentences import Sentence
+
 from ..long_text.long_speech import LongSpeech
-from ..long_text.sentences import Sentence
 from .config import StreamConfig
 
 

@@ -25,10 +25,10 @@ from hashlib import blake2b
 from typing import Any
 
 from voice_clone_client import Cancelled, Chunk, InvalidArgument
+from voice_clone_client.sentences import MAX_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
 
 from ..speaking import Speaker
 from .sentence_speech import SentenceChunk, SentenceSpeech
-from .sentences import MAX_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
 
 MOST_UNREAD = 10.0
 """Seconds of audio of one speech; while they wait to be read, nothing further of it is begun."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from voice_clone_client import Cancelled, Chunk
+from voice_clone_client.sentences import Sentence
 
 from ..speaking import Speaker, Speech
-from .sentences import Sentence
 
 
 @dataclass(frozen=True, eq=False)

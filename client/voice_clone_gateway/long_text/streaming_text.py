@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voice_clone_client import AsyncClient, Chunk
+from voice_clone_client.sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
 
 from ..speaking import Speech
 from .long_speech import MOST_UNREAD, LongSpeech, Plan
 from .sentence_speech import SentenceChunk, SentenceSpeech
-from .sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
 
 _SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|[{LINE_ENDS}])")
 

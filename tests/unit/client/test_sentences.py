@@ -7,7 +7,7 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 from voice_clone_client import InvalidArgument
-from voice_clone_gateway.long_text.abbreviations import (
+from voice_clone_client._abbreviations import (
     ABBREVIATIONS,
     BEFORE_DATE,
     BEFORE_LABEL,
@@ -16,7 +16,7 @@ from voice_clone_gateway.long_text.abbreviations import (
     MAYBE,
     STARTS,
 )
-from voice_clone_gateway.long_text.sentences import MAX_CHARACTERS, Granularity, Sentence, SentenceSplitter
+from voice_clone_client.sentences import MAX_CHARACTERS, Granularity, Sentence, SentenceSplitter
 
 GRANULARITIES: tuple[Granularity, ...] = ("sentence", "clause", "none")
 

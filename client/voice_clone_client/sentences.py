@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import regex
-from voice_clone_client.errors import InvalidArgument
 
-from .abbreviations import (
+from ._abbreviations import (
     ABBREVIATIONS,
     BEFORE_DATE,
     BEFORE_LABEL,
@@ -26,6 +25,7 @@ from .abbreviations import (
     MAYBE,
     STARTS,
 )
+from .errors import InvalidArgument
 
 Granularity = Literal["sentence", "clause", "none"]
 Ending = Literal["cut", "clause", "sentence", "paragraph"]
