@@ -31,7 +31,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.errors import InvalidArgument, Unsupported, quoted
 
 _JAMO = frozenset(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))  # vowels and final consonants of Hangul
 
@@ -229,7 +229,7 @@ class AppendedTokens:
         cut = words[held].place if words else begin
         rest = Tail(raw[cut:], tail.begin + cut, 0 if cut else tail.known)
         if len(rest.text) > MAX_TAIL:
-            raise InvalidArgument(f"a word of the text has more than {MAX_TAIL} characters; separate words")
+            raise InvalidArgument(f"a word of the `text` has more than {MAX_TAIL} characters; separate words")
         if held + 1 != len(words) or words[held].text != raw[cut:settled] or words[held].text.isspace():
             return self._given_out(tail, cut, ids, ends, rest)
         word = words[held]
@@ -258,7 +258,7 @@ class AppendedTokens:
         encoding = self._tokenizer.encode(text)
         for index in encoding.ids:
             if index in self._refused:
-                raise InvalidArgument(f"the text holds {self._refused[index]!r}, a control token; remove it")
+                raise InvalidArgument(f"the `text` holds {quoted(self._refused[index])}, a control token; remove it")
         return encoding.ids, [end for _, end in encoding.offsets]
 
     def _last_part(self, raw: str) -> tuple[int, int]:

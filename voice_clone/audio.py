@@ -117,10 +117,10 @@ def decode(data: bytes, limits: ClipLimits | None = None) -> Clip:
     """
     limits = limits or ClipLimits()
     if not data:
-        raise InvalidArgument("the audio is empty; send the bytes of a WAV, FLAC, OGG or MP3 file")
+        raise InvalidArgument("the `audio` is empty; it must be a WAV, FLAC, OGG or MP3 file")
     encoded = _from_data_url(data, limits) if data[:5].lower() == b"data:" else data
     if len(encoded) > limits.max_bytes:
-        raise InvalidArgument(f"the audio has {len(encoded)} bytes; at most {limits.max_bytes} are allowed")
+        raise InvalidArgument(f"the `audio` has {len(encoded)} bytes; at most {limits.max_bytes} are allowed")
     try:
         with soundfile.SoundFile(io.BytesIO(openable(encoded))) as file:
             _check_format(file)
@@ -146,10 +146,10 @@ def check_waveform(waveform: NDArray[np.float32], rate: int, limits: ClipLimits)
     _check_rate(rate)
     _check_length(len(waveform), rate, limits)
     if not np.isfinite(waveform).all():
-        raise InvalidArgument("the audio holds NaN or infinity; every sample must be finite")
+        raise InvalidArgument("the `audio` holds NaN or infinity; every sample must be finite")
     peak = float(np.abs(waveform).max())
     if peak > MAX_PEAK:
-        raise InvalidArgument(f"the audio reaches {peak:.3g}, where full scale is 1; scale the samples to -1..1")
+        raise InvalidArgument(f"the `audio` reaches {peak:.3g}, where full scale is 1; scale the samples to -1..1")
 
 
 def check_audible(clip: Clip) -> None:
@@ -161,7 +161,7 @@ def check_audible(clip: Clip) -> None:
     peak = float(np.abs(clip.waveform).max())
     if peak < _SILENT:
         loudest = f"its loudest sample is at {20 * math.log10(peak):.0f} dBFS" if peak else "every sample is 0"
-        raise InvalidArgument(f"the audio is silent: {loudest}; send a clip in which somebody speaks")
+        raise InvalidArgument(f"the `audio` is silent: {loudest}; send a clip in which somebody speaks")
 
 
 def encode_wav(waveform: NDArray[np.float32], rate: int) -> bytes:
@@ -189,59 +189,53 @@ def _undecodable(encoded: bytes) -> str:
     """Why a file cannot be decoded, for the caller."""
     for offset, magic, kind in _FOREIGN:
         if encoded.startswith(magic, offset):
-            return (
-                f"the audio is {kind}; this server takes WAV, FLAC, OGG and MP3. Convert it, or upload it with the "
-                "command voice-clone or the HTTP gateway: they convert it"
-            )
+            return f"the `audio` is {kind}; convert it to WAV, FLAC, OGG or MP3"
     codec = riff_codec(encoded)
     if codec is not None and codec not in _WAV_CODECS_READ:
         name = _WAV_CODECS.get(codec, f"of number 0x{codec:04x}")
-        return (
-            f"the audio is a WAV file with the codec {name}, which this server does not read; convert it to PCM, or "
-            "upload it with the command voice-clone or the HTTP gateway: they convert what FFmpeg knows"
-        )
-    return "the audio cannot be decoded; send the bytes of an undamaged WAV, FLAC, OGG or MP3 file"
+        return f"the `audio` is a WAV file with the codec {name}, which this server does not read; convert it to PCM"
+    return "the `audio` cannot be decoded; it must be an undamaged WAV, FLAC, OGG or MP3 file"
 
 
 def _too_long(samples: Samples, limits: ClipLimits) -> str:
     """Of a clip that was decoded up to the limit alone; its header may know its length."""
     seconds = max(samples.promised or 0, len(samples.waveform)) / samples.rate
     length = f"more than {limits.max_seconds:g} s" if samples.promised is None else f"{seconds:.2f} s"
-    return f"the audio is {length} long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
+    return f"the `audio` is {length} long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
 
 
 def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
     head, comma, body = data.partition(b",")
     parts = head[5:].lower().split(b";")
     if not comma or len(head) > 200 or not parts[0].startswith(b"audio/") or parts[-1].strip() != b"base64":
-        raise InvalidArgument("the audio's data URL is malformed; it must begin with data:audio/<type>;base64,")
+        raise InvalidArgument("the `audio`'s data URL is malformed; it must begin with data:audio/<type>;base64,")
     if len(body) > limits.max_bytes * 3 // 2:
-        raise InvalidArgument(f"the audio's data URL is too long; it may encode at most {limits.max_bytes} bytes")
+        raise InvalidArgument(f"the `audio`'s data URL is too long; it may encode at most {limits.max_bytes} bytes")
     try:
         return base64.b64decode(body, validate=True)
     except binascii.Error:
-        raise InvalidArgument("the audio's data URL is not valid base64") from None
+        raise InvalidArgument("the `audio`'s data URL is not valid base64") from None
 
 
 def _check_format(file: soundfile.SoundFile) -> None:
     """Check the header against what is taken at all."""
     if file.format not in MIME_TYPES:
-        raise InvalidArgument(f"the audio is a {file.format} file; send WAV, FLAC, OGG or MP3")
+        raise InvalidArgument(f"the `audio` is a {file.format} file; send WAV, FLAC, OGG or MP3")
     _check_rate(file.samplerate)
     if file.channels > MAX_CHANNELS:
-        raise InvalidArgument(f"the audio has {file.channels} channels; at most {MAX_CHANNELS} are allowed")
+        raise InvalidArgument(f"the `audio` has {file.channels} channels; at most {MAX_CHANNELS} are allowed")
 
 
 def _check_rate(rate: int) -> None:
     if not MIN_RATE <= rate <= MAX_RATE:
-        raise InvalidArgument(f"the audio's sample rate is {rate} Hz; it must be {MIN_RATE} to {MAX_RATE} Hz")
+        raise InvalidArgument(f"the `audio`'s sample rate is {rate} Hz; it must be {MIN_RATE} to {MAX_RATE} Hz")
 
 
 def _check_length(samples: int, rate: int, limits: ClipLimits) -> None:
     seconds = samples / rate
     if samples <= 0:
-        raise InvalidArgument("the audio has no samples; send a clip of speech")
+        raise InvalidArgument("the `audio` has no samples; send a clip of speech")
     if not limits.min_seconds <= seconds <= limits.max_seconds:
         raise InvalidArgument(
-            f"the audio is {seconds:.2f} s long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
+            f"the `audio` is {seconds:.2f} s long; it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
         )

@@ -17,27 +17,45 @@
 A message on the wire is `<slug>: <text>`. The slug is the stable part: Triton turns every code into
 INTERNAL over BLS and HTTP cannot distinguish ALREADY_EXISTS from INVALID_ARG, so the class of an error is read
 back from its slug (`from_message`), never from its code (fault: lost-codes).
+
+A text has the names of inputs, options and parameters in backquotes, alone or with a value: `reference_text`,
+`x_vector_only false`, and `options.style` for an option of a family. So an interface can put its own names there: the
+command says --text. The first name is the field that is wrong. All that a caller sent goes through `quoted`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 MAX_MESSAGE = 1000  # characters: a status message of gRPC travels in a header, and these are bounded
+MAX_QUOTED = 100  # characters of what a caller sent, so that what would be right has room, too
 
 
 class VoiceCloneError(Exception):
-    """Base of all errors; `str(error)` is the text for the caller, without the slug."""
+    """Base of all errors; `str(error)` is the text for people, without slug and backquotes."""
 
     slug = "internal"
     code = "INTERNAL"  # name of the constant in pb_utils.TritonError
 
     @property
+    def text(self) -> str:
+        """The text with the names in backquotes."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return self.text.replace("`", "")
+
+    @property
     def message(self) -> str:
-        """The text as it travels: `<slug>: <text>`, cut where it quotes too much of what a caller sent; valid UTF-8."""
-        text = str(self)
-        text = text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + " ..."
-        return f"{self.slug}: {printable(text)}"
+        """The text as it travels: `<slug>: <text>`, cut if it is too long; valid UTF-8."""
+        message = printable(f"{self.slug}: {self.text}")
+        return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 4] + " ..."
+
+    def renamed(self, names: Mapping[str, str]) -> VoiceCloneError:
+        """The same error for a caller that has other names for these inputs."""
+        text = _NAME.sub(lambda found: f"`{names.get(found[1], found[1])}{found[2]}`", self.text)
+        return type(self)(text)
 
 
 class InvalidArgument(VoiceCloneError):
@@ -118,25 +136,25 @@ class Internal(VoiceCloneError):
     """Anything else. Its text for the caller is generic; the cause goes to the log."""
 
 
+def quoted(value: object) -> str:
+    """What a caller sent, in quotes and without backquotes; the beginning of it if it is long."""
+    text = repr(value[:MAX_QUOTED] if isinstance(value, str) else value).replace("`", r"\x60")
+    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 3]}..."
+
+
+def listed(names: Iterable[str], last: str = ", ") -> str:
+    """Names in backquotes."""
+    first = [f"`{name}`" for name in names]
+    return last.join([", ".join(first[:-1]), *first[-1:]]) if len(first) > 1 else "".join(first)
+
+
 def printable(text: str) -> str:
     """`text` as any receiver can take it: lone surrogates, which no encoding has, and NUL become escapes."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
-_CLASSES: tuple[type[VoiceCloneError], ...] = (
-    InvalidArgument,
-    SpeakerNotFound,
-    StreamNotFound,
-    SpeakerExists,
-    PermissionDenied,
-    QuotaExceeded,
-    Unsupported,
-    Overloaded,
-    Cancelled,
-    DeadlineExceeded,
-    Internal,
-)
-_BY_SLUG = {cls.slug: cls for cls in _CLASSES}
+_BY_SLUG = {cls.slug: cls for cls in VoiceCloneError.__subclasses__()}
+_NAME = re.compile(r"`([a-z][\w.-]*)((?: [^`]+)?)`")  # and a value
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
 

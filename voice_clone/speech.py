@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, listed, quoted
 
 STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
 SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
 """Of the voice of a speech."""
-NO_WORDS = "text is blank or has no letter or digit; give at least one word to say"
+NO_WORDS = "`text` is blank or has no letter or digit; give at least one word to say"
 
 
 def has_words(text: str) -> bool:
@@ -73,28 +73,30 @@ class SpeechRequest:
 
     def __post_init__(self) -> None:
         if self.owner is not None and not isinstance(self.owner, str):
-            raise InvalidArgument("the parameter owner must be text")
+            raise InvalidArgument("the parameter `owner` must be text")
         if self.text_stream is not None:
             least, most = STREAM_ID
             if not least <= len(self.text_stream) <= most or not self.text_stream.isascii():
-                raise InvalidArgument(f"text_stream must be a random id of {least} to {most} ASCII characters")
+                raise InvalidArgument(f"`text_stream` must be a random id of {least} to {most} ASCII characters")
         elif not has_words(self.text):
             raise InvalidArgument(NO_WORDS)
         given = [n for n in SOURCES if getattr(self, n) is not None]
         if len(given) > 1 or not (given or self.voiceless):
-            what = " and ".join(given) or "none of them"
-            raise InvalidArgument(f"give exactly one of {', '.join(SOURCES)}; got {what}")
+            what = listed(given, " and ") or "none of them"
+            raise InvalidArgument(f"give exactly one of {listed(SOURCES)}; got {what}")
         if self.reference_text is not None:
             self._check_reference_text()
         elif self.reference_audio is not None and self.x_vector_only is False:
             raise InvalidArgument(
-                "in-context cloning (x_vector_only false) needs reference_text, the clip's transcript"
+                "in-context cloning (`x_vector_only false`) needs `reference_text`, the clip's transcript"
             )
         if self.speaker_embedding is not None:
             if self.x_vector_only is False:
-                raise InvalidArgument("a speaker_embedding allows x-vector cloning only; leave x_vector_only out")
+                raise InvalidArgument(
+                    "a `speaker_embedding` allows x-vector cloning only; leave out `x_vector_only false`"
+                )
             if not np.isfinite(self.speaker_embedding).all():
-                raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
+                raise InvalidArgument("`speaker_embedding` holds NaN or infinity; every value must be finite")
 
     @property
     def kept(self) -> bool:
@@ -106,12 +108,15 @@ class SpeechRequest:
     def _check_reference_text(self) -> None:
         if self.reference_audio is None:
             raise InvalidArgument(
-                "reference_text belongs to reference_audio; a voice and a voice_prompt have their own transcript"
+                "`reference_text` belongs to `reference_audio`; a `voice` and a `voice_prompt` have their "
+                "own transcript"
             )
         if self.x_vector_only:
-            raise InvalidArgument("x_vector_only uses no transcript; leave out either it or reference_text")
+            raise InvalidArgument("`x_vector_only` uses no transcript; leave out either it or `reference_text`")
         if not self.reference_text or not self.reference_text.strip():
-            raise InvalidArgument("reference_text is blank; give the words spoken in reference_audio, or leave it out")
+            raise InvalidArgument(
+                "`reference_text` is blank; give the words spoken in `reference_audio`, or leave it out"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +150,8 @@ def read_reply(
     if speech.x_vector_only is False and transcript is None:
         name = "this voice" if speech.voice is None else f"voice {speech.voice!r}"
         raise InvalidArgument(
-            f"{name} has no transcript, so it cannot be cloned in context; "
-            "register it again with reference_text, or leave x_vector_only out"
+            f"{name} has no transcript, so it cannot be cloned in context; leave out `x_vector_only false`, or "
+            "register it again with `reference_text`"
         )
     source = {"cache": result["status"]}
     if result["status"] == "miss":
@@ -170,13 +175,13 @@ def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[t
     for name, value in options.items():
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
-            raise InvalidArgument(f"options: {name!r} is unknown; this model has {there}")
+            raise InvalidArgument(f"`options`: {quoted(name)} is unknown; this model has {there}")
         kind = known[name]
         kinds = kind if isinstance(kind, tuple) else (kind,)
         allowed = (*kinds, int) if float in kinds else kinds
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join(each.__name__ for each in kinds)
-            raise InvalidArgument(f"options: {name} is {value!r}; it must be of type {names}")
+            raise InvalidArgument(f"`options.{name}` is {quoted(value)}; it must be of type {names}")
 
 
 _TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*")  # en, en-US, zh-Hans-CN (BCP 47), pt_BR
@@ -238,7 +243,7 @@ def parse_object(name: str, text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError):  # RecursionError: nested too deep
         value = None
     if not isinstance(value, dict):
-        raise InvalidArgument(f"{name} must be a JSON object")
+        raise InvalidArgument(f"`{name}` must be a JSON object")
     return value
 
 

@@ -26,7 +26,7 @@ def seeds_of(given: int | Sequence[int]) -> list[int]:
     """
     seeds = [secrets.randbits(32) for _ in range(given)] if isinstance(given, int) else list(given)
     if not 1 <= len(seeds) <= MOST_SEEDS or len(set(seeds)) < len(seeds):
-        raise InvalidArgument(f"seeds must be 1 to {MOST_SEEDS} different ones")
+        raise InvalidArgument(f"`seeds` must be 1 to {MOST_SEEDS} different ones")
     return seeds
 
 
@@ -49,7 +49,7 @@ def instructions_option(model: str, family: Family) -> str:
         Unsupported: the family makes no voices of descriptions.
     """
     if not family.voiceless or family.instructions_option is None:
-        raise Unsupported(f"{model} makes no voices of descriptions; leave model out for one that does")
+        raise Unsupported(f"{model} makes no voices of descriptions; leave `model` out for one that does")
     return family.instructions_option
 
 
@@ -60,7 +60,7 @@ def check_description(description: str) -> None:
         InvalidArgument: it is blank.
     """
     if not description.strip():
-        raise InvalidArgument("description is blank; describe a voice in words")
+        raise InvalidArgument("`description` is blank; describe a voice in words")
 
 
 def orders(

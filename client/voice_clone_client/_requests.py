@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from tritonclient.grpc import service_pb2
 
 from .clips import Source, readable
-from .errors import InvalidArgument
+from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
 from .types import Knobs
 
 CACHE = "speaker_cache"
@@ -76,7 +76,7 @@ def synthesis(
             "text": text,
             "text_stream": text_stream,
             "voice": voice,
-            "reference_audio": _clip(reference_audio),
+            "reference_audio": _clip(reference_audio, "reference_audio"),
             "reference_text": reference_text,
             "speaker_embedding": speaker_embedding,
             "voice_prompt": None if voice_prompt is None else _bytes(voice_prompt),
@@ -160,13 +160,13 @@ def _encode(name: str, dtype: str, value: Any) -> tuple[int, bytes]:
             return 1, struct.pack("<I", len(data)) + data  # Triton's string: length, then bytes
         if dtype == "BOOL":
             if not isinstance(value, bool | np.bool_):
-                raise ValueError(f"it must be True or False, not {value!r}")
+                raise ValueError(f"it must be True or False, not {quoted(value)}")
             return 1, struct.pack("<?", value)
         if dtype == "FP32":
             return 1, struct.pack("<f", value)
         return 1, _integer(_INTEGERS[dtype], value)
     except (ValueError, TypeError, OverflowError, struct.error) as error:
-        raise InvalidArgument(f"{name} cannot be sent: {error}") from None
+        raise InvalidArgument(f"`{name}` cannot be sent: {error}") from None
 
 
 def _utf8(value: object) -> bytes:
@@ -178,14 +178,17 @@ def _utf8(value: object) -> bytes:
 def _integer(kind: type[np.integer[Any]], value: Any) -> bytes:
     limits = np.iinfo(kind)
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ValueError(f"it must be an integer, not {value!r}")
+        raise ValueError(f"it must be an integer, not {quoted(value)}")
     if not int(limits.min) <= value <= int(limits.max):
         raise ValueError(f"it must lie in {limits.min}..{limits.max}")
     return int(value).to_bytes(limits.bits // 8, "little", signed=bool(limits.kind == "i"))
 
 
-def _clip(source: Source | None) -> bytes | None:
-    return None if source is None else readable(source)
+def _clip(source: Source | None, name: str = "audio") -> bytes | None:
+    try:
+        return None if source is None else readable(source)
+    except VoiceCloneError as error:
+        raise renamed(error, {"audio": name}) from None
 
 
 def _bytes(source: Source) -> bytes:
@@ -199,13 +202,13 @@ def _json(options: Any) -> str:
         InvalidArgument: JSON cannot hold a value; the text names it.
     """
     if not isinstance(options, Mapping):
-        raise InvalidArgument(f"options must be a mapping of names to values, not {type(options).__name__}")
+        raise InvalidArgument(f"`options` must be a mapping of names to values, not {type(options).__name__}")
     try:
         return json.dumps(_plain("options", options), ensure_ascii=False, allow_nan=False)
     except RecursionError:
-        raise InvalidArgument("options cannot be sent: they are nested too deeply") from None
+        raise InvalidArgument("`options` cannot be sent: they are nested too deeply") from None
     except ValueError as error:  # an integer of thousands of digits
-        raise InvalidArgument(f"options cannot be sent: {error}") from None
+        raise InvalidArgument(f"`options` cannot be sent: {error}") from None
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -215,12 +218,12 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise InvalidArgument(f"{name} cannot be sent: its key {key!r} is not a string")
+                raise InvalidArgument(f"`{name}` cannot be sent: its key {quoted(key)} is not a string")
         return {key: _plain(f"{name}.{key}", entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(f"{name}[{index}]", entry) for index, entry in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument(f"{name} cannot be sent: JSON has no number {value}")
+        raise InvalidArgument(f"`{name}` cannot be sent: JSON has no number {value}")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise InvalidArgument(f"{name} cannot be sent: JSON cannot hold a value of type {type(value).__name__}")
+    raise InvalidArgument(f"`{name}` cannot be sent: JSON cannot hold a value of type {type(value).__name__}")

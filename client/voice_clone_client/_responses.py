@@ -27,7 +27,7 @@ from .types import Chunk, Detection, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
-_NAME_ONE = "name the model family: Client(model=...), or the option --model of the command"
+_NAME_ONE = "name the model family as `model`"
 
 
 def rpc_error(error: Any) -> VoiceCloneError:
@@ -80,7 +80,7 @@ class SpeechReader:
         info = json.loads(text[0]) if text is not None and text[0] else None
         self.info = {**(self.info or {}), **info} if info else self.info
         if index == 0 and self._mark in ("on", "required") and "mark" not in (info or {}):
-            raise MarkIgnored(f"this server does not know mark {self._mark}: its speech has no mark; update it")
+            raise MarkIgnored(f"this server does not know `mark {self._mark}`: its speech has no mark; update it")
         self.sample_rate = int(_tensor(tensors, "sample_rate")[0])
         return Chunk(
             samples=_tensor(tensors, "audio").astype(np.float32, copy=False),
@@ -202,9 +202,9 @@ def default_model(families: Sequence[str]) -> str:
 
 def without_default(error: VoiceCloneError) -> VoiceCloneError:
     """The error of a call that needed the default family. If a retry cannot help, its text says what does."""
-    if isinstance(error, _TRANSIENT) or _NAME_ONE in str(error):
+    if isinstance(error, _TRANSIENT) or _NAME_ONE in error.text:
         return error
-    return type(error)(f"{error}; {_NAME_ONE}")
+    return type(error)(f"{error.text}; {_NAME_ONE}")
 
 
 def _tensor(tensors: InferResult, name: str) -> NDArray[Any]:

@@ -41,7 +41,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise  # of stdout
     except VoiceCloneError as error:
-        return _fail(f"{error.slug}: {in_words(str(error), parsed.words)}")
+        return _fail(f"{error.slug}: {in_words(error.text, parsed.parser)}")
     except UnicodeDecodeError as error:
         return _fail(f"the text is not UTF-8: {error}")
     except OSError as error:

@@ -111,7 +111,7 @@ def to_wav(file: Any, kind: Kind) -> bytes:
         import av
     except ImportError:
         raise Unsupported(
-            f"the audio is {kind.name}, and PyAV, which reads it, is not installed: pip install av, "
+            f"the `audio` is {kind.name}, and PyAV, which reads it, is not installed: pip install av, "
             "or send WAV, FLAC, OGG or MP3"
         ) from None
     blocks: list[NDArray[np.float32]] = []
@@ -127,12 +127,12 @@ def to_wav(file: Any, kind: Kind) -> bytes:
     except (av.FFmpegError, ValueError, MemoryError):
         seconds = sum(len(block) for block in blocks) / rate if rate else 0.0
         after = f" after {seconds:.1f} s" if blocks else ""
-        message = f"the audio is {kind.name}, but damaged{after}; record or convert it again"
+        message = f"the `audio` is {kind.name}, but damaged{after}; record or convert it again"
         file.seek(0)
         data = file.read()
         raise InvalidArgument(_protected(kind) if all(box in data for box in _SCHEME) else message) from None
     if not blocks:
-        raise InvalidArgument(f"the audio is {kind.name} whose audio track is empty")
+        raise InvalidArgument(f"the `audio` is {kind.name} whose audio track is empty")
     samples = np.concatenate(blocks)[: LONGEST * rate]
     cut_off = len(samples) < LONGEST * rate and promised > len(samples) / rate + _SHORT
     return _wav(samples, rate, round(promised * rate) if cut_off else len(samples))
@@ -167,7 +167,7 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
     if kind is _MP4 and (stream.codec_context is None or stream.codec_context.codec_tag in _PROTECTED):
         raise InvalidArgument(_protected(kind))
     if stream.codec_context is None:
-        raise InvalidArgument(f"the audio is {kind.name} whose codec is not known; convert it to PCM in a WAV file")
+        raise InvalidArgument(f"the `audio` is {kind.name} whose codec is not known; convert it to PCM in a WAV file")
     stream.codec_context.thread_count = 1
     resampler: AudioResampler | None = None
     samples = 0
@@ -175,7 +175,9 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
         if count > _MOST_FRAMES:
             raise ValueError("frames of a few samples, which take too long to decode")
         if frame is not None and frame.sample_rate > _MAX_RATE:
-            raise InvalidArgument(f"the audio's sample rate is {frame.sample_rate} Hz; at most {_MAX_RATE} are allowed")
+            raise InvalidArgument(
+                f"the `audio`'s sample rate is {frame.sample_rate} Hz; at most {_MAX_RATE} are allowed"
+            )
         if resampler is None:
             if frame is None:
                 return
@@ -195,13 +197,13 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
 
 def _too_long(length: str) -> InvalidArgument:
     return InvalidArgument(
-        f"the audio is {length} long; it must be {SHORTEST} to {LONGEST} s. Where the server takes longer clips, send "
-        "them as WAV, FLAC, OGG or MP3"
+        f"the `audio` is {length} long; it must be {SHORTEST} to {LONGEST} s. Where the server takes longer clips, "
+        "send them as WAV, FLAC, OGG or MP3"
     )
 
 
 def _protected(kind: Kind) -> str:
-    return f"the audio is {kind.name} that is protected (DRM or a password); send a recording without protection"
+    return f"the `audio` is {kind.name} that is protected (DRM or a password); send a recording without protection"
 
 
 def _head_of_url(url: bytes) -> bytes:
@@ -218,4 +220,4 @@ def _without_url(clip: bytes) -> bytes:
     try:
         return base64.b64decode(clip.partition(b",")[2], validate=True)
     except binascii.Error:
-        raise InvalidArgument("the audio's data URL is not valid base64") from None
+        raise InvalidArgument("the `audio`'s data URL is not valid base64") from None

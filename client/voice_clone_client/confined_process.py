@@ -37,7 +37,7 @@ def main() -> int:
     try:
         sys.stdout.buffer.write(work(sys.stdin.buffer.read()))
     except VoiceCloneError as error:
-        sys.stdout.buffer.write(str(error).encode())
+        sys.stdout.buffer.write(error.text.encode())
         return REFUSED
     return 0
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, quoted
 
 Method = Literal["linear", "spherical"]
 SUFFIXES = (".npy", ".safetensors")
@@ -47,13 +47,13 @@ def blend(first: ArrayLike, second: ArrayLike, weight: float, method: Method = "
     if a.shape != b.shape:
         raise InvalidArgument(f"the embeddings have {a.size} and {b.size} values; both must be of the same model")
     if not 0.0 <= weight <= 1.0:
-        raise InvalidArgument(f"weight is {weight:g}; it must lie in 0..1")
+        raise InvalidArgument(f"`weight` is {weight:g}; it must lie in 0..1")
     if method == "linear":
         of_a, of_b = 1.0 - weight, weight
     elif method == "spherical":
         of_a, of_b = _spherical(a, b, weight)
     else:
-        raise InvalidArgument(f"method is {method!r}; it must be linear or spherical")
+        raise InvalidArgument(f"`method` is {quoted(method)}; it must be linear or spherical")
     return (of_a * a + of_b * b).astype(np.float32)
 
 
@@ -61,13 +61,15 @@ def _spherical(a: NDArray[np.float64], b: NDArray[np.float64], weight: float) ->
     """Factors of a and b."""
     length_a, length_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
     if not length_a or not length_b:
-        raise InvalidArgument("an embedding of zeros has no direction; blend it with the method linear")
+        raise InvalidArgument("an embedding of zeros has no direction; blend it with the `method linear`")
     unit_a, unit_b = a / length_a, b / length_b
     # Twice the arc tangent of |a - b| / |a + b|: precise for small and for wide angles, unlike the arc cosine.
     half = np.arctan2(np.linalg.norm(unit_a - unit_b), np.linalg.norm(unit_a + unit_b))
     angle = 2.0 * float(half)
     if np.pi - angle < _NEAR:
-        raise InvalidArgument("the embeddings are opposite, so no shortest path between them is unique; use linear")
+        raise InvalidArgument(
+            "the embeddings are opposite, so no shortest path between them is unique; use the `method linear`"
+        )
     if angle < _NEAR:
         of_a, of_b = 1.0 - weight, weight
     else:

@@ -17,18 +17,38 @@
     └── Incomplete          incomplete          the model missed the end of the text
 
 The second column is the slug, with which the server's messages begin (`speaker_not_found: ...`); the last three slugs
-are the client's own. `str(error)` is the text without the slug.
+are the client's own. `str(error)` is the text without the slug. `error.field` is the parameter that is wrong.
+
+A text has the names of parameters in backquotes, alone or with a value: `reference_text`, `x_vector_only false`, and
+`options.style` for an option of a family. `str(error)` is without backquotes; `worded` puts an interface's own names
+there. The server escapes the backquotes of what it quotes of a request.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 
 class VoiceCloneError(Exception):
     """Base of all errors."""
 
     slug = "internal"
+
+    @property
+    def text(self) -> str:
+        """The text with the names of parameters in backquotes."""
+        return str(self.args[0]) if self.args else ""
+
+    @property
+    def field(self) -> str | None:
+        """The parameter that is wrong, such as `reference_text` or `options.style`; None if the error has none."""
+        found = _NAME.search(self.text)
+        return None if found is None else found["name"]
+
+    def __str__(self) -> str:
+        return plain(self.text)
 
 
 class InvalidArgument(VoiceCloneError):
@@ -130,21 +150,10 @@ _MISSED_ENDS = {
     "text_timeout": "the rest of its text did not come in time",
 }
 
-_FROM_SERVER = (
-    InvalidArgument,
-    VoiceNotFound,
-    StreamNotFound,
-    VoiceExists,
-    PermissionDenied,
-    QuotaExceeded,
-    Unsupported,
-    Overloaded,
-    Cancelled,
-    DeadlineExceeded,
-    Internal,
-)
-_BY_SLUG: dict[str, type[VoiceCloneError]] = {error.slug: error for error in _FROM_SERVER}
+_OWN = (ConnectionFailed, BrokenStream, Incomplete)
+_BY_SLUG = {error.slug: error for error in VoiceCloneError.__subclasses__() if error not in _OWN}
 _PREFIXES = re.compile(r"\A(in ensemble '[^']*', *)+")  # fault: repeated-prefix
+_NAME = re.compile(r"(?P<before>(?:the (?:option |parameter )?)?)`(?P<name>[a-z][\w.-]*)(?P<value>(?: [^`]+)?)`")
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
 # The messages of Triton and gRPC themselves have no slug. The status code determines their class, except for these
@@ -166,6 +175,48 @@ _BY_STATUS: dict[str, type[VoiceCloneError]] = {
 }
 
 
+_PYTHON = {"model_type": "model", "deadline_ms": "deadline", "x-voice-token": "token"}
+"""The names of the server's inputs, options and parameters in this client, where they differ."""
+
+Error = TypeVar("Error", bound=VoiceCloneError)
+
+
+def worded(text: str, word: Callable[[str, str], str]) -> str:
+    """A text in the words of an interface.
+
+    Args:
+        word: from a name and its value, "" for none, to what the interface calls it. A word of its own, such as --text,
+            stands without "the" or "the option" before it.
+    """
+
+    def write(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"].strip()
+        own = word(name, value)
+        return own if own != f"{name} {value}".rstrip() else f"{found['before']}{own}"
+
+    return _NAME.sub(write, text).replace("`", "")
+
+
+def plain(text: str) -> str:
+    """A text in the words of this client."""
+    return worded(text, lambda name, value: f"{name} {value}".rstrip())
+
+
+def quoted(value: object) -> str:
+    """What a caller sent, in quotes and without backquotes."""
+    return repr(value).replace("`", r"\x60")
+
+
+def renamed(error: Error, names: Mapping[str, str]) -> Error:
+    """The same error for a caller that has other names for these parameters."""
+
+    def rename(found: re.Match[str]) -> str:
+        return "{}`{}{}`".format(found["before"], names.get(found["name"], found["name"]), found["value"])
+
+    error.args = (_NAME.sub(rename, error.text),)
+    return error
+
+
 def from_status(status: str, details: str) -> VoiceCloneError:
     """The error of a failed call.
 
@@ -175,7 +226,7 @@ def from_status(status: str, details: str) -> VoiceCloneError:
     """
     found = _SLUG.search(details)
     if found is not None:
-        return _BY_SLUG[found.group(1)](found.group(2).strip())
+        return renamed(_BY_SLUG[found.group(1)](found.group(2).strip()), _PYTHON)
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
     if "is not healthy" in details:  # Triton's text for a model whose process has died

@@ -148,7 +148,7 @@ class SentenceSplitter:
         max_characters: int = MAX_CHARACTERS,
     ) -> None:
         if granularity not in get_args(Granularity):
-            raise InvalidArgument(f"split_granularity must be one of {', '.join(get_args(Granularity))}")
+            raise InvalidArgument(f"`split_granularity` must be one of {', '.join(get_args(Granularity))}")
         if not 0 <= min_characters <= max_characters or max_characters < 1:
             raise InvalidArgument("sentences need 0 <= min_characters <= max_characters and max_characters >= 1")
         self._break = _BREAKS.get(granularity)

@@ -8,7 +8,7 @@ import voice_clone_client
 from voice_clone import errors
 
 PREFIX = "in ensemble 'qwen3_tts', "  # of Triton; newer servers repeat it
-SLUGS = {cls.slug: cls for cls in errors._CLASSES}
+SLUGS = errors._BY_SLUG
 
 
 @pytest.mark.parametrize("slug", SLUGS)

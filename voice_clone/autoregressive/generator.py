@@ -196,11 +196,11 @@ class Generator(Generic[P]):
         talker = self.talker
         talker.check(prompt)
         if max_frames < 1:
-            raise InvalidArgument(f"max_frames must be at least 1, got {max_frames}")
+            raise InvalidArgument(f"`max_frames` must be at least 1, got {max_frames}")
         length = talker.prompt_length(prompt)
         if length + max_frames > self.max_length:
             raise InvalidArgument(
-                f"text and reference take {length} positions and max_frames {max_frames}; "
+                f"`text` and reference take {length} positions and `max_frames` {max_frames}; "
                 f"together at most {self.max_length} fit"
             )
         text = TextFeed(talker.embed_prompt(prompt))

@@ -67,7 +67,7 @@ def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
     """Check `seed`, `temperature`, `top_k`, `top_p` and `repetition_penalty`, as far as `values` has them.
 
     Args:
-        prefix: of their names there.
+        prefix: of their names there; those with one are options of a family.
 
     Raises:
         InvalidArgument: one is out of range; the message gives its whole name.
@@ -75,7 +75,7 @@ def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
     for name, (right, check) in _CHECKS.items():
         value = values.get(prefix + name)
         if value is not None and not check(value):
-            raise InvalidArgument(f"{prefix}{name} must be {right}, got {value}")
+            raise InvalidArgument(f"`{'options.' if prefix else ''}{prefix}{name}` must be {right}, got {value}")
 
 
 def _is_above_zero(value: Any) -> bool:

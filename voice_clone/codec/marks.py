@@ -103,7 +103,7 @@ def mark_wish(given: Any) -> MarkWish:
     for wish in MARK_WISHES:
         if given == wish:
             return wish
-    raise InvalidArgument(f"the parameter mark must be one of {', '.join(MARK_WISHES)}")
+    raise InvalidArgument(f"the parameter `mark` must be one of {', '.join(MARK_WISHES)}")
 
 
 def refuse_without_marks(wish: MarkWish) -> None:
@@ -113,7 +113,9 @@ def refuse_without_marks(wish: MarkWish) -> None:
         Unsupported: the request asks for a mark.
     """
     if wish != "off":
-        raise Unsupported(f"this server marks no speech, and the request has mark {wish}; serve it with mark requested")
+        raise Unsupported(
+            f"this server marks no speech, and the request has `mark {wish}`; serve it with mark requested"
+        )
 
 
 def load_marks(settings: DecoderSettings, sample_rate: int) -> Marks | None:

@@ -76,7 +76,9 @@ class PerthDetector:
             InvalidArgument: it is shorter than `SHORTEST`.
         """
         if len(waveform) < SHORTEST * rate:
-            raise InvalidArgument(f"the audio is {len(waveform) / rate:.2f} s long; it must have {SHORTEST} s or more")
+            raise InvalidArgument(
+                f"the `audio` is {len(waveform) / rate:.2f} s long; it must have {SHORTEST} s or more"
+            )
         sound = resample(waveform, rate, RATE)
         pieces = max(1, round(len(sound) / (PIECE * RATE)))
         borders = np.linspace(0, len(sound), pieces + 1).astype(int).tolist()

@@ -120,7 +120,7 @@ class MaskPredictSource(Generic[P]):
         for context, frames in self.predictor.utterances(request.prompt):
             if context + frames > self.max_length:
                 raise InvalidArgument(
-                    f"text and reference take {context} positions and the speech {frames} frames; together at most "
+                    f"`text` and reference take {context} positions and the speech {frames} frames; together at most "
                     f"{self.max_length} fit; give a shorter text or a shorter reference"
                 )
         self._streams[slot] = _Stream(self.predictor, request, next(self._numbers))

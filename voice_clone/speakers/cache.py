@@ -240,7 +240,7 @@ class SpeakerCache:
             others = [other for other in self._model_types() if other != model_type and self._brings(other, name)]
             if not others:
                 raise
-            raise SpeakerNotFound(f"{error}; it is a voice of the model {' and '.join(others)}") from None
+            raise SpeakerNotFound(f"{error.text}; it is a voice of the `model` {' and '.join(others)}") from None
         until = self._until(resolve.timeout)
         resolved = self._extractor.registered(name, model_type, resolve.mode, resolve.cache, until)
         record = resolved.record
@@ -330,7 +330,7 @@ class SpeakerCache:
             return model_type
         for default in self._model_types():
             return default
-        raise InvalidArgument("model_type is missing, and this server has no family to take by default; name one")
+        raise InvalidArgument("`model_type` is missing, and this server has no family to take by default; name one")
 
     def _until(self, timeout: float | None) -> float:
         """When to stop waiting, on the monotonic clock; a timeout of None is the configured one."""

@@ -294,15 +294,15 @@ def trim_silence(clip: Clip, limits: ClipLimits) -> tuple[Clip, float, float]:
         return clip, 0.0, 0.0
     if end - start < limits.min_seconds * rate:
         raise InvalidArgument(
-            f"without the silence at its ends the audio is {(end - start) / rate:.2f} s long; "
+            f"without the silence at its ends the `audio` is {(end - start) / rate:.2f} s long; "
             f"it must be {limits.min_seconds:g} to {limits.max_seconds:g} s"
         )
     waveform = clip.waveform[start:end].copy()
     encoded = encode_wav(waveform, rate)
     if len(encoded) > limits.max_bytes:
         raise InvalidArgument(
-            f"the audio has {len(encoded)} bytes once trimmed, as a WAV of 32-bit samples; at most {limits.max_bytes} "
-            "are allowed: send it at a lower sample rate, or cut it yourself"
+            f"the `audio` has {len(encoded)} bytes once trimmed, as a WAV of 32-bit samples; at most "
+            f"{limits.max_bytes} are allowed: send it at a lower sample rate, or cut it yourself"
         )
     trimmed = replace(clip, waveform=waveform, mime_type="audio/wav", encoded=encoded)
     return trimmed, start / rate, (total - end) / rate

@@ -98,7 +98,7 @@ def _of_silence(report: ClipReport, seconds: float) -> Iterator[ClipWarning]:
     ):
         if silence > _SILENCE:
             yield ClipWarning(
-                code, f"{silence:.1f} s of silence {place} the speech; cut it off, or upload with trim_silence"
+                code, f"{silence:.1f} s of silence {place} the speech; cut it off, or upload with `trim_silence`"
             )
     if report.speech_seconds < _SPEECH:
         yield ClipWarning("little_speech", f"only {report.speech_seconds:.1f} s of speech; 5 to 15 s are good")
@@ -113,10 +113,10 @@ def _of_transcript(report: ClipReport, seconds: float, reference_text: str | Non
     count = syllables(reference_text)
     span = seconds - report.leading_silence - report.trailing_silence  # with its pauses
     if count > _FASTEST * span:
-        said = f"reference_text has about {count:.0f} syllables, too many for {span:.1f} s"
+        said = f"`reference_text` has about {count:.0f} syllables, too many for {span:.1f} s"
         yield ClipWarning("transcript_too_long", f"{said}; give exactly the words spoken in the clip")
     elif count < _SLOWEST * report.speech_seconds:
-        said = f"reference_text has about {count:.0f} syllables, too few for {report.speech_seconds:.1f} s of speech"
+        said = f"`reference_text` has about {count:.0f} syllables, too few for {report.speech_seconds:.1f} s of speech"
         yield ClipWarning("transcript_too_short", f"{said}; give all words spoken in the clip")
 
 

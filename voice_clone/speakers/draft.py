@@ -94,14 +94,11 @@ def check_consent(consent: str | None, config: CacheConfig) -> None:
         InvalidArgument: there is no consent.
     """
     if config.require_consent and consent is None:
-        raise InvalidArgument(
-            "this server demands consent: say in consent how the speaker agreed "
-            "(voice-clone: --consent TEXT; Python: consent=TEXT)"
-        )
+        raise InvalidArgument("this server demands `consent`: say how the speaker agreed")
 
 
 def _refuse_warnings(record: SpeakerRecord) -> None:
     """Refuse a clip that has warnings; the error lists all of them."""
     found = [f"{warning.code}: {warning.message}" for warning in record.warnings()]
     if found:
-        raise InvalidArgument(f"the clip is refused (strict). {'; '.join(found)}")
+        raise InvalidArgument(f"the clip is refused (`strict`). {'; '.join(found)}")

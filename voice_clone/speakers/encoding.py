@@ -199,10 +199,12 @@ class Describer:
         slot = described.artifacts.get(EMBEDDING)
         others = [tensor for name, tensor in described.artifacts.items() if name != EMBEDDING]
         if slot is None or slot.ndim != 1 or any(tensor.size for tensor in others):
-            raise Unsupported(f"{artifact.model_type} in mode {artifact.mode} takes no speaker_embedding; send audio")
+            raise Unsupported(
+                f"{artifact.model_type} in mode {artifact.mode} takes no `speaker_embedding`; send `audio`"
+            )
         if embedding.shape != slot.shape:
             raise InvalidArgument(
-                f"speaker_embedding has {embedding.size} values; {artifact.model_type} needs {slot.size}"
+                f"`speaker_embedding` has {embedding.size} values; {artifact.model_type} needs {slot.size}"
             )
         artifacts = {**described.artifacts, EMBEDDING: embedding.astype(slot.dtype)}
         return artifacts, ArtifactInfo(described.fingerprint, 0.0, time.time())

@@ -116,7 +116,7 @@ class Extractor:
         while True:
             record = self._found(name, tried)
             if record.embedding_source == "direct":
-                raise InvalidArgument("this voice was uploaded as a speaker_embedding: there is nothing to rebuild")
+                raise InvalidArgument("this voice was uploaded as a `speaker_embedding`: there is nothing to rebuild")
             artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
             work = partial(self._rebuild, record, artifact)
             flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
@@ -250,7 +250,7 @@ class Extractor:
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
         """A failure becomes the state of these artifacts, since there may be no caller that waits."""
-        reason = str(error) if isinstance(error, VoiceCloneError) else "the voice could not be extracted"
+        reason = error.text if isinstance(error, VoiceCloneError) else "the voice could not be extracted"
         failure = Failure(reason, _state_after(error))
         with self._registry.holding(record):
             self._voice_states.failures.setdefault(record.key, {})[artifact] = failure

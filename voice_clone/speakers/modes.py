@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.errors import Internal, InvalidArgument, Unsupported, listed, quoted
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.record import IN_CONTEXT, X_VECTOR, ArtifactId, SpeakerRecord
 
@@ -81,7 +81,7 @@ def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: 
     given = _NOTHING if record.reference_text is None else _TRANSCRIPT
     mode, lacking = _choose(modes, model_type, asked, given)
     if lacking and record.embedding_source != "direct":  # an embedding serves as it is, or not at all
-        needs = " and ".join(lacking)
+        needs = listed(lacking, " and ")
         raise Unsupported(
             f"{model_type} in mode {mode} needs {needs}, and the voice {record.name!r} was uploaded without; "
             f"upload it again with {needs}{_instead(modes, asked, given)}"
@@ -99,9 +99,9 @@ def mode_of_clip(modes: Modes, model_type: str, reference_text: str | None, aske
     given = _NOTHING if reference_text is None else _TRANSCRIPT
     mode, lacking = _choose(modes, model_type, asked, given)
     if lacking:
-        needs = " and ".join(lacking)
+        needs = listed(lacking, " and ")
         raise InvalidArgument(
-            f"{model_type} in mode {mode} needs {needs}; send it with the audio{_instead(modes, asked, given)}"
+            f"{model_type} in mode {mode} needs {needs}; send it with the `audio`{_instead(modes, asked, given)}"
         )
     return ArtifactId(model_type, mode)
 
@@ -114,7 +114,7 @@ def mode_of_embedding(modes: Modes, model_type: str, asked: str | None = None) -
     """
     mode, lacking = _choose(modes, model_type, asked, _NOTHING)
     if lacking or modes.needs.get(mode):
-        raise Unsupported(f"{model_type} in mode {mode} takes no speaker_embedding; send audio")
+        raise Unsupported(f"{model_type} in mode {mode} takes no `speaker_embedding`; send `audio`")
     return ArtifactId(model_type, mode)
 
 
@@ -133,7 +133,7 @@ def _choose(modes: Modes, model_type: str, asked: str | None, given: frozenset[s
     if asked is not None and not modes.declared:
         return asked, []
     if asked is not None and asked not in modes.needs:
-        raise Unsupported(f"{model_type} has no mode {asked!r}; it has {', '.join(modes.needs)}")
+        raise Unsupported(f"{model_type} has no `mode` {quoted(asked)}; it has {', '.join(modes.needs)}")
     candidates = modes.needs if asked is None else (asked,)
     lacking = {mode: [need for need in modes.needs[mode] if need not in given] for mode in candidates}
     mode = min(lacking, key=lambda mode: len(lacking[mode]))  # the nearest; the first among equals
@@ -143,7 +143,7 @@ def _choose(modes: Modes, model_type: str, asked: str | None, given: frozenset[s
 def _instead(modes: Modes, asked: str | None, given: frozenset[str]) -> str:
     """The other modes to ask for, as the end of a message."""
     others = [mode for mode, needs in modes.needs.items() if mode != asked and given.issuperset(needs)]
-    return f", or ask for the mode {' or '.join(others)}" if others else ""
+    return f", or ask for the `mode` {' or '.join(others)}" if others else ""
 
 
 def _needs(value: Any) -> tuple[str, ...]:

@@ -33,19 +33,19 @@ def parse_name(raw: str) -> SpeakerName:
         InvalidArgument: it is not a valid name; says why.
     """
     if len(raw) > 4 * MAX_LENGTH:
-        raise InvalidArgument(f"the name has {len(raw)} characters; at most {MAX_LENGTH} are allowed")
+        raise InvalidArgument(f"the `name` has {len(raw)} characters; at most {MAX_LENGTH} are allowed")
     text = unicodedata.normalize("NFC", raw).strip(" ")
     if not 1 <= len(text) <= MAX_LENGTH:
-        raise InvalidArgument(f"the name has {len(text)} characters; it must have 1 to {MAX_LENGTH}")
+        raise InvalidArgument(f"the `name` has {len(text)} characters; it must have 1 to {MAX_LENGTH}")
     if text[0] == ".":
-        raise InvalidArgument("the name begins with a dot; it must begin with a letter, digit, _ or -")
+        raise InvalidArgument("the `name` begins with a dot; it must begin with a letter, digit, _ or -")
     wrong = next((c for c in text if not _allowed(c)), None)
     if wrong is not None:
         raise InvalidArgument(
-            f"the name holds the character U+{ord(wrong):04X}; letters, digits, spaces and . _ - are allowed"
+            f"the `name` holds the character U+{ord(wrong):04X}; letters, digits, spaces and . _ - are allowed"
         )
     if unicodedata.category(text[0])[0] == "M":
-        raise InvalidArgument("the name begins with a combining mark; it must begin with a letter, digit, _ or -")
+        raise InvalidArgument("the `name` begins with a combining mark; it must begin with a letter, digit, _ or -")
     return SpeakerName(text, unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold()))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import InvalidArgument, PermissionDenied
+from voice_clone.errors import InvalidArgument, PermissionDenied, listed, quoted
 from voice_clone.speakers.name import SpeakerName, check_word, parse_name
 from voice_clone.speakers.operations import (
     Delete,
@@ -62,12 +62,12 @@ def parse(operation: str, inputs: Mapping[str, Any], options: Given) -> Operatio
     """
     form = _FORMS.get(operation)
     if form is None:
-        raise InvalidArgument(f"unknown operation {operation!r}; it must be one of {', '.join(_FORMS)}")
+        raise InvalidArgument(f"unknown `operation` {quoted(operation)}; it must be one of {', '.join(_FORMS)}")
     _check_options(options, *form.options, "owner")
     given = {name: value for name, value in inputs.items() if value is not None}
     for name in INPUTS:
         if name in given and name not in form.inputs:  # an operation refuses an input that it would ignore
-            raise InvalidArgument(f"{name} has no meaning in this operation; leave it out")
+            raise InvalidArgument(f"`{name}` has no meaning in this operation; leave it out")
     return form.read(given, options)
 
 
@@ -98,7 +98,7 @@ class WriteToken:
         if not hmac.compare_digest(sent, self._token):
             raise PermissionDenied(
                 f"{operation} needs the server's write token, and this request carries "
-                f"{'another one' if sent else 'none'}; send it in the header {TOKEN_PARAMETER}"
+                f"{'another one' if sent else 'none'}; give it as `{TOKEN_PARAMETER}`"
             )
 
 
@@ -111,26 +111,28 @@ def check_text(field_name: str, text: str | None, most: int) -> str | None:
     if text is None:
         return None
     if not text.strip():
-        raise InvalidArgument(f"{field_name} is blank; give some text or leave it out")
+        raise InvalidArgument(f"`{field_name}` is blank; give some text or leave it out")
     if len(text) > most:
-        raise InvalidArgument(f"{field_name} has {len(text)} characters; at most {most} are allowed")
+        raise InvalidArgument(f"`{field_name}` has {len(text)} characters; at most {most} are allowed")
     if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
-        raise InvalidArgument(f"{field_name} holds characters that are no text (NUL or a lone surrogate)")
+        raise InvalidArgument(f"`{field_name}` holds characters that are no text (NUL or a lone surrogate)")
     return text
 
 
 def _upload(given: Given, options: Given) -> Upload:
     if ("audio" in given) == ("speaker_embedding" in given):
-        raise InvalidArgument("give exactly one of audio and speaker_embedding")
+        raise InvalidArgument("give exactly one of `audio` and `speaker_embedding`")
     immutable, name = _immutable(options), _name(given)
     embedding = _embedding(given["speaker_embedding"]) if "speaker_embedding" in given else None
     if embedding is not None:
         if "reference_text" in given:
-            raise InvalidArgument("a ready speaker_embedding allows no reference_text; leave it out, or send audio")
+            raise InvalidArgument(
+                "a ready `speaker_embedding` allows no `reference_text`; leave it out, or send `audio`"
+            )
         for option in ("strict", "trim_silence", *_DESIGN):
             if option in options:
                 raise InvalidArgument(
-                    f"a ready speaker_embedding allows no option {option}; leave it out, or send audio"
+                    f"a ready `speaker_embedding` allows no option `{option}`; leave it out, or send `audio`"
                 )
     reference_text = _transcript(given)
     common: dict[str, Any] = {
@@ -165,12 +167,12 @@ def _design(options: Given) -> dict[str, Any]:
     """
     lacking = [name for name in _DESIGN if name not in options]
     if 0 < len(lacking) < len(_DESIGN):
-        raise InvalidArgument(f"a designed voice has {', '.join(_DESIGN)}; the option {lacking[0]} is missing")
+        raise InvalidArgument(f"a designed voice has {', '.join(_DESIGN)}; the option `{lacking[0]}` is missing")
     if not lacking and options["design_seed"] > MAX_SEED:
-        raise InvalidArgument("the option design_seed must be below 2**64")
+        raise InvalidArgument("the option `design_seed` must be below 2**64")
     return {
         "design": check_text("design", options.get("design"), MAX_NOTE),
-        "design_model": None if lacking else check_word("the option design_model", options["design_model"]),
+        "design_model": None if lacking else check_word("the option `design_model`", options["design_model"]),
         "design_seed": options.get("design_seed"),
     }
 
@@ -178,16 +180,16 @@ def _design(options: Given) -> dict[str, Any]:
 def _resolve(given: Given, options: Given) -> ForFamily:
     sources = [name for name in ("name", "audio", "speaker_embedding", "voice_prompt") if name in given]
     if len(sources) != 1:
-        raise InvalidArgument("give exactly one of name, audio, speaker_embedding and voice_prompt")
+        raise InvalidArgument("give exactly one of `name`, `audio`, `speaker_embedding` and `voice_prompt`")
     if "name" in given and "reference_text" in given:
-        raise InvalidArgument("reference_text belongs to the upload of a voice; leave it out, or send audio")
+        raise InvalidArgument("`reference_text` belongs to the upload of a voice; leave it out, or send `audio`")
     reference_text, common, cache = _transcript(given), _for_family(given, options), options.get("cache", True)
     if "name" in given:
         return Resolve(name=parse_name(given["name"]), cache=cache, **common)
     if "audio" in given:
         return ResolveClip(audio=given["audio"], reference_text=reference_text, cache=cache, **common)
     if reference_text is not None:
-        raise InvalidArgument("a voice that is ready allows no reference_text; leave it out, or send audio")
+        raise InvalidArgument("a voice that is ready allows no `reference_text`; leave it out, or send `audio`")
     if "voice_prompt" in given:
         return ResolvePrompt(bundle=given["voice_prompt"], **common)
     return ResolveEmbedding(embedding=_embedding(given["speaker_embedding"]), **common)
@@ -226,7 +228,7 @@ def _export(given: Given, options: Given) -> Export:
 
 def _import(given: Given, options: Given) -> Import:
     if "audio" not in given:
-        raise InvalidArgument("audio is missing; give the bundle that an export answered")
+        raise InvalidArgument("`audio` is missing; give the bundle that an export answered")
     return Import(
         owner=options.get("owner"),
         bundle=given["audio"],
@@ -282,24 +284,24 @@ def _check_options(options: Given, *allowed: str) -> None:
     """Check that every option is one of `allowed` and of its type."""
     for name, value in options.items():
         if name not in allowed:
-            raise InvalidArgument(f"unknown option {name!r}; this operation takes {', '.join(allowed)}")
+            raise InvalidArgument(f"unknown option {quoted(name)}; this operation takes {listed(allowed)}")
         kind = _OPTIONS[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if kind is float:
             if not number or not 0.0 < value <= sys.float_info.max:
-                raise InvalidArgument(f"the option {name} must be a number of seconds > 0")
+                raise InvalidArgument(f"the option `{name}` must be a number of seconds > 0")
         elif kind is int:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise InvalidArgument(f"the option {name} must be a whole number >= 0")
+                raise InvalidArgument(f"the option `{name}` must be a whole number >= 0")
         elif not isinstance(value, kind):
-            raise InvalidArgument(f"the option {name} must be {'true or false' if kind is bool else 'text'}")
+            raise InvalidArgument(f"the option `{name}` must be {'true or false' if kind is bool else 'text'}")
         elif name == "owner":
-            check_word("the option owner", str(value))
+            check_word("the option `owner`", str(value))
 
 
 def _name(given: Given) -> SpeakerName:
     if "name" not in given:
-        raise InvalidArgument("name is missing; give the name of a voice")
+        raise InvalidArgument("`name` is missing; give the name of a voice")
     return parse_name(given["name"])
 
 
@@ -308,7 +310,7 @@ def _transcript(given: Given) -> str | None:
 
 
 def _model_type(given: Given) -> str | None:
-    return check_word("model_type", given["model_type"]) if "model_type" in given else None
+    return check_word("`model_type`", given["model_type"]) if "model_type" in given else None
 
 
 def _for_family(given: Given, options: Given) -> dict[str, Any]:
@@ -316,7 +318,7 @@ def _for_family(given: Given, options: Given) -> dict[str, Any]:
     return {
         "owner": options.get("owner"),
         "model_type": _model_type(given),
-        "mode": check_word("the option mode", options["mode"]) if "mode" in options else None,
+        "mode": check_word("the option `mode`", options["mode"]) if "mode" in options else None,
         "timeout": options.get("timeout"),
     }
 
@@ -325,16 +327,16 @@ def _immutable(options: Given) -> bool:
     """Whether an upload or an import refuses to replace."""
     policy = options.get("policy", "replace")
     if policy not in ("replace", "immutable"):
-        raise InvalidArgument(f"the option policy is {policy!r}; it must be replace or immutable")
+        raise InvalidArgument(f"the option `policy` is {quoted(policy)}; it must be replace or immutable")
     return bool(policy == "immutable")
 
 
 def _embedding(embedding: NDArray[Any]) -> Embedding:
     """A ready speaker embedding as float32 [dimension]; neither empty, nor with values that are not finite."""
     if embedding.ndim != 1 or not embedding.size or embedding.dtype.kind not in "fiu":
-        raise InvalidArgument(f"speaker_embedding must be numbers of shape [dimension], not {list(embedding.shape)}")
+        raise InvalidArgument(f"`speaker_embedding` must be numbers of shape [dimension], not {list(embedding.shape)}")
     with np.errstate(over="ignore"):
         values = embedding.astype(np.float32)
     if not np.isfinite(values).all():
-        raise InvalidArgument("speaker_embedding holds NaN or infinity; every value must be finite")
+        raise InvalidArgument("`speaker_embedding` holds NaN or infinity; every value must be finite")
     return values

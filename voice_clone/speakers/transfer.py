@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,30 +80,33 @@ class Transfer:
         """
         if len(bundle) > MAX_PROMPT_BYTES:
             raise InvalidArgument(
-                f"voice_prompt has {len(bundle)} bytes; at most {MAX_PROMPT_BYTES} are allowed. Export one voice, "
+                f"`voice_prompt` has {len(bundle)} bytes; at most {MAX_PROMPT_BYTES} are allowed. Export one voice, "
                 "without its audio"
             )
-        packed = unpack_bundle(bundle)
+        with _of("`voice_prompt`"):
+            packed = unpack_bundle(bundle)
         if len(packed) != 1:
-            raise InvalidArgument(f"voice_prompt holds {len(packed)} voices; export the one that is to speak")
+            raise InvalidArgument(f"`voice_prompt` holds {len(packed)} voices; export the one that is to speak")
         header, tensors = packed[0]
         record = header.record
-        self._check_record(record)
-        groups = group_artifacts(header, tensors)
+        with _of("`voice_prompt`"):
+            self._check_record(record)
+            groups = group_artifacts(header, tensors)
         artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
         if artifact not in groups:
             there = ", ".join(" ".join(each) for each in groups) or "none"
             raise Unsupported(
-                f"voice_prompt lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}. "
+                f"`voice_prompt` lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}. "
                 "Prepare the voice and export it again"
             )
         fingerprint = record.artifacts[artifact].fingerprint
         if self._describer.fingerprint(artifact, until) != fingerprint:
             raise InvalidArgument(
-                f"voice_prompt was made with another checkpoint of {model_type}; export it from a server with this one"
+                f"`voice_prompt` was made with another checkpoint of {model_type}; "
+                "export it from a server with this one"
             )
         if not self._describer.matches(artifact, groups[artifact]):
-            raise InvalidArgument(f"the artifacts in voice_prompt are not such as {model_type} makes")
+            raise InvalidArgument(f"the artifacts in `voice_prompt` are not such as {model_type} makes")
         artifacts = pack_artifacts(groups[artifact])
         return Resolved(status="none", artifact=artifact, artifacts=artifacts, fingerprint=fingerprint), record
 
@@ -192,7 +196,8 @@ class Transfer:
 
     def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
         record = header.record
-        self._check_record(record)
+        with _of(f"the voice {record.name!r} of the bundle"):
+            self._check_record(record)
         audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
         artifacts = {
             artifact: group
@@ -203,7 +208,8 @@ class Transfer:
             raise InvalidArgument(f"the voice {record.name!r} comes with neither audio nor artifacts")
         kept = {artifact: record.artifacts[artifact] for artifact in artifacts}
         if audio is not None:
-            clip = decode(audio, self._config.clip)
+            with _of(f"the voice {record.name!r} of the bundle"):
+                clip = decode(audio, self._config.clip)
             report = measure(clip)
             record = replace(
                 record,
@@ -266,8 +272,17 @@ class Transfer:
             return False
         raise InvalidArgument(
             f"the voice {record.name!r} was made with another checkpoint of {artifact.model_type}; import it with the "
-            "option reextract (it needs the audio in the bundle), or load that checkpoint"
+            "option `reextract` (it needs the audio in the bundle), or load that checkpoint"
         )
+
+
+@contextmanager
+def _of(what: str) -> Iterator[None]:
+    """Say of whose record an error is: the names in it are no inputs of this request."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{what}: {error}") from None
 
 
 def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:

@@ -157,7 +157,7 @@ class ArtifactStates:
             try:
                 wanted.add(mode_of_record(modes, model_type, record))
             except Unsupported as error:
-                states[ArtifactId(model_type, modes.best)] = ArtifactState("unsupported", str(error))
+                states[ArtifactId(model_type, modes.best)] = ArtifactState("unsupported", error.text)
         known = wanted | set(record.artifacts) | set(failures) | {key for key in running if isinstance(key, ArtifactId)}
         states |= {artifact: self._state(record, artifact, artifact in running, failures) for artifact in known}
         return dict(sorted(states.items()))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.errors import InvalidArgument, Unsupported, quoted
 from voice_clone.speech import SpeechRequest
 from voice_clone.stages.protocols import Arrays
 
@@ -18,7 +18,7 @@ def refuse_speaker_embedding(speech: SpeechRequest) -> None:
         Unsupported: the request brings one, or asks for it.
     """
     if speech.speaker_embedding is not None or speech.x_vector_only:
-        raise Unsupported("this model has no speaker embedding; give a voice or reference_audio")
+        raise Unsupported("this model has no speaker embedding; give a `voice` or `reference_audio`")
 
 
 def refuse_language(speech: SpeechRequest) -> None:
@@ -28,7 +28,7 @@ def refuse_language(speech: SpeechRequest) -> None:
         Unsupported: the request names one; `Auto` is none.
     """
     if (speech.language or "auto").strip().lower() != "auto":
-        raise Unsupported(f"this model takes no language, got {speech.language!r}; leave it out")
+        raise Unsupported(f"this model takes no `language`, got {quoted(speech.language)}; leave it out")
 
 
 def refuse_knobs(knobs: Mapping[str, Any], names: Collection[str]) -> None:
@@ -39,7 +39,7 @@ def refuse_knobs(knobs: Mapping[str, Any], names: Collection[str]) -> None:
     """
     for name in names:
         if name in knobs:
-            raise Unsupported(f"this model has no {name}; leave it out")
+            raise Unsupported(f"this model has no `{name}`; leave it out")
 
 
 def refuse_streaming_text(knobs: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ def refuse_streaming_text(knobs: Mapping[str, Any]) -> None:
         Unsupported: the request wants it otherwise.
     """
     if knobs.get("non_streaming_mode") is False:
-        raise Unsupported("this model reads the whole text first: non_streaming_mode cannot be false")
+        raise Unsupported("this model reads the whole text first: `non_streaming_mode` cannot be false")
 
 
 def check_tensors(prompt: Arrays, names: Collection[str]) -> None:
@@ -88,7 +88,7 @@ def check_max_frames(max_frames: int | None) -> None:
         InvalidArgument: it is < 1.
     """
     if max_frames is not None and max_frames < 1:
-        raise InvalidArgument(f"max_frames is {max_frames}; it must be at least 1")
+        raise InvalidArgument(f"`max_frames` is {max_frames}; it must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json
-from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.errors import CheckpointError, InvalidArgument, quoted
 
 MAX_TOKEN_LENGTH = 64  # characters; on average tokens are shorter in any text, and counting those of a huge one is slow
 
@@ -35,10 +35,10 @@ def limited_ids(name: str, text: str, tokenize: Callable[[str], Ids], most: int)
         InvalidArgument: the text is too long. One of very many characters is refused before it is tokenised.
     """
     if len(text) > MAX_TOKEN_LENGTH * most:
-        raise InvalidArgument(f"{name} has {len(text)} characters; {most} tokens are allowed, split it")
+        raise InvalidArgument(f"`{name}` has {len(text)} characters; {most} tokens are allowed, split it")
     ids = tokenize(text)
     if len(ids) > most:
-        raise InvalidArgument(f"{name} has {len(ids)} tokens; at most {most} are allowed, split it")
+        raise InvalidArgument(f"`{name}` has {len(ids)} tokens; at most {most} are allowed, split it")
     return ids
 
 
@@ -55,7 +55,7 @@ def check_no_control_token(name: str, ids: Sequence[int], control: Mapping[int, 
     """
     for index in ids:
         if index in control:
-            raise InvalidArgument(f"the {name} holds {control[index]!r}, a control token; remove it")
+            raise InvalidArgument(f"the `{name}` holds {quoted(control[index])}, a control token; remove it")
 
 
 def check_ids(name: str, ids: NDArray[Any]) -> None:

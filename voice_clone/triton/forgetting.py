@@ -161,7 +161,7 @@ class ForgetHandler:
         except (ValueError, RecursionError):
             voices = None
         if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
-            raise InvalidArgument("forget must be a list of texts in JSON")
+            raise InvalidArgument("`forget` must be a list of texts in JSON")
         kept = self._forget(voices)
         left = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
         responder.send({"info": json.dumps(left)}, final=True)

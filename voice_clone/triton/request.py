@@ -41,7 +41,7 @@ class Request:
         """
         for name in names:
             if name not in self._inputs:
-                raise InvalidArgument(f"{name} is missing")
+                raise InvalidArgument(f"`{name}` is missing")
 
     def parameter(self, name: str) -> Any:
         """A request parameter: a bool, an int, a float or a text. `name` is in lower case."""
@@ -72,7 +72,7 @@ class Request:
         try:
             return None if value is None else value.decode("utf-8")
         except UnicodeDecodeError:
-            raise InvalidArgument(f"{name} must be UTF-8 text") from None
+            raise InvalidArgument(f"`{name}` must be UTF-8 text") from None
 
     def json_object(self, name: str) -> dict[str, Any]:
         """A STRING tensor of one element that holds a JSON object; empty where there is none.
@@ -92,5 +92,5 @@ class Request:
         if values is None:
             return None
         if values.size != 1:
-            raise InvalidArgument(f"{name} must have exactly one element, not {values.size}")
+            raise InvalidArgument(f"`{name}` must have exactly one element, not {values.size}")
         return values.reshape(-1)[0]

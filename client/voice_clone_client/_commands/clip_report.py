@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Iterator
 
-from ..types import Voice
+from ..types import Artifacts, Voice
+from .common import in_words
 
 
-def faults(voice: Voice) -> Iterator[str]:
-    """What was cut off the clip, and what is wrong with it."""
+def faults(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
+    """What was cut off the clip, and what is wrong with it, in the words of a command."""
     report = voice.report or {}
     start, end = report.get("trimmed_start", 0.0), report.get("trimmed_end", 0.0)
     if start or end:
         yield f"trimmed: {start:.2f} s of silence at the start and {end:.2f} s at the end of the clip were cut off"
     for warning in voice.warnings:
-        yield f"warning: {warning.code}: {warning.message}"
+        yield f"warning: {warning.code}: {in_words(warning.message, parser)}"
 
 
-def description(voice: Voice) -> Iterator[str]:
+def description(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
     """The voice in tab-separated columns: the name of a field, its value."""
     fields = {
         "name": voice.name,
@@ -27,13 +29,17 @@ def description(voice: Voice) -> Iterator[str]:
         "description": voice.description,
         "clip": _clip(voice),
         "reference_text": voice.reference_text,
-        **{f"{entry.model_type} {entry.mode}": _state(entry.state, entry.reason) for entry in voice.artifacts},
+        **{
+            f"{entry.model_type} {entry.mode}": entry.state
+            + in_words(f": {entry.reason}" if entry.reason else "", parser)
+            for entry in voice.artifacts
+        },
         **_measurements(voice),
     }
     for name, value in fields.items():
         if value is not None:
             yield f"{name}\t{value}"
-    yield from (line.replace(": ", "\t", 1) for line in faults(voice))
+    yield from (line.replace(": ", "\t", 1) for line in faults(voice, parser))
 
 
 def _clip(voice: Voice) -> str | None:
@@ -42,8 +48,8 @@ def _clip(voice: Voice) -> str | None:
     return f"{voice.duration:.2f} s, {voice.sample_rate} Hz, {voice.mime_type}, {voice.file_size} bytes"
 
 
-def _state(state: str, reason: str | None) -> str:
-    return state if reason is None else f"{state}: {reason}"
+def _state(entry: Artifacts) -> str:
+    return entry.state if entry.reason is None else f"{entry.state}: {entry.reason}"
 
 
 def _measurements(voice: Voice) -> dict[str, str]:

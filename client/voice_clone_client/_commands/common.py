@@ -5,23 +5,34 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from .._servers.channel import tls_credentials
 from ..client import Client
+from ..errors import worded
 from ..types import Mark, Voice
 
 Command = Callable[[Client, argparse.Namespace], int | None]
-TAKEN = {"delete it first": "--replace replaces it"}
 SERVER = "VOICE_CLONE_SERVER"
 
 
-def command(
-    commands: Any, name: str, run: Command, text: str, words: Mapping[str, str] | None = None
-) -> argparse.ArgumentParser:
+# What the command calls a parameter whose option has another name: the first of these that the command has.
+_NAMES = {
+    "name": ("name", "register"),
+    "audio": ("file",),
+    "bundle": ("file",),
+    "reference_text": ("reference_text", "text"),
+    "reference_audio": ("reference",),
+    "speaker_embedding": ("embedding",),
+    "voice_prompt": ("prompt",),
+    "timeout": ("wait_seconds", "timeout"),
+    "seeds": ("seed",),
+}
+
+
+def command(commands: Any, name: str, run: Command, text: str) -> argparse.ArgumentParser:
     """Add a command, and return its parser.
 
     Args:
@@ -29,10 +40,9 @@ def command(
         name: of the command.
         run: executes it and returns the exit code, None for 0; an error that it raises becomes one line on stderr.
         text: its help.
-        words: what the server's words are here, for errors: `reference_text` is `--text`.
     """
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.set_defaults(run=run, parser=parser, words=words or {})
+    parser.set_defaults(run=run, parser=parser)
     add_connection(parser, argparse.SUPPRESS)
     return parser
 
@@ -92,10 +102,6 @@ def add_mark(parser: argparse.ArgumentParser) -> None:
     )
 
 
-MARKS = {f"mark {wish}": f"--mark {wish}" for wish in get_args(Mark)}
-"""The server's words for that option, for errors."""
-
-
 def connection(parsed: argparse.Namespace) -> dict[str, Any]:
     """The arguments of a client, as the options of the connection say."""
     return {
@@ -109,12 +115,24 @@ def connection(parsed: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def in_words(text: str, words: Mapping[str, str]) -> str:
-    """A text of the server in the words of a command."""
-    if not words:
-        return text
-    longest_first = sorted(words, key=len, reverse=True)
-    return re.sub(rf"\b({'|'.join(map(re.escape, longest_first))})\b", lambda found: words[found[0]], text)
+def in_words(text: str, parser: argparse.ArgumentParser) -> str:
+    """A text about parameters, such as an error's, in the words of a command: `reference_text` is --text."""
+    known = {action.dest: action for action in parser._actions}
+
+    def word(name: str, value: str) -> str:
+        if name.startswith("options.") and "options" in known:
+            return f"--option {name.removeprefix('options.')}"
+        action = next((known[dest] for dest in _NAMES.get(name, (name,)) if dest in known), None)
+        if action is None:
+            return f"{name} {value}".rstrip()
+        if not action.option_strings:
+            return str(action.metavar or action.dest).upper()
+        if action.nargs == 0:  # a switch
+            return action.option_strings[-1 if value == "false" else 0]
+        option = next(each for each in action.option_strings if each.startswith("--"))
+        return f"{option} {value}".rstrip()
+
+    return worded(text, word)
 
 
 def policy(parsed: argparse.Namespace) -> Literal["immutable"] | None:

@@ -10,16 +10,15 @@ from typing import Any
 from .. import _designs
 from ..client import Client
 from ..errors import InvalidArgument
-from .common import MARKS, TAKEN, add_mark, command, policy, print_line
+from .common import add_mark, command, policy, print_line
 from .voices import report
 
 FIELDS = ("text", "description", "model", "seed")
-WORDS = {**TAKEN, **MARKS, "seeds": "--seed", "reference_text": "--text"}
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    design = command(commands, "design", _design, "let a model make voices of a description, as files to hear", WORDS)
+    design = command(commands, "design", _design, "let a model make voices of a description, as files to hear")
     design.add_argument("description", help="of a voice, in words")
     design.add_argument("--text", required=True, help="what the candidates say: a sentence or two")
     design.add_argument(
@@ -28,7 +27,7 @@ def add(commands: Any) -> None:
     design.add_argument("--language", help="a language of the model by its name or code (default: Auto)")
     add_mark(design)
     design.add_argument("-o", "--output", default=".", metavar="DIR", help="where the files go (default: here)")
-    keep = command(commands, "keep", _keep, "register a voice that design has made", WORDS)
+    keep = command(commands, "keep", _keep, "register a voice that design has made")
     keep.add_argument("name")
     keep.add_argument("file", help="a WAV file of design; the JSON file beside it says how it was made")
     keep.add_argument("--consent", help="how the speaker consented, such as: no person's voice")
@@ -74,4 +73,4 @@ def _keep(client: Client, parsed: argparse.Namespace) -> None:
         design_model=model,
         design_seed=seed,
     )
-    report(voice, parsed.model)
+    report(voice, parsed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import embedding
 from ..client import Client
-from .common import TAKEN, command, policy, print_line, summary
+from .common import command, policy, print_line, summary
 
 
 def add(commands: Any) -> None:
@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     extract = command(actions, "extract", _extract, "save the speaker embedding of a voice")
     extract.add_argument("name")
     extract.add_argument("-o", "--output", required=True, metavar="FILE", help="ends with .npy or .safetensors")
-    blend = command(actions, "blend", _blend, "blend the speaker embeddings of two voices", TAKEN)
+    blend = command(actions, "blend", _blend, "blend the speaker embeddings of two voices")
     blend.add_argument("first", help="a registered voice, or an embedding file (.npy, .safetensors)")
     blend.add_argument("second", help="a voice or file like the first")
     blend.add_argument("--weight", type=float, default=0.5, help="0 is the first, 1 the second (%(default)s)")

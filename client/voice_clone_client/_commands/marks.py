@@ -13,17 +13,13 @@ from ..examination import Examination, examined
 from ..manifests import Manifest, read
 from ..statements import Statement
 from ..types import Detection
-from .common import command, print_json, print_line
+from .common import command, in_words, print_json, print_line
 
 
 def add(commands: Any) -> None:
     """Add the command."""
     detect = command(
-        commands,
-        "detect",
-        _detect,
-        "look for the mark of synthetic speech, a manifest and a tag in a file",
-        {"audio": "FILE"},
+        commands, "detect", _detect, "look for the mark of synthetic speech, a manifest and a tag in a file"
     )
     detect.add_argument("file", help="WAV, FLAC, OGG or MP3, up to 10 minutes; m4a, mp4, webm, amr up to 30 s")
     detect.add_argument("--json", action="store_true", help="print JSON")
@@ -31,7 +27,7 @@ def add(commands: Any) -> None:
 
 def _detect(client: Client, parsed: argparse.Namespace) -> None:
     data = Path(parsed.file).read_bytes()
-    found = examined(data, _mark(client, data), _manifest(data))
+    found = examined(data, _mark(client, data, parsed), _manifest(data))
     if parsed.json:
         print_json(asdict(found))
         return
@@ -40,12 +36,12 @@ def _detect(client: Client, parsed: argparse.Namespace) -> None:
     print_line("no tag that says so" if found.statement is None else _tag(found.statement))
 
 
-def _mark(client: Client, data: bytes) -> Detection | VoiceCloneError:
+def _mark(client: Client, data: bytes, parsed: argparse.Namespace) -> Detection | VoiceCloneError:
     """What the server finds, or why it cannot look; the manifest and the tags are read here, without a server, too."""
     try:
         return client.detect(data)
     except (ConnectionFailed, InvalidArgument, Unsupported) as error:
-        return error
+        return type(error)(in_words(error.text, parsed.parser))
 
 
 def _manifest(data: bytes) -> Manifest | VoiceCloneError | None:

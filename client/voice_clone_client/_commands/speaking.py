@@ -23,7 +23,7 @@ from ..errors import Incomplete, Unsupported, VoiceNotFound
 from ..manifests import TYPES, FileSigner, consent_of
 from ..statements import comment_of
 from ..types import Chunk, Knobs
-from .common import MARKS, add_mark, command, complain
+from .common import add_mark, command, complain
 
 # Name, type and help of each numeric knob; its option is the name with dashes.
 _NUMBERS: tuple[tuple[str, type, str], ...] = (
@@ -39,20 +39,11 @@ _SWITCHES = (
     ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
     ("cache", "--no-cache: the server neither uses nor keeps in memory what is computed of the voice"),
 )
-_SOURCES = {
-    "reference_audio": "--reference",
-    "speaker_embedding": "--embedding",
-    "voice_prompt": "--prompt",
-    "x_vector_only true": "--x-vector-only",
-    "x_vector_only false": "--no-x-vector-only",
-}
-_NAMES = ("reference_text", "x_vector_only", *(name for name, _, _ in _NUMBERS), *(name for name, _ in _SWITCHES))
-_WORDS = {**_SOURCES, **MARKS, **{name: f"--{name.replace('_', '-')}" for name in _NAMES if "_" in name}}
 
 
 def add(commands: Any) -> None:
     """Add the command."""
-    speak = command(commands, "speak", _speak, "speak a text in a voice", _WORDS)
+    speak = command(commands, "speak", _speak, "speak a text in a voice")
     speak.add_argument("text", help="the text; - speaks stdin while it is written, if the model can")
     voice = speak.add_mutually_exclusive_group()
     voice.add_argument(

@@ -11,25 +11,14 @@ from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
 from .clip_report import description, faults
-from .common import TAKEN, command, complain, in_words, policy, print_json, print_line, summary
+from .common import command, complain, in_words, policy, print_json, print_line, summary
 
-UPLOAD_WORDS = {
-    **TAKEN,
-    "reference_text": "--text",
-    "speaker_embedding": "--embedding",
-    "audio": "FILE",
-    "consent": "--consent",
-    "description": "--description",
-    "the option timeout": "--wait-seconds",
-}
-IMPORT_WORDS = {**TAKEN, "option reextract": "option --reextract"}
-PREPARE_WORDS = {"the option timeout": "--wait-seconds", "the option mode": "--mode"}
 _WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
-    upload = command(commands, "upload", _upload, "register a voice", UPLOAD_WORDS)
+    upload = command(commands, "upload", _upload, "register a voice")
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
     source.add_argument("file", nargs="?", help="a clip of speech, 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, webm, amr")
@@ -59,9 +48,7 @@ def add(commands: Any) -> None:
     command(commands, "show", _show, "a voice and the report on its clip").add_argument("name")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
     command(commands, "delete", _delete, "delete a voice").add_argument("name")
-    prepare = command(
-        commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once", PREPARE_WORDS
-    )
+    prepare = command(commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once")
     prepare.add_argument("name")
     prepare.add_argument("--mode", help="mode of cloning, icl or x_vector (default: the voice's own)")
     prepare.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
@@ -72,7 +59,7 @@ def add(commands: Any) -> None:
     export.add_argument(
         "--audio", action=argparse.BooleanOptionalAction, default=True, help="include the clips (default)"
     )
-    importing = command(commands, "import", _import, "register the voices of a bundle", IMPORT_WORDS)
+    importing = command(commands, "import", _import, "register the voices of a bundle")
     importing.add_argument("file")
     importing.add_argument("--replace", action="store_true", help="replace voices of the same names (default: refuse)")
     importing.add_argument("--reextract", action="store_true", help="compute artifacts of another checkpoint again")
@@ -96,33 +83,33 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         trim_silence=parsed.trim_silence,
         shared=parsed.shared,
     )
-    report(voice, parsed.model)
+    report(voice, parsed)
 
 
-def report(voice: Voice, model: str | None) -> None:
+def report(voice: Voice, parsed: argparse.Namespace) -> None:
     """Print an uploaded voice, the faults of its clip, and why it is not ready for some families.
 
     Args:
         voice: as the server answered the upload.
-        model: the family that the command names.
+        parsed: what the command line says.
 
     Raises:
         Internal: the preparation failed for a family.
         Unsupported: the named family, or each one if none is named, does not support the voice.
     """
     print_line(summary(voice))
-    for line in faults(voice):
+    for line in faults(voice, parsed.parser):
         complain(line)
     for artifacts in voice.artifacts:
         if artifacts.state == "failed":
             raise Internal(f"{voice.name} is registered, but not ready: {artifacts.reason}")
-    wanted = [artifacts for artifacts in voice.artifacts if model in (None, artifacts.model_type)]
+    wanted = [artifacts for artifacts in voice.artifacts if parsed.model in (None, artifacts.model_type)]
     refused = [f"{each.model_type}: {each.reason}" for each in wanted if each.state == "unsupported"]
     if refused:
         message = f"{voice.name} is registered, but not for {'; nor for '.join(refused)}"
         if len(refused) == len(wanted):
             raise Unsupported(message)
-        complain(in_words(message, UPLOAD_WORDS))
+        complain(in_words(message, parsed.parser))
 
 
 def _list(client: Client, parsed: argparse.Namespace) -> None:
@@ -153,7 +140,7 @@ def _presets(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _show(client: Client, parsed: argparse.Namespace) -> None:
-    for line in description(client.get(parsed.name)):
+    for line in description(client.get(parsed.name), parsed.parser):
         print_line(line)
 
 

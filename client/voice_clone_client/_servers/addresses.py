@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from ..errors import ConnectionFailed, InvalidArgument
+from ..errors import ConnectionFailed, InvalidArgument, quoted
 
 DNS = "dns:///"
 REFRESH_SECONDS = 5.0  # for which the addresses of a name are used before it is looked up again
@@ -35,11 +35,11 @@ class Addresses:
         for part in parts:
             if not part.removeprefix(DNS) or "://" in part.removeprefix(DNS):
                 raise InvalidArgument(
-                    f"url {url!r} is wrong; give host:port of the server's gRPC endpoint, without a scheme, or several "
-                    f"of them, separated by commas, or {DNS}name:port"
+                    f"`url` {quoted(url)} is wrong; give host:port of the server's gRPC endpoint, without a scheme, or "
+                    f"several of them, separated by commas, or {DNS}name:port"
                 )
             if part.count(":") > 1 and "[" not in part and not part.startswith(DNS):
-                raise InvalidArgument(f"url {url!r} is wrong; an IPv6 address is in brackets: [::1]:8001")
+                raise InvalidArgument(f"`url` {quoted(url)} is wrong; an IPv6 address is in brackets: [::1]:8001")
         self._fixed = [Address(part) for part in parts if not part.startswith(DNS)]
         self._names = [_split(part.removeprefix(DNS)) for part in parts if part.startswith(DNS)]
 
@@ -68,5 +68,5 @@ class Addresses:
 def _split(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise InvalidArgument(f"{DNS}{text} has no port; give {DNS}name:port")
+        raise InvalidArgument(f"`url` {quoted(DNS + text)} has no port; give {DNS}name:port")
     return host, int(port)

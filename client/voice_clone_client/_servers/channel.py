@@ -83,7 +83,7 @@ def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tupl
     if not token:
         return sent
     if not all("!" <= character <= "~" for character in token):
-        raise InvalidArgument("the token must be printable ASCII without spaces or line ends")
+        raise InvalidArgument("the `token` must be printable ASCII without spaces or line ends")
     return (*sent, ("x-voice-token", token))
 
 

@@ -27,7 +27,7 @@ class Way:
         self._proxy = proxy
         found = None if proxy is None else _FORM.fullmatch(proxy)
         if proxy is not None and found is None:
-            raise InvalidArgument("the proxy is wrong; give http://host:port of an HTTP proxy")
+            raise InvalidArgument("the `proxy` is wrong; give http://host:port of an HTTP proxy")
         self._shown = "" if found is None else found[1]  # without its password
 
     @property
@@ -44,4 +44,4 @@ class Way:
         unused = next((name for name in _VARIABLES if os.environ.get(name) or os.environ.get(name.upper())), None)
         if unused is None:
             return error
-        return ConnectionFailed(f"{error}; {unused} is set, but a proxy is used only if it is given to this client")
+        return ConnectionFailed(f"{error}; {unused} is set, but a proxy is used only if it is given as `proxy`")

@@ -32,9 +32,9 @@ class ClipReader:
         try:
             code, out = await self._processes.run("clip", clip)
         except asyncio.TimeoutError:
-            raise InvalidArgument(f"the audio is {kind.name} that takes too long to decode; convert it") from None
+            raise InvalidArgument(f"the `audio` is {kind.name} that takes too long to decode; convert it") from None
         if code == REFUSED:
             raise InvalidArgument(out.decode())
         if code != 0:
-            raise InvalidArgument(f"the audio is {kind.name}, but damaged; record or convert it again")
+            raise InvalidArgument(f"the `audio` is {kind.name}, but damaged; record or convert it again")
         return out

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voice_clone_client.errors import InvalidArgument
+from voice_clone_client.errors import InvalidArgument, quoted
 
 SAMPLE_RATES = (8000, 16000, 22050, 24000, 44100, 48000)
 """Hz; the output rates of most formats."""
@@ -67,7 +67,7 @@ class Format:
         """
         if rate not in self.sample_rates:
             rates = ", ".join(map(str, self.sample_rates))
-            raise InvalidArgument(f"sample_rate of {self.name} must be one of {rates} Hz, not {rate}")
+            raise InvalidArgument(f"`sample_rate` of {self.name} must be one of {rates} Hz, not {rate}")
 
 
 FORMATS = {
@@ -92,5 +92,5 @@ def find_format(name: str) -> Format:
         InvalidArgument: the name is unknown; the message lists all.
     """
     if name not in FORMATS:
-        raise InvalidArgument(f"response_format must be one of {', '.join(FORMATS)}, not {name!r}")
+        raise InvalidArgument(f"`response_format` must be one of {', '.join(FORMATS)}, not {quoted(name)}")
     return FORMATS[name]

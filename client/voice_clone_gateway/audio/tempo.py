@@ -33,7 +33,7 @@ class Tempo:
 
     def __init__(self, rate: int, speed: float) -> None:
         if not MIN_SPEED <= speed <= MAX_SPEED:  # NaN too
-            raise InvalidArgument(f"speed must be from {MIN_SPEED} to {MAX_SPEED:g}, not {speed}")
+            raise InvalidArgument(f"`speed` must be from {MIN_SPEED} to {MAX_SPEED:g}, not {speed}")
         self._speed = speed
         self._rate = rate
         self._piece = math.ceil(rate / _PIECES)

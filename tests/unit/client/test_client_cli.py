@@ -163,14 +163,14 @@ def test_an_older_server(triton: Server, run: Run, tmp_path: Path, capsys: pytes
         (["upload", "Ada", "missing.wav"], "missing.wav: No such file or directory"),
         (["import", "missing.bundle"], "missing.bundle: No such file or directory"),
         (["speak", "Hi.", "--voice", "Ada", "-o", "missing/out.wav"], "missing/out.wav: No such file or directory"),
-        (["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--seed", "-1"], "invalid_argument: seed cannot be sent"),
+        (["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--seed", "-1"], "invalid_argument: --seed cannot be sent"),
         (
             ["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--max-frames", "-9999999999"],
             "invalid_argument: --max-frames cannot be sent",
         ),
         (
             ["speak", "Hi.", "--voice", "Ada", "-o", "a.wav", "--option", "warmth=1e999"],
-            "invalid_argument: options.warmth cannot be sent",
+            "invalid_argument: --option warmth cannot be sent",
         ),
     ],
 )

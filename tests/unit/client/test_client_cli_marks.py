@@ -105,7 +105,7 @@ def test_a_server_that_marks_nothing(
     triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(context: grpc.ServicerContext) -> Iterator[Any]:
-        text = "unsupported: this server marks no speech, and the request has mark on; serve it with mark requested"
+        text = "unsupported: this server marks no speech, and the request has `mark on`; serve it with mark requested"
         raise Failure(grpc.StatusCode.UNIMPLEMENTED, text)
 
     triton.play = refuse
@@ -156,12 +156,12 @@ def test_a_file_of_which_nothing_can_be_said(
     triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(inputs: dict[str, Any]) -> dict[str, bytes]:
-        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: the audio cannot be decoded")
+        raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: the `audio` cannot be decoded")
 
     triton.answer = refuse
     (tmp_path / "text.wav").write_bytes(b"no audio")
     assert run("detect", tmp_path / "text.wav") == 1
-    assert capsys.readouterr() == ("", "voice-clone: invalid_argument: the FILE cannot be decoded\n")
+    assert capsys.readouterr() == ("", "voice-clone: invalid_argument: FILE cannot be decoded\n")
     assert run("detect", tmp_path / "absent.wav") == 1
 
 

@@ -71,7 +71,7 @@ def test_upload_that_a_family_does_not_support(
     triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ready = {"model_type": "qwen3_tts", "mode": "icl", "state": "ready"}
-    refused = {"model_type": "made_up", "mode": "best", "state": "unsupported", "reason": "it needs reference_text"}
+    refused = {"model_type": "made_up", "mode": "best", "state": "unsupported", "reason": "it needs `reference_text`"}
     other = {**refused, "model_type": "another", "reason": "it needs more"}
     upload = ["upload", "Ada", tmp_path / "a.wav"]
     (tmp_path / "a.wav").write_bytes(b"clip")
@@ -151,18 +151,18 @@ def test_list_of_nothing(triton: Server, run: Run, capsys: pytest.CaptureFixture
     [
         (
             ["upload", "Ada", "a.wav"],
-            "speaker_exists: a voice is registered under the name 'Ada' already; delete it first",
-            "a voice is registered under the name 'Ada' already; --replace replaces it",
+            "speaker_exists: the name 'Ada' is taken; the option `replace` replaces its voice",
+            "the name 'Ada' is taken; --replace replaces its voice",
         ),
         (
             ["import", "a.wav"],
-            "speaker_exists: a voice is registered under the name 'Ada' already; delete it first",
-            "a voice is registered under the name 'Ada' already; --replace replaces it",
+            "speaker_exists: the name 'Ada' is taken; the option `replace` replaces its voice",
+            "the name 'Ada' is taken; --replace replaces its voice",
         ),
-        (["upload", "Ada", "a.wav"], "invalid_argument: reference_text is blank", "--text is blank"),
-        (["upload", "Ada", "a.wav"], "invalid_argument: the option timeout must be", "--wait-seconds must be"),
-        (["import", "a.wav"], "invalid_argument: give the option reextract", "give the option --reextract"),
-        (["prepare", "Ada"], "invalid_argument: the option mode is 'x'", "--mode is 'x'"),
+        (["upload", "Ada", "a.wav"], "invalid_argument: `reference_text` is blank", "--text is blank"),
+        (["upload", "Ada", "a.wav"], "invalid_argument: the option `timeout` must be", "--wait-seconds must be"),
+        (["import", "a.wav"], "invalid_argument: give the option `reextract`", "give --reextract"),
+        (["prepare", "Ada"], "invalid_argument: the option `mode` is 'x'", "--mode is 'x'"),
     ],
 )
 def test_errors_speak_of_the_command_s_own_options(

@@ -220,6 +220,6 @@ def _check(waveform: NDArray[np.float32], rate: int) -> None:
     """
     seconds = waveform.size / rate
     if seconds < LEAST_SECONDS:
-        raise InvalidArgument(f"the audio is {seconds:.3f} s long; it must be at least {LEAST_SECONDS} s")
+        raise InvalidArgument(f"the `audio` is {seconds:.3f} s long; it must be at least {LEAST_SECONDS} s")
     if round(seconds, 3) > MOST_SECONDS:  # resampling may add a sample
-        raise Unsupported(f"the audio is {seconds:.2f} s long; CosyVoice3 takes at most {MOST_SECONDS} s of a voice")
+        raise Unsupported(f"the `audio` is {seconds:.2f} s long; CosyVoice3 takes at most {MOST_SECONDS} s of a voice")

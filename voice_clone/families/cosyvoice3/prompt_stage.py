@@ -62,7 +62,7 @@ class CosyVoice3Prompt:
     def draft(self, speech: SpeechRequest) -> Draft:
         """The tokens of the text and of an instruction."""
         if speech.speaker_embedding is not None:
-            raise Unsupported("this model needs more of a voice than an embedding; give a voice or reference_audio")
+            raise Unsupported("this model needs more of a voice than an embedding; give a `voice` or `reference_audio`")
         refuse_language(speech)
         check_options(speech.options, OPTIONS)
         text_ids = limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)
@@ -72,13 +72,13 @@ class CosyVoice3Prompt:
         if instruction is None:
             return Draft(text_ids, None)
         if not has_words(instruction):
-            raise InvalidArgument(f"options: {INSTRUCT} is blank; say how to speak, or leave it out")
+            raise InvalidArgument(f"`options.{INSTRUCT}` is blank; say how to speak, or leave it out")
         if speech.x_vector_only is False:
             raise InvalidArgument(
-                f"with the option {INSTRUCT} the voice is not cloned in context; leave out either it or x_vector_only"
+                f"with `options.{INSTRUCT}` the voice is not cloned in context; leave out either it or `x_vector_only`"
             )
         tokenize = self._tokenizer.instruction_ids
-        return Draft(text_ids, limited_ids(f"option {INSTRUCT}", instruction, tokenize, self._max_tokens))
+        return Draft(text_ids, limited_ids(f"options.{INSTRUCT}", instruction, tokenize, self._max_tokens))
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
         """The tensors that `CosyVoice3Talker.plan` reads."""

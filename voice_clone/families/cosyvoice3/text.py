@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.errors import CheckpointError, InvalidArgument, quoted
 from voice_clone.families.cosyvoice3.config import BLANK, CONFIG_FILE, TalkerConfig
 from voice_clone.stages.text import Ids, qwen2_tokenizer
 
@@ -76,7 +76,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: `transcript` holds a control token of the model.
         """
-        return np.concatenate([self._encode(SYSTEM + END), self._plain("transcript", transcript)])
+        return np.concatenate([self._encode(SYSTEM + END), self._plain("reference_text", transcript)])
 
     def instruction_ids(self, instruction: str) -> Ids:
         """What stands before the text where an instruction says how it is spoken: int32 [m].
@@ -84,7 +84,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: `instruction` holds a control token of the model.
         """
-        self._plain("option instruct", instruction)
+        self._plain("options.instruct", instruction)
         return self._encode(f"{SYSTEM} {instruction}{END}")
 
     def text_ids(self, text: str) -> Ids:
@@ -99,7 +99,9 @@ class Tokenizer:
         begin = text.find("<|")
         end = text.find("|>", begin + 2) if begin >= 0 else -1
         if end >= 0:  # such are all control tokens; one that this model does not know would be spoken
-            raise InvalidArgument(f"the {name} holds {text[begin : end + 2][:40]!r}, a control token; remove it")
+            raise InvalidArgument(
+                f"the `{name}` holds {quoted(text[begin : end + 2][:40])}, a control token; remove it"
+            )
         return self._encode(text)
 
     def _encode(self, text: str) -> Ids:

@@ -35,7 +35,7 @@ class FishSpeechPrompt:
         refuse_language(speech)
         check_options(speech.options, {})
         if speech.reference_audio is not None and speech.reference_text is None:
-            raise InvalidArgument("this model needs reference_text, the words spoken in reference_audio")
+            raise InvalidArgument("this model needs `reference_text`, the words spoken in `reference_audio`")
         if speech.reference_text is not None:
             self._reference_ids(speech.reference_text)  # refused before its clip is encoded
         return limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)

@@ -72,7 +72,7 @@ class Tokenizer:
             InvalidArgument: `transcript` holds a control token of the model.
         """
         tagged = transcript if _SPEAKER.search(transcript) else f"<|speaker:0|>{transcript}"
-        return self._ids("transcript", BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
+        return self._ids("reference_text", BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
 
     def text_ids(self, text: str) -> Ids:
         """What stands behind the frames: int32 [n]. In a text with speakers each turn is a line of its own.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, quoted
 from voice_clone.families.omnivoice.chunks import is_chinese
 
 # Groups of words that exclude each other, in English and in Chinese.
@@ -54,14 +54,14 @@ def instruction(asked: str | None, text: str) -> str | None:
     dialect, accent = (any(each in group for each in words) for group in (DIALECTS, ACCENTS))
     if dialect and accent:
         raise InvalidArgument(
-            "option instruct: a dialect is for Chinese and an accent for English; leave out one of them"
+            "`options.instruct`: a dialect is for Chinese and an accent for English; leave out one of them"
         )
     in_chinese = dialect or (is_chinese(text) and not accent)
     words = [(_TO_CHINESE if in_chinese else _TO_ENGLISH).get(each, each) for each in words]
     for group in _GROUPS:
         if len(chosen := [each for each in words if each in group]) > 1:
             raise InvalidArgument(
-                f"option instruct: {' and '.join(chosen)} contradict each other; leave out one of them"
+                f"`options.instruct`: {' and '.join(chosen)} contradict each other; leave out one of them"
             )
     return ("，" if is_chinese("".join(words)) else ", ").join(words) or None
 
@@ -70,8 +70,9 @@ def _unknown(words: list[str]) -> str:
     hints = []
     for word in words:
         near = difflib.get_close_matches(word, sorted(WORDS), n=1)
-        hints.append(f"{word[:40]!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        hints.append(quoted(word[:40]) + (f" (did you mean {near[0]}?)" if near else ""))
     known = ", ".join(sorted(each for each in WORDS if not is_chinese(each)))
     return (
-        f"option instruct: unknown {', '.join(hints)}; this model knows {known}, and their Chinese words and dialects"
+        f"`options.instruct`: unknown {', '.join(hints)}; this model knows {known}, and their "
+        "Chinese words and dialects"
     )

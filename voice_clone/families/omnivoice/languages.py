@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from voice_clone.errors import Unsupported
+from voice_clone.errors import Unsupported, quoted
 from voice_clone.speech import find_language
 
 _TABLE = """
@@ -142,6 +142,6 @@ def language_id(asked: str | None) -> str | None:
     if tag and tag[1] in IDS:
         return tag[1]
     raise Unsupported(
-        f"this model does not know the language {asked!r}; give its English name or its ISO 639 code, such as "
+        f"this model does not know the `language` {quoted(asked)}; give its English name or its ISO 639 code, such as "
         f"English or en, one of {len(IDS)}, or leave it out"
     )

@@ -48,7 +48,7 @@ def read_options(options: Mapping[str, Any]) -> None:
     check_options(options, OPTIONS)
     for name, (_, least, most) in _NUMBERS.items():
         if name in options and not least <= options[name] <= most:
-            raise InvalidArgument(f"options: {name} is {options[name]}; it must lie in {least:g}..{most:g}")
+            raise InvalidArgument(f"`options.{name}` is {options[name]}; it must lie in {least:g}..{most:g}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ class OmniVoicePrompt:
             if codes.ndim != 2 or codes.shape[1] != CODEBOOKS or rms.shape != (1,) or not len(codes):
                 raise Internal("the artifacts of this voice belong to another checkpoint")
             if voice.transcript is None:
-                raise Unsupported("this voice has no transcript; register it again with reference_text")
+                raise Unsupported("this voice has no transcript; register it again with `reference_text`")
             check_reference(len(codes), self._max_reference_frames)
             self._count("reference_text", voice.transcript)
             transcript = with_end(voice.transcript)

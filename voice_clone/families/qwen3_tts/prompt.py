@@ -84,13 +84,13 @@ class Prompt:
         if self.role_ids.shape[0] != ROLE_LENGTH:
             raise InvalidArgument(f"role_ids must hold {ROLE_LENGTH} ids")
         if self.text_ids.shape[0] == 0 and not self.text_open:
-            raise InvalidArgument("the text is empty; it must hold at least one token")
+            raise InvalidArgument("the `text` is empty; it must hold at least one token")
         if self.text_open and self.non_streaming_mode:
-            raise InvalidArgument("non_streaming_mode needs the whole text at once; leave out text_stream or it")
+            raise InvalidArgument("`non_streaming_mode` needs the whole text at once; leave out `text_stream` or it")
         if self.speaker_embedding.dtype != np.float32 or self.speaker_embedding.ndim != 1:
-            raise InvalidArgument("speaker_embedding must be FP32 of 1 dimension")
+            raise InvalidArgument("`speaker_embedding` must be FP32 of 1 dimension")
         if not np.isfinite(self.speaker_embedding).all():
-            raise InvalidArgument("speaker_embedding must be finite; it holds NaN or infinity")
+            raise InvalidArgument("`speaker_embedding` must be finite; it holds NaN or infinity")
         if (self.reference_ids.shape[0] == 0) != (self.reference_codes.shape[0] == 0):
             raise InvalidArgument("reference codes and the transcript of the reference need each other")
         if self.speaker_embedding.shape[0] and self.speaker_id is not None:
@@ -115,7 +115,7 @@ class Prompt:
         dimension = self.speaker_embedding.shape[0]
         if dimension not in (talker.hidden_size, 0) or (dimension == 0) == (config.kind == "base"):
             needed = talker.hidden_size if config.kind == "base" else 0
-            raise InvalidArgument(f"speaker_embedding has {dimension} values; this model needs {needed}")
+            raise InvalidArgument(f"`speaker_embedding` has {dimension} values; this model needs {needed}")
         if (self.speaker_id is not None) != (config.kind == "custom_voice"):
             raise InvalidArgument("speaker_id is for CustomVoice checkpoints, which need one")
         if self.speaker_id is not None and self.speaker_id not in config.speakers.values():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import Internal, InvalidArgument
+from voice_clone.errors import Internal, InvalidArgument, quoted
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, OPTIONS, mode_of
@@ -63,7 +63,7 @@ class Qwen3TTSPrompt:
         check_instruct(given, self._config)
         language = language_id(speech.language, self._config, speech.voice)
         ids = self._tokenizer.instruct_ids
-        instruct = limited_ids("instruct", given, ids, self._max_tokens) if given else np.zeros(0, np.int32)
+        instruct = limited_ids("options.instruct", given, ids, self._max_tokens) if given else np.zeros(0, np.int32)
         if speech.text_stream is None:
             return Draft(
                 limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens), instruct, language
@@ -82,7 +82,7 @@ class Qwen3TTSPrompt:
         if embedding.shape != (size,):
             if voice is not None:
                 raise Internal("the artifacts of this voice belong to another checkpoint")
-            raise InvalidArgument(f"speaker_embedding has {embedding.size} values; this checkpoint needs {size}")
+            raise InvalidArgument(f"`speaker_embedding` has {embedding.size} values; this checkpoint needs {size}")
         codes = np.zeros((0, self._config.talker.num_code_groups), np.int32)
         reference_ids = draft.text_ids[:0]
         transcript = None if voice is None or speech.x_vector_only else voice.transcript
@@ -125,7 +125,7 @@ def language_id(language: str | None, config: Qwen3TTSConfig, speaker: str | Non
     name = find_language(language, config.languages)
     if name is None:
         known = list_languages(config.languages)
-        raise InvalidArgument(f"language {language!r} is unknown; this checkpoint has {known}")
+        raise InvalidArgument(f"`language` {quoted(language)} is unknown; this checkpoint has {known}")
     if name in ("auto", "chinese") and speaker is not None and speaker.lower() in config.dialects:
         return config.talker.codec_language_id[config.dialects[speaker.lower()]]
     return None if name == "auto" else config.talker.codec_language_id[name]

@@ -156,7 +156,7 @@ class Qwen3TTSText:
     def draft(self, text: str, last: bool) -> TextDraft:
         appended = self._rules.append(self._tail, text, last)
         if appended.ids.size and int(appended.ids.max()) >= self._vocabulary:
-            raise InvalidArgument("the text has a token that the model does not know; remove control tokens")
+            raise InvalidArgument("the `text` has a token that the model does not know; remove control tokens")
         return TextDraft(appended, last, not has_words(text))
 
     def take(self, draft: TextDraft, cut: bool = False) -> MoreText:

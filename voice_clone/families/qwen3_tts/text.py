@@ -77,7 +77,7 @@ class Tokenizer:
             InvalidArgument: `text` holds a control token of the model.
         """
         ids = self._encode(USER + text + END)
-        check_no_control_token("instruct", ids[ROLE_LENGTH - 1 : -len(self._end)], self._special)
+        check_no_control_token("options.instruct", ids[ROLE_LENGTH - 1 : -len(self._end)], self._special)
         return np.array(ids, np.int32)
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, quoted
 from voice_clone.speech import check_options, has_words
 
 CFG_VALUE, INFERENCE_TIMESTEPS, MODE, STYLE = "cfg_value", "inference_timesteps", "mode", "style"
@@ -26,10 +26,13 @@ def check_guidance(cfg_value: float, inference_timesteps: int) -> None:
         InvalidArgument: one of them is out of range.
     """
     if not LEAST_CFG <= cfg_value <= MOST_CFG:  # NaN is not
-        raise InvalidArgument(f"{CFG_VALUE} must be a number from {LEAST_CFG:g} to {MOST_CFG:g}, got {cfg_value}")
+        raise InvalidArgument(
+            f"`options.{CFG_VALUE}` must be a number from {LEAST_CFG:g} to {MOST_CFG:g}, got {cfg_value}"
+        )
     if not LEAST_STEPS <= inference_timesteps <= MOST_STEPS:
         raise InvalidArgument(
-            f"{INFERENCE_TIMESTEPS} must be a number from {LEAST_STEPS} to {MOST_STEPS}, got {inference_timesteps}"
+            f"`options.{INFERENCE_TIMESTEPS}` must be a number from {LEAST_STEPS} to {MOST_STEPS}, "
+            f"got {inference_timesteps}"
         )
 
 
@@ -43,13 +46,13 @@ def check(options: Mapping[str, Any]) -> None:
     check_guidance(options.get(CFG_VALUE, CFG), options.get(INFERENCE_TIMESTEPS, STEPS))
     mode, style = options.get(MODE), options.get(STYLE)
     if mode is not None and mode not in MODES:
-        raise InvalidArgument(f"options: {MODE} is {mode!r}; it must be one of {', '.join(MODES)}")
+        raise InvalidArgument(f"`options.{MODE}` is {quoted(mode)}; it must be one of {', '.join(MODES)}")
     if style is None:
         return
     if not has_words(style):
-        raise InvalidArgument(f"options: {STYLE} is blank; say how to speak, or leave it out")
+        raise InvalidArgument(f"`options.{STYLE}` is blank; say how to speak, or leave it out")
     if mode not in (None, REFERENCE):
         raise InvalidArgument(
-            f"options: {STYLE} would be read aloud in the mode {mode}; leave out either it or {MODE}, or use the mode "
-            f"{REFERENCE}"
+            f"`options.{STYLE}` would be read aloud in the mode {mode}; leave out either it or `options.{MODE}`, or "
+            f"use `options.{MODE} {REFERENCE}`"
         )

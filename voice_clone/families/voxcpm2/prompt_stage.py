@@ -69,13 +69,13 @@ class VoxCPM2Prompt:
         style = speech.options.get(STYLE)
         if MODE in speech.options and not any(getattr(speech, each) is not None for each in SOURCES):
             raise InvalidArgument(
-                f"options: {MODE} says what is heard of a voice; give a voice or reference_audio, or leave it out"
+                f"`options.{MODE}` says what is heard of a voice; give a `voice` or `reference_audio`, or leave it out"
             )
         mode = REFERENCE if style is not None else speech.options.get(MODE)
         if mode == REFERENCE and speech.x_vector_only is False:
             name = MODE if style is None else STYLE
             raise InvalidArgument(
-                f"with the option {name} the voice is not cloned in context; leave out either it or x_vector_only"
+                f"with `options.{name}` the voice is not cloned in context; leave out either it or `x_vector_only`"
             )
         if mode in (CONTINUATION, REF_CONTINUATION) and speech.reference_audio is not None:
             _need_transcript(mode, speech.reference_text)
@@ -130,8 +130,8 @@ class VoxCPM2Prompt:
 def _need_transcript(mode: str, transcript: str | None) -> str:
     if transcript is None:
         raise InvalidArgument(
-            f"options: the mode {mode} needs the clip's transcript, and this voice has none; give reference_text with "
-            f"the clip, or use the mode {REFERENCE}"
+            f"`options.{MODE} {mode}` needs the clip's transcript, and this voice has none; give `reference_text` with "
+            f"the clip, or use `options.{MODE} {REFERENCE}`"
         )
     return transcript
 

@@ -65,7 +65,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: `transcript` holds a control token of the model.
         """
-        return self._ids("transcript", transcript)
+        return self._ids("reference_text", transcript)
 
     def joined_ids(self, transcript: str, text: str) -> Ids:
         """Those of a text that goes on behind a transcript, as one string: a token may span both. int32 [n].
@@ -73,7 +73,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: the two hold a control token of the model.
         """
-        return self._ids("transcript with the text", transcript + text)
+        return self._ids("text", transcript + text)
 
     def _ids(self, name: str, text: str) -> Ids:
         ids = self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.errors import Internal, Unsupported
+from voice_clone.errors import Internal, Unsupported, quoted
 from voice_clone.families.voxtral.config import NO_ENCODER, VoxtralConfig, has_encoder, load_config
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET
 from voice_clone.families.voxtral.text import Tokenizer
@@ -46,7 +46,8 @@ class VoxtralPrompt:
         refuse_speaker_embedding(speech)
         if find_language(speech.language, ("auto", *LANGUAGES)) is None:
             raise Unsupported(
-                f"this model speaks {list_languages(LANGUAGES)}; the language {speech.language!r} is none of them"
+                f"this model speaks {list_languages(LANGUAGES)}; "
+                f"the `language` {quoted(speech.language)} is none of them"
             )
         check_options(speech.options, OPTIONS)
         return limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported
+from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, VoiceCloneError
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings
 from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
@@ -54,7 +54,9 @@ class PromptModel(Model):
         began = time.monotonic()
         speech = read_speech(request, self._stage.voiceless)
         if speech.text_stream is not None and not self._stage.appends:
-            raise Unsupported("this model needs the whole text before it speaks; send it as text, without text_stream")
+            raise Unsupported(
+                "this model needs the whole text before it speaks; send it as `text`, without `text_stream`"
+            )
         draft = self._stage.draft(speech)
         found = time.monotonic()
         voice, source, origin = self._resolve(speech)
@@ -93,15 +95,15 @@ class PromptModel(Model):
         asked = time.monotonic()
         try:
             reply = call("speaker_cache", inputs)
-        except (SpeakerNotFound, Unsupported) as error:
+        except VoiceCloneError as error:
             preset = self._presets.get((speech.voice or "").casefold())
-            if preset is not None:
+            if preset is not None and isinstance(error, SpeakerNotFound | Unsupported):
                 return None, {"cache": "preset", "voice": preset}, ""
             if isinstance(error, SpeakerNotFound) and self._presets:
                 raise SpeakerNotFound(
-                    f"{error}; this model's own voices are {', '.join(self._stage.presets)}"
+                    f"{error.text}; this model's own voices are {', '.join(self._stage.presets)}"
                 ) from None
-            raise
+            raise error.renamed({"name": "voice", "audio": "reference_audio"}) from None
         waited_ms = 1e3 * (time.monotonic() - asked)
         result = json.loads(reply["result"][0])
         return *read_reply(speech, result, reply["artifacts"][0], waited_ms), result["origin"]
@@ -115,7 +117,7 @@ def stream_id(request: Request) -> str | None:
     """
     given = request.parameter("stream_id")
     if given is not None and not isinstance(given, str):
-        raise InvalidArgument("the parameter stream_id must be a text")
+        raise InvalidArgument("the parameter `stream_id` must be a text")
     return given
 
 

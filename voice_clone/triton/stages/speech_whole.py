@@ -83,7 +83,7 @@ class WholeSpeechModel(Model):
         if not self._families:
             raise Unsupported("this server has no model family")
         if named is not None and named not in self._families:
-            raise InvalidArgument(f"model must be a family of this server: {', '.join(self._families)}")
+            raise InvalidArgument(f"`model` must be a family of this server: {', '.join(self._families)}")
         return named or self._families[0]
 
     def close(self) -> None:
@@ -138,7 +138,8 @@ class WholeSpeech:
         if self.too_long:
             raise InvalidArgument(
                 f"the speech has more than {self._most_seconds:g} s, the most in one answer (max_whole_seconds): "
-                f"stream it from the model {self._family}, speak less of the text at once, or give a smaller max_frames"
+                f"stream it from the model {self._family}, speak less of the text at once, or give a smaller "
+                "`max_frames`"
             )
         if not self._final:
             raise Overloaded("the speech broke off, for the server stops; ask another one, or later")

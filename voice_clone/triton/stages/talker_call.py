@@ -56,11 +56,11 @@ def read_call(
     """
     packed = request.raw("prompt")
     if packed is None:
-        raise InvalidArgument(f"prompt is missing; {family}_prompt makes it")
+        raise InvalidArgument(f"`prompt` is missing; {family}_prompt makes it")
     info = request.json_object("prompt_info")
     stream_id = info.get("stream_id")
     if not isinstance(stream_id, str) or not 1 <= len(stream_id) <= MAX_STREAM_ID:
-        raise InvalidArgument(f"prompt_info must have a stream_id of 1 to {MAX_STREAM_ID} characters")
+        raise InvalidArgument(f"`prompt_info` must have a stream_id of 1 to {MAX_STREAM_ID} characters")
     knobs = {name: value for name in KNOBS if (value := request.number(name)) is not None}
     knobs.setdefault("seed", secrets.randbits(64))
     plan = stage.plan(unpack("prompt", packed), knobs, request.json_object("options"))
@@ -80,7 +80,7 @@ def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:
         return None
     wrong = isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float))
     if wrong or not (0 < milliseconds < math.inf):
-        raise InvalidArgument("deadline_ms must be a number of milliseconds above 0")
+        raise InvalidArgument("`deadline_ms` must be a number of milliseconds above 0")
     spent = info.get("prompt_ms", 0.0)
     spent = spent if isinstance(spent, (int, float)) and 0 < spent <= sys.float_info.max else 0.0
     return time.monotonic() + 1e-3 * float(milliseconds - spent)

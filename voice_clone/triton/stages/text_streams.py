@@ -49,7 +49,7 @@ class Piece:
 
     def __post_init__(self) -> None:
         if not isinstance(self.index, int) or not 0 <= self.index < MAX_PIECES:
-            raise InvalidArgument(f"index must be the number of the piece: 0, 1, 2, ..., below {MAX_PIECES}")
+            raise InvalidArgument(f"`index` must be the number of the piece: 0, 1, 2, ..., below {MAX_PIECES}")
         if len(self.text) > MAX_PIECE:
             raise InvalidArgument(f"a piece has {len(self.text)} characters; at most {MAX_PIECE} are allowed, split it")
 
@@ -180,7 +180,7 @@ class TextStreams:
             with self._changed:
                 if stream_id in self._streams:
                     raise InvalidArgument(
-                        "a stream of this text_stream is there already; every stream needs its own id"
+                        "a stream of this `text_stream` is there already; every stream needs its own id"
                     )
                 early = self._early.pop(stream_id, [])
                 try:
@@ -312,7 +312,7 @@ class TextStreams:
         """Close a text whose last piece has not come."""
         stream.closed = why
         if stream.text.blank:
-            self._engine.cancel(stream.id, InvalidArgument(f"text is blank, and it was closed: {why}"))
+            self._engine.cancel(stream.id, InvalidArgument(f"`text` is blank, and it was closed: {why}"))
         else:
             self._engine.extend(stream.id, stream.text.take(stream.text.draft("", True), cut=True), True)
 
@@ -367,7 +367,7 @@ class TextStreams:
         self._refused.sweep()
         for stream_id, waiting in list(self._early.items()):
             late = [answer for until, _, answer in waiting if until < now]
-            answers += [(answer, StreamNotFound("there is no speech of this text_stream")) for answer in late]
+            answers += [(answer, StreamNotFound("there is no speech of this `text_stream`")) for answer in late]
             self._early[stream_id] = [entry for entry in waiting if entry[0] >= now]
             if not self._early[stream_id]:
                 del self._early[stream_id]

@@ -136,7 +136,9 @@ class SamplingParameters:
     def __post_init__(self) -> None:
         check_sampling_options({"seed": self.seed})
         if not 0 <= self.guidance <= MOST_GUIDANCE:  # NaN is not
-            raise InvalidArgument(f"guidance must be a number from 0 to {MOST_GUIDANCE:g}, got {self.guidance}")
+            raise InvalidArgument(
+                f"`options.guidance` must be a number from 0 to {MOST_GUIDANCE:g}, got {self.guidance}"
+            )
 
 
 @dataclass(frozen=True)
