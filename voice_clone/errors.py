@@ -41,7 +41,7 @@ class VoiceCloneError(Exception):
     @property
     def text(self) -> str:
         """The text with the names in backquotes."""
-        return str(self.args[0]) if self.args else ""
+        return str(self.args[0])
 
     def __str__(self) -> str:
         return self.text.replace("`", "")
@@ -54,8 +54,9 @@ class VoiceCloneError(Exception):
 
     def renamed(self, names: Mapping[str, str]) -> VoiceCloneError:
         """The same error for a caller that has other names for these inputs."""
-        text = _NAME.sub(lambda found: f"`{names.get(found[1], found[1])}{found[2]}`", self.text)
-        return type(self)(text)
+        return type(self)(
+            _NAME.sub(lambda found: f"`{names[found[1]]}{found[2]}`" if found[1] in names else found[0], self.text)
+        )
 
 
 class InvalidArgument(VoiceCloneError):
@@ -154,7 +155,7 @@ def printable(text: str) -> str:
 
 
 _BY_SLUG = {cls.slug: cls for cls in VoiceCloneError.__subclasses__()}
-_NAME = re.compile(r"`([a-z][\w.-]*)((?: [^`]+)?)`")  # and a value
+_NAME = re.compile(r"(?:the (?:option |parameter )?)?`([a-z][\w.-]*)((?: [^`]+)?)`")
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
 

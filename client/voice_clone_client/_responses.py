@@ -27,7 +27,7 @@ from .types import Chunk, Detection, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
-_NAME_ONE = "name the model family as `model`"
+_NAME_ONE = "give `model`, the name of a family"
 
 
 def rpc_error(error: Any) -> VoiceCloneError:

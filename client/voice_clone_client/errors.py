@@ -211,7 +211,8 @@ def renamed(error: Error, names: Mapping[str, str]) -> Error:
     """The same error for a caller that has other names for these parameters."""
 
     def rename(found: re.Match[str]) -> str:
-        return "{}`{}{}`".format(found["before"], names.get(found["name"], found["name"]), found["value"])
+        new = names.get(found["name"])
+        return found[0] if new is None else f"`{new}{found['value']}`"
 
     error.args = (_NAME.sub(rename, error.text),)
     return error

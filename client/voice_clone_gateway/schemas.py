@@ -143,21 +143,7 @@ class SpeechOptions(Strict):
         return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
 
     def check(self) -> str | None:
-        """The error of the combination of fields, as a sentence; None if it is valid."""
-        present = [name for name in SOURCES if getattr(self, name) is not None]
-        if len(present) > 1:
-            return f"give only one of {', '.join(SOURCES)}; got {' and '.join(present)}"
-        if self.reference_text is not None:
-            if self.reference_audio is None:
-                return "reference_text belongs to reference_audio; a voice and a voice_prompt have their own transcript"
-            if not self.reference_text.strip():
-                return "reference_text is blank; give the words spoken in reference_audio, or leave it out"
-            if self.x_vector_only:
-                return "x_vector_only uses no transcript; leave out either it or reference_text"
-        elif self.reference_audio is not None and self.x_vector_only is False:
-            return "in-context cloning (x_vector_only false) needs reference_text, the words spoken in reference_audio"
-        if self.speaker_embedding is not None and self.x_vector_only is False:
-            return "a speaker_embedding allows x-vector cloning only; leave x_vector_only out"
+        """What is wrong with the fields that the server does not know, as a sentence; None if nothing is."""
         return None
 
     def ignored(self) -> list[str]:
@@ -179,9 +165,9 @@ class SpeechRequest(SpeechOptions):
 
     def check(self) -> str | None:
         if not self.input.strip():
-            return "input is blank; give at least one word to say"
+            return "`input` is blank; give at least one word to say"
         if self.stream is False and self.stream_format == "sse":
-            return "stream_format sse is a stream; leave out stream, or set it to true"
+            return "`stream_format sse` is a stream; leave out `stream`, or set it to true"
         return super().check()
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
-from voice_clone_client import AsyncClient
+from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.sentences import MIN_CHARACTERS
 
 from .audio import find_format
@@ -41,14 +41,13 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
     """Check what can be checked without the server.
 
     Raises:
-        HTTPFailure: the options contradict each other, or are not supported by a strict gateway.
-        InvalidArgument: the format does not support the sample rate.
+        InvalidArgument: the options contradict each other, or are not supported by a strict gateway or by the format.
     """
     error = options.check()
     if error is None and settings.strict:
         error = next((f"{text}; leave it out, this gateway is strict" for text in options.ignored()), None)
     if error is not None:
-        raise HTTPFailure(400, error, "invalid_argument")
+        raise InvalidArgument(error)
     if options.sample_rate is not None:
         find_format(options.response_format).check_rate(options.sample_rate)
 
@@ -66,8 +65,8 @@ async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:
     if (await families.get(await families.choose(options.model))).voiceless:
         return True
     if not app.state.settings.default_voice:
-        message = f"give one of {', '.join(SOURCES)}; a gateway with --default-voice needs none"
-        raise HTTPFailure(400, message, "invalid_argument")
+        message, hint = f"give one of {', '.join(SOURCES)}", "its operator can give the gateway a default voice"
+        raise HTTPFailure(400, message, "invalid_argument", param="voice", hint=hint)
     return False
 
 
@@ -110,7 +109,7 @@ async def _instructions(
     """The options of the model with the instructions among them, and a warning if it follows none.
 
     Raises:
-        HTTPFailure: a strict gateway's model follows none, or an option contradicts them.
+        InvalidArgument: a strict gateway's model follows none, or an option contradicts them.
         VoiceCloneError: the server had to be asked, and did not answer.
     """
     given = options.instructions
@@ -120,12 +119,12 @@ async def _instructions(
     if name is None:
         others = app.state.families.following()
         follow = f"; {' and '.join(others)} {'follows' if len(others) == 1 else 'follow'} them" if others else ""
-        ignored = f"instructions are ignored: {family} follows none{follow}"
+        ignored = f"are ignored: {family} follows none{follow}"
         if app.state.settings.strict:
-            raise HTTPFailure(400, f"{ignored}; leave them out, this gateway is strict", "invalid_argument")
-        return options.options, (ignored,)
+            raise InvalidArgument(f"`instructions` {ignored}; leave them out, this gateway is strict")
+        return options.options, (f"instructions {ignored}",)
     if options.options and name in options.options:
-        raise HTTPFailure(400, f"give only one of instructions and the option {name}", "invalid_argument")
+        raise InvalidArgument(f"give only one of `instructions` and the option {name}")
     return {**(options.options or {}), name: given}, ()
 
 
@@ -134,8 +133,7 @@ async def _bundle(text: str) -> bytes:
     try:
         return await asyncio.to_thread(base64.b64decode, text, validate=True)
     except ValueError:
-        message = "voice_prompt is no base64 of an exported voice"
-        raise HTTPFailure(400, message, "invalid_argument", param="voice_prompt") from None
+        raise InvalidArgument("`voice_prompt` is no base64 of an exported voice") from None
 
 
 _SAME = (
@@ -197,15 +195,14 @@ async def open_speech(
         headers: of the calls of the server.
 
     Raises:
-        HTTPFailure: see `check_options` and `order`; also a text that is too long, or too long for the key. Any other
-            error is raised with the first chunk.
+        HTTPFailure, InvalidArgument: see `check_options` and `order`; also a text that is too long, or too long for
+            the key. Any other error is raised with the first chunk.
     """
     settings: Settings = app.state.settings
     most = settings.max_input_characters
     check_options(settings, options)
     if len(text) > most:
-        message = f"input has {len(text)} characters; at most {most} are allowed"
-        raise HTTPFailure(400, message, "invalid_argument", param="input")
+        raise InvalidArgument(f"`text` has {len(text)} characters; at most {most} are allowed")
     key.characters.take(len(text))
     client = app.state.clients.of(key)
     ordered = await order(app, client, options)

@@ -30,6 +30,7 @@ from voice_clone_client import (
     VoiceExists,
     VoiceNotFound,
 )
+from voice_clone_client.errors import worded
 
 from ..schemas import SpeechRequest
 
@@ -41,6 +42,27 @@ _INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit
 # The openai clients repeat a request after 409, 429 and 5xx unless a header forbids it. After these codes the next
 # answer would be the same; an incomplete speech was made several times already.
 _FINAL = ("incomplete", "name_reserved", "too_many_voices", "unsupported", "voice_exists")
+FIELDS = {
+    **{name: name for name in SpeechRequest.model_fields},
+    **{
+        name: name
+        for name in (
+            "name",
+            "consent",
+            "audio_sample",
+            "file",
+            "speaker_description",
+            "strict",
+            "trim_silence",
+            "shared",
+            "reextract",
+            "description",
+        )
+    },
+    **{name: name for name in ("design", "design_model", "design_seed", "seeds", "limit", "after")},
+    "text": "input",
+}
+"""The fields of requests, by the client's names of them."""
 
 
 class ErrorDetail(BaseModel):
@@ -140,8 +162,12 @@ def error_code(error: BaseException) -> str:
     return "internal" if isinstance(error, Exception) else "cancelled"
 
 
-def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFailure:
-    """The answer to `error`; details that the caller must not see are logged with the request's id."""
+def failure(error: Exception, request_id: str, retry_after: int = 1, fields: Mapping[str, str] = FIELDS) -> HTTPFailure:
+    """The answer to `error`; details that the caller must not see are logged with the request's id.
+
+    Args:
+        fields: what the caller can send, by the client's names of it.
+    """
     if isinstance(error, HTTPFailure):
         return error
     if isinstance(error, HTTPException):
@@ -155,7 +181,10 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
         message = f"the server failed to answer; its log has the detail under {request_id}"
         return HTTPFailure(500, message, "internal", _SERVER)
     status, kind, code = entry
-    message = str(error)
+    assert isinstance(error, VoiceCloneError)
+    message = worded(error.text, lambda name, value: f"{fields.get(name, name)} {value}".rstrip())
+    root, dot, option = (error.field or "").partition(".")
+    param = f"{fields[root]}{dot}{option}" if root in fields else None
     if isinstance(error, ConnectionFailed):  # its text contains the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
         message = "the speech server cannot be reached or is not ready; try again later"
@@ -164,7 +193,7 @@ def failure(error: Exception, request_id: str, retry_after: int = 1) -> HTTPFail
         message = "the gateway lacks the token or key that the speech server requires; report this to its operator"
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
     headers = {"Retry-After": str(retry_after)} if status == 503 else {}
-    return HTTPFailure(status, message, code, kind, headers=headers, hint=hint)
+    return HTTPFailure(status, message, code, kind, param, headers, hint)
 
 
 _HINTS = {

@@ -43,7 +43,7 @@ class StreamConfig(SpeechOptions):
     def check(self) -> str | None:
         token_level = self.streaming_mode == "token_level"
         if token_level and not self.stream_audio:
-            return "streaming_mode token_level sends the audio as it is made; leave out stream_audio, or set it to true"
+            return "`streaming_mode token_level` sends the audio as it is made; leave out `stream_audio false`"
         if not token_level and (self.flush_after_ms or self.renew_after_ms):
-            return "flush_after_ms and renew_after_ms belong to streaming_mode token_level"
+            return "`flush_after_ms` and `renew_after_ms` belong to `streaming_mode token_level`"
         return super().check()

@@ -14,6 +14,8 @@ from .messages import Cancel, Close, InputDone, InputFlush, InputText, parse
 from .session import Session
 from .utterance import Piece, Utterance
 
+_FIELDS = {name: name for name in ("text", *StreamConfig.model_fields)}
+
 
 class OwnSession(Session):
     """A session of the gateway's own protocol: one utterance after another, as `session.config` says."""
@@ -113,7 +115,7 @@ class OwnSession(Session):
         await self._tell("warning", {"utterance_index": utterance.index, "message": text})
 
     async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
-        body = failure(error, self._id, self._settings.retry_after).body()
+        body = failure(error, self._id, self._settings.retry_after, _FIELDS).body()
         if utterance is not None:
             body = {**body, "utterance_index": utterance.index, "partial_audio": utterance.sent > 0}
         await self._tell("error", body)

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 from voice_clone_client import Detection, InvalidArgument, Unsupported, VoiceCloneError
+from voice_clone_client.errors import renamed
 from voice_clone_client.examination import examined
 from voice_clone_client.manifests import Manifest
 from voice_clone_client.statements import Statement
@@ -65,7 +66,7 @@ async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="
         try:
             found = await request.state.client.detect(await state.clips.readable(data))
         except (InvalidArgument, Unsupported) as error:
-            found = error
+            found = renamed(error, {"audio": "file"})
         try:
             manifest = await state.manifests.read(data)
         except Unsupported as error:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from voice_clone_client import VoiceNotFound
+from voice_clone_client import VoiceCloneError, VoiceNotFound
+from voice_clone_client.errors import renamed
 from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
@@ -139,20 +140,23 @@ async def upload_voice(
             raise name_reserved(form.name)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
-        voice = await request.state.client.upload(
-            form.name,
-            None if clip is None else await request.app.state.clips.readable(clip),
-            reference_text=form.transcript(),
-            consent=form.consent,
-            description=form.speaker_description,
-            speaker_embedding=embedding,
-            strict=form.strict,
-            trim_silence=form.trim_silence,
-            shared=form.shared,
-            design=form.design,
-            design_model=form.design_model,
-            design_seed=form.design_seed,
-        )
+        try:
+            voice = await request.state.client.upload(
+                form.name,
+                None if clip is None else await request.app.state.clips.readable(clip),
+                reference_text=form.transcript(),
+                consent=form.consent,
+                description=form.speaker_description,
+                speaker_embedding=embedding,
+                strict=form.strict,
+                trim_silence=form.trim_silence,
+                shared=form.shared,
+                design=form.design,
+                design_model=form.design_model,
+                design_seed=form.design_seed,
+            )
+        except VoiceCloneError as error:
+            raise renamed(error, {"audio": "audio_sample", "description": "speaker_description"}) from None
         entry["generation"] = voice.generation
     return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))
 
