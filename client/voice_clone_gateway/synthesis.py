@@ -13,7 +13,6 @@ from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.sentences import MIN_CHARACTERS
 
 from .audio import find_format
-from .http.errors import HTTPFailure
 from .http.keys import Key
 from .long_text.long_speech import LongSpeech, Plan
 from .retries import Retries
@@ -65,8 +64,8 @@ async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:
     if (await families.get(await families.choose(options.model))).voiceless:
         return True
     if not app.state.settings.default_voice:
-        message, hint = f"give one of {', '.join(SOURCES)}", "its operator can give the gateway a default voice"
-        raise HTTPFailure(400, message, "invalid_argument", param="voice", hint=hint)
+        names = ", ".join(f"`{name}`" for name in SOURCES)
+        raise InvalidArgument(f"give one of {names}; a gateway with --default-voice needs none")
     return False
 
 

@@ -42,26 +42,15 @@ _INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit
 # The openai clients repeat a request after 409, 429 and 5xx unless a header forbids it. After these codes the next
 # answer would be the same; an incomplete speech was made several times already.
 _FINAL = ("incomplete", "name_reserved", "too_many_voices", "unsupported", "voice_exists")
-FIELDS = {
-    **{name: name for name in SpeechRequest.model_fields},
-    **{
-        name: name
-        for name in (
-            "name",
-            "consent",
-            "audio_sample",
-            "file",
-            "speaker_description",
-            "strict",
-            "trim_silence",
-            "shared",
-            "reextract",
-            "description",
-        )
-    },
-    **{name: name for name in ("design", "design_model", "design_seed", "seeds", "limit", "after")},
-    "text": "input",
-}
+_OF_VOICES = (
+    *("name", "consent", "audio_sample", "speaker_description", "strict", "trim_silence", "shared", "description"),
+    *("design", "design_model", "design_seed", "seeds", "limit", "after", "reextract", "file"),
+)
+_OF_VOICES = (
+    *("name", "consent", "audio_sample", "speaker_description", "strict", "trim_silence", "shared", "description"),
+    *("design", "design_model", "design_seed", "seeds", "limit", "after", "reextract", "file"),
+)
+FIELDS = {**{name: name for name in (*SpeechRequest.model_fields, *_OF_VOICES)}, "text": "input"}
 """The fields of requests, by the client's names of them."""
 
 

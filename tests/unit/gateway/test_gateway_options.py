@@ -140,8 +140,6 @@ def test_a_ready_prompt_and_cache_false(shared: Shared) -> None:
     [
         ({"voice_prompt": "no base64"}, "no base64 of an exported voice"),
         ({"voice_prompt": "YWJj\u00e9"}, "no base64 of an exported voice"),
-        ({"voice_prompt": PROMPT, "voice": "ada"}, "give only one"),
-        ({"voice_prompt": PROMPT, "reference_text": "Hello."}, "their own transcript"),
         ({"voice_prompt": 5}, "voice_prompt"),
         ({"voice": "ada", "cache": "no"}, "cache"),
     ],
