@@ -22,6 +22,7 @@ from .errors import (
     Unsupported,
     VoiceCloneError,
     from_status,
+    renamed,
 )
 from .types import Chunk, Detection, Family, Preset, Voice
 
@@ -64,7 +65,7 @@ class SpeechReader:
             MarkIgnored: it is the first one, and says nothing of the mark that was asked for.
         """
         if message.error_message:  # Triton refuses an unknown model or tensor in this way
-            raise from_status("INVALID_ARGUMENT", message.error_message)
+            raise renamed(from_status("INVALID_ARGUMENT", message.error_message), {"name": "voice"})
         response = message.infer_response
         if not response.outputs:
             return None

@@ -35,6 +35,7 @@ class VoiceCloneError(Exception):
     """Base of all errors."""
 
     slug = "internal"
+    _field: str | None = None  # where the text names none
 
     @property
     def text(self) -> str:
@@ -45,7 +46,7 @@ class VoiceCloneError(Exception):
     def field(self) -> str | None:
         """The parameter that is wrong, such as `reference_text` or `options.style`; None if the error has none."""
         found = _NAME.search(self.text)
-        return None if found is None else found["name"]
+        return self._field if found is None else found["name"]
 
     def __str__(self) -> str:
         return plain(self.text)
@@ -61,6 +62,7 @@ class VoiceNotFound(VoiceCloneError):
     """No voice of that name is registered."""
 
     slug = "speaker_not_found"
+    _field = "name"
 
 
 class StreamNotFound(VoiceCloneError):
@@ -73,6 +75,7 @@ class VoiceExists(VoiceCloneError):
     """The name is taken, and the policy `immutable` forbids replacement."""
 
     slug = "speaker_exists"
+    _field = "name"
 
 
 class PermissionDenied(VoiceCloneError):
@@ -156,6 +159,8 @@ _PREFIXES = re.compile(r"\A(in ensemble '[^']*', *)+")  # fault: repeated-prefix
 _NAME = re.compile(r"(?P<before>(?:the (?:option |parameter )?)?)`(?P<name>[a-z][\w.-]*)(?P<value>(?: [^`]+)?)`")
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
+_TRITONS = re.compile(r"(unknown (?=model: )|\binput '(?=\w+'))(\w+)")  # what Triton's own messages name
+
 # The messages of Triton and gRPC themselves have no slug. The status code determines their class, except for these
 # texts: Triton has no code for the first, and the errors of a stream have none.
 _BY_TEXT: tuple[tuple[str, type[VoiceCloneError]], ...] = (
@@ -215,6 +220,7 @@ def renamed(error: Error, names: Mapping[str, str]) -> Error:
         return found[0] if new is None else f"`{new}{found['value']}`"
 
     error.args = (_NAME.sub(rename, error.text),)
+    error._field = names.get(error._field or "", error._field or "") or None
     return error
 
 
@@ -233,6 +239,7 @@ def from_status(status: str, details: str) -> VoiceCloneError:
     if "is not healthy" in details:  # Triton's text for a model whose process has died
         return Overloaded("a model of this server has died, and the server starts again; try again later")
     text = _PREFIXES.sub("", details.strip()) or f"the call failed with status {status}"
+    text = _TRITONS.sub(r"\1`\2`", text)
     by_status = _BY_STATUS.get(status, Internal)
     error = next((error for part, error in _BY_TEXT if part in details), by_status)
     if error is ConnectionFailed:

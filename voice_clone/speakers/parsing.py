@@ -98,7 +98,7 @@ class WriteToken:
         if not hmac.compare_digest(sent, self._token):
             raise PermissionDenied(
                 f"{operation} needs the server's write token, and this request carries "
-                f"{'another one' if sent else 'none'}; give it as `{TOKEN_PARAMETER}`"
+                f"{'another one' if sent else 'none'}; give it as the parameter `{TOKEN_PARAMETER}`"
             )
 
 

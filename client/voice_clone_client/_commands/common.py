@@ -125,6 +125,8 @@ def in_words(text: str, parser: argparse.ArgumentParser) -> str:
         action = next((known[dest] for dest in _NAMES.get(name, (name,)) if dest in known), None)
         if action is None:
             return f"{name} {value}".rstrip()
+        if name == "token":
+            return "--token or VOICE_CLONE_TOKEN"  # other users cannot see the second
         if not action.option_strings:
             return str(action.metavar or action.dest).upper()
         if action.nargs == 0:  # a switch
