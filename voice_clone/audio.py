@@ -189,7 +189,7 @@ def _undecodable(encoded: bytes) -> str:
     """Why a file cannot be decoded, for the caller."""
     for offset, magic, kind in _FOREIGN:
         if encoded.startswith(magic, offset):
-            return f"the `audio` is {kind}; convert it to WAV, FLAC, OGG or MP3"
+            return f"the `audio` is {kind}; this server takes WAV, FLAC, OGG and MP3, convert it"
     codec = riff_codec(encoded)
     if codec is not None and codec not in _WAV_CODECS_READ:
         name = _WAV_CODECS.get(codec, f"of number 0x{codec:04x}")

@@ -73,7 +73,7 @@ class Artifacts:
     state: str
     """`pending`, `processing`, `ready`, `failed`, or `unsupported`: the voice lacks what the family needs."""
     reason: str | None = None
-    """Why the preparation failed or must be repeated, or what the family needs."""
+    """Why the preparation failed or must be repeated, or what the family needs; names of parameters in backquotes."""
     extraction_ms: float | None = None
     generated_at: float | None = None
     """When they were computed, in seconds since 1970; None if an older server did."""
@@ -88,7 +88,7 @@ class ClipWarning:
     code: str
     """For programs, such as `noise`."""
     message: str
-    """A sentence: what was measured, and what would be good."""
+    """A sentence: what was measured, and what would be good; names of parameters in backquotes."""
 
 
 MAX_NAME = 256

@@ -69,7 +69,7 @@ class VendorSession(Session):
             await self.close(1000)
 
     async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
-        failed = failure(error, self._id, self._settings.retry_after)
+        failed = failure(error, self._id, self._settings.retry_after, {})
         detail = failed.body()["error"]
         code = 1008 if failed.status_code < 500 else 1011
         await self.tell_error(detail["message"], detail["code"], code, utterance)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 from voice_clone_client import Voice
+from voice_clone_client.errors import plain
 
 CacheStatus = Literal["pending", "processing", "ready", "failed", "unsupported"]
 
@@ -135,7 +136,7 @@ def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
     """The state of the voice for the model that is furthest, and its reasons."""
     states = {artifacts.state for artifacts in voice.artifacts}
     status: CacheStatus = next((state for state in _BEST_FIRST if state in states), "pending")
-    reasons = [artifacts.reason for artifacts in voice.artifacts if artifacts.state == status and artifacts.reason]
+    reasons = [plain(each.reason) for each in voice.artifacts if each.state == status and each.reason]
     return status, "; ".join(reasons) or None
 
 
@@ -147,7 +148,7 @@ def fields_of(voice: Voice) -> dict[str, Any]:
     status, reason = _status(voice)
     return {
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
-        "warnings": [vars(warning) for warning in voice.warnings],
+        "warnings": [{"code": warning.code, "message": plain(warning.message)} for warning in voice.warnings],
         "created_at": int(voice.created_at or 0),
         "reference_text": voice.reference_text,
         "ref_text": voice.reference_text,
@@ -155,5 +156,8 @@ def fields_of(voice: Voice) -> dict[str, Any]:
         "shared": voice.shared or None,
         "cache_status": status,
         "cache_reason": reason,
-        "artifacts": list(voice.record.get("artifacts", ())),
+        "artifacts": [
+            {**each, "reason": plain(each["reason"])} if each.get("reason") else each
+            for each in voice.record.get("artifacts", ())
+        ],
     }

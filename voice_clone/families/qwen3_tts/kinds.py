@@ -15,12 +15,13 @@ from voice_clone.stages.protocols import NoEncoder
 CLONING = "to clone a voice, take the `model` qwen3_tts, of a Base checkpoint"
 NO_CLONING: dict[Kind, str] = {
     "custom_voice": f"this CustomVoice checkpoint has built-in speakers alone; {CLONING}",
-    "voice_design": f"this VoiceDesign checkpoint makes voices of descriptions (`options.instruct`) alone; {CLONING}",
+    "voice_design": f"this VoiceDesign checkpoint makes voices of descriptions (instruct) alone; {CLONING}",
 }
 NO_INSTRUCTIONS: dict[Kind, str] = {
     "base": "Base checkpoints follow no instructions; leave `options.instruct` out, or take the `model` "
     "qwen3_tts_custom_voice (1.7B) or qwen3_tts_voice_design",
-    "custom_voice": "CustomVoice of 0.6B follows no instructions; leave `options.instruct` out, or take 1.7B",
+    "custom_voice": "CustomVoice of 0.6B follows no instructions; leave `options.instruct` out, or take the one of "
+    "1.7B",
 }
 
 

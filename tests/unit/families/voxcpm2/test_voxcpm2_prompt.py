@@ -154,7 +154,7 @@ def test_control_tokens_are_refused(stage: VoxCPM2Prompt, token: str) -> None:
     ):
         with pytest.raises(InvalidArgument, match=rf"the {where} holds .*, a control token; remove it"):
             stage.draft(given)
-    with pytest.raises(InvalidArgument, match="the transcript holds"):
+    with pytest.raises(InvalidArgument, match="the reference_text holds"):
         prepared(stage, some_voice(3, text))
     with pytest.raises(InvalidArgument, match="the transcript with the text holds"):
         prepared(stage, some_voice(3, f"Good {token[:2]}"), f"{token[2:]} morning")
@@ -177,8 +177,8 @@ def test_control_tokens_are_refused(stage: VoxCPM2Prompt, token: str) -> None:
         ({"options": {"style": " ()"}}, "style is blank; say how to speak, or leave it out"),
         ({"options": {"style": "softly", "mode": "continuation"}}, "would be read aloud in the mode continuation"),
         ({"options": {"style": "softly", "mode": "ref_continuation"}}, "read aloud in the mode ref_continuation"),
-        ({"options": {"style": "softly"}, "x_vector_only": False}, "with the option style the voice is not cloned in"),
-        ({"options": {"mode": "reference"}, "x_vector_only": False}, "with the option mode the voice is not cloned in"),
+        ({"options": {"style": "softly"}, "x_vector_only": False}, "with options.style the voice is not cloned in"),
+        ({"options": {"mode": "reference"}, "x_vector_only": False}, "with options.mode the voice is not cloned in"),
         (
             {"options": {"mode": "continuation"}, "voice": None, "reference_audio": b"..."},
             "the mode continuation needs the clip's transcript, .* or use the mode reference",
