@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl
 
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .encoding import decoded, urlencoded
 from .errors import HTTPFailure
 from .json_bounds import parse_json
 
@@ -20,6 +21,7 @@ DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
 SMALL = 64 << 10
 """Bytes of a body that pass without a place in the budget."""
 MAX_FORM_FIELDS = 16
+MAX_FILES = 1
 MAX_FORM_BYTES = 1 << 20
 """Of a form without files."""
 
@@ -174,12 +176,16 @@ class BoundedRequest(Request):
             HTTPFailure: 400, 413 or 415, it is no form in UTF-8, too large, or has a field twice.
         """
         kind, options = parse_options_header(self.headers.get("content-type"))
-        charset = options.get(b"charset", b"utf-8").decode("latin-1")
-        if charset.lower() not in ("utf-8", "utf8", "us-ascii"):
-            raise HTTPFailure(415, f"the form is in {charset[:40]!r}; encode it as UTF-8", "invalid_encoding")
-        if kind == b"application/x-www-form-urlencoded" and self._form is None:
-            self._form = _fields(await self.body())
-        form = await super().form(**{**limits, "max_files": 1, "max_fields": MAX_FORM_FIELDS})
+        charset = options.get(b"charset", b"")
+        if not _is_utf8(charset):
+            message = f"the form is in {charset[:40].decode('latin-1')!r}; encode it as UTF-8"
+            raise HTTPFailure(415, message, "invalid_encoding")
+        if self._form is None:
+            if kind == b"application/x-www-form-urlencoded":
+                self._form = _fields(await self.body())
+            elif kind == b"multipart/form-data":
+                self._form = await self._parts()
+        form = await super().form()
         names = [name for name, _ in form.multi_items()]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -188,6 +194,53 @@ class BoundedRequest(Request):
             raise HTTPFailure(400, message, "duplicate_field", param=twice)
         return form
 
+    async def _parts(self) -> FormData:
+        """The fields of a form with files; without a file that a browser's user did not choose."""
+        try:
+            form = await _Parts(self.headers, self.stream(), max_files=MAX_FILES, max_fields=MAX_FORM_FIELDS).parse()
+        except MultiPartException as error:
+            raise HTTPFailure(400, error.message, "bad_request") from None
+        chosen = []
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile) and not value.filename and not value.size:
+                await value.close()
+            else:
+                chosen.append((name, value))
+        return FormData(chosen)
+
+
+class _Parts(MultiPartParser):
+    """A form with files, whose names and texts are UTF-8; the framework takes as Latin-1 what is not."""
+
+    def on_headers_finished(self) -> None:
+        part = self._current_part
+        disposition = part.content_disposition or b""
+        if b"filename=" not in disposition:  # some clients send a name that is not ASCII in this form alone
+            part.content_disposition = disposition.replace(b"filename*=", b"filename=")
+        super().on_headers_finished()
+        _, options = parse_options_header(disposition)
+        part.field_name = decoded(options[b"name"], "the name of a field")
+        _, kind = parse_options_header(dict(part.item_headers).get(b"content-type"))
+        charset = kind.get(b"charset", b"")
+        if part.file is None and not _is_utf8(charset):
+            message = f"{part.field_name}: it is in {charset[:40].decode('latin-1')!r}; encode it as UTF-8"
+            raise HTTPFailure(400, message, "invalid_encoding", param=part.field_name)
+
+    def on_part_end(self) -> None:
+        part = self._current_part
+        if part.file is None:
+            name = part.field_name
+            self.items.append(
+                (name, decoded(part.data, f"{name}: it", name, ", or give it a file name if it is a file"))
+            )
+        else:
+            super().on_part_end()
+
+
+def _is_utf8(charset: bytes) -> bool:
+    """Whether text in this encoding is UTF-8; a text without one is."""
+    return charset.lower() in (b"", b"utf-8", b"utf8", b"us-ascii")
+
 
 def _fields(body: bytes) -> FormData:
     """The fields of a form without files."""
@@ -195,10 +248,7 @@ def _fields(body: bytes) -> FormData:
         message = f"the form has {len(body)} bytes; at most {MAX_FORM_BYTES} are allowed without multipart/form-data"
         raise HTTPFailure(413, message, "body_too_large")
     try:
-        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS)
-    except UnicodeDecodeError:
-        raise HTTPFailure(400, "the form is not UTF-8; encode its text as UTF-8", "invalid_encoding") from None
+        return FormData([*urlencoded(body, "the form", MAX_FORM_FIELDS)])
     except ValueError:
         message = f"the form has too many fields; at most {MAX_FORM_FIELDS} are allowed"
         raise HTTPFailure(400, message, "invalid_argument") from None
-    return FormData([*fields])

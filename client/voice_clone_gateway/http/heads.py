@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .encoding import decoded, urlencoded
 from .errors import HTTPFailure
 
 MAX_HEADERS, MAX_HEADER_BYTES = 100, 8000  # the library of WebSockets has 128 and 8192
@@ -60,7 +61,8 @@ def check_head(scope: Mapping[str, Any]) -> None:
     """Check the head of a request, given as the scope of ASGI.
 
     Raises:
-        HTTPFailure: 400, 414 or 431, it has two readings, a longer URL, or more or longer headers than clients send.
+        HTTPFailure: 400, 414 or 431, it has two readings, a longer URL, or more or longer headers than clients send, or
+            its URL is not UTF-8.
     """
     fields = scope["headers"]
     if len(fields) > MAX_HEADERS or any(len(name) + len(value) > MAX_HEADER_BYTES for name, value in fields):
@@ -83,10 +85,8 @@ def check_head(scope: Mapping[str, Any]) -> None:
         raise _refused("a request that opens a WebSocket has no body")
     if _ENCODED.search(scope["raw_path"]):
         raise _refused("the path has an encoded slash, backslash or zero; no name has one")
-    try:
-        unquote_to_bytes(scope["raw_path"]).decode()
-    except UnicodeDecodeError:
-        raise _refused("the path is not UTF-8; encode its names as UTF-8") from None
+    decoded(unquote_to_bytes(scope["raw_path"]), "the path")
+    urlencoded(scope["query_string"], "the query")
 
 
 def in_origin_form(event: h11.Request) -> h11.Request:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .encoding import decoded
 from .errors import HTTPFailure
 
 MAX_FIELDS = 128
@@ -45,11 +46,7 @@ async def parse_json(data: bytes, what: str) -> Any:
     for begin in range(0, len(data), _PIECE):
         bounds.feed(data[begin : begin + _PIECE])
         await asyncio.sleep(0)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"the {what} is not UTF-8 (byte {error.start}); encode its text as UTF-8"
-        raise HTTPFailure(400, message, "invalid_encoding") from None
+    text = decoded(data, f"the {what}")
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:

@@ -117,7 +117,8 @@ class TimedProtocol(H11Protocol):
 
 
 class FairWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is closed if a message comes in too many frames, or, on some paths, is no piece of text.
+    """A WebSocket that is closed if a message comes in too many frames, is not UTF-8, or, on some paths, is no piece of
+    text.
 
     A connection that is closed because of what it sent goes on reading for a moment: one that is closed with unread
     bytes may lose the reason.
@@ -164,3 +165,15 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         elif self._fragments == MAX_FRAGMENTS:  # later ones arrived together with this one
             self.conn.fail(1008, f"a message may have {MAX_FRAGMENTS} frames")
             self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand a message on; end a connection whose text is not UTF-8, for which uvicorn would log a traceback."""
+        self.frames = [b"".join(self.frames)]
+        if self.curr_msg_data_type == "text":
+            try:
+                self.frames[0].decode()
+            except UnicodeDecodeError:
+                self.conn.fail(1007, "a message in a text frame is not UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()

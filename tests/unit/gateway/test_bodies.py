@@ -145,7 +145,6 @@ GOOD = (("name", b"Eve"), ("consent", b"yes"), ("speaker_embedding", b"[1.0, 2.0
         (URLENCODED, b"&".join(b"a%d=1" % index for index in range(17)), 400, "at most 16"),
         (URLENCODED, b"&" * 1_000_000, 400, "at most 16"),
         (URLENCODED, b"name=" + b"%41" * 500_000, 413, "at most 1048576"),
-        (URLENCODED, b"name=%ff", 400, "not UTF-8"),
         (f"{MULTIPART}; charset=punycode", form(("name", b"a-" + b"aaaaab" * 150_000)), 415, "encode it as UTF-8"),
         (f"{MULTIPART}; charset=utf-16", form(*GOOD), 415, "encode it as UTF-8"),
         (f"{MULTIPART}; charset=UTF-8", form(*GOOD), 200, ""),
@@ -159,6 +158,75 @@ def test_forms_are_bounded(shared: Shared, kind: str, body: bytes, status: int, 
     answer = http.post("/v1/audio/voices", content=body, headers={"Content-Type": kind})
     assert answer.status_code == status and words in answer.text
     assert len(triton.asked) == (status == 200)
+
+
+def part(head: bytes, value: bytes, *others: tuple[str, bytes]) -> bytes:
+    """A multipart form of a part with this head, a consent and others."""
+    first = b"--b\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + value + b"\r\n"
+    return first + form(("consent", b"yes"), *others)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "param"),
+    [
+        (MULTIPART, form(("name", b"Gr\xfc"), ("consent", b"yes")), "name"),
+        (MULTIPART, form(("name", b"Eve"), ("reference_text", "При".encode("cp1251"))), "reference_text"),
+        (MULTIPART, form(("name", b"Eve"), ("reference_text", "При".encode("utf-16"))), "reference_text"),
+        (f"{MULTIPART}; charset=us-ascii", form(("name", b"Gr\xfc")), "name"),
+        (MULTIPART, part(b'name="name"\r\nContent-Type: text/plain; charset=iso-8859-1', b"Gr\xfc"), "name"),
+        (MULTIPART, part(b'name="name"\r\nContent-Type: text/plain; charset=iso-8859-1', "Grü".encode()), "name"),
+        (MULTIPART, part(b'name="name"\r\nContent-Type: text/plain; charset=utf-16', b"G\0r\0"), "name"),
+        (MULTIPART, part(b'name="n\xe4me"', b"Eve"), None),
+        (MULTIPART, part(b'name="n\xe4me"; filename="a.wav"', b"RIFF"), None),
+        (URLENCODED, b"consent=yes&name=Gr%fc", "name"),
+        (URLENCODED, b"consent=yes&name=Gr\xfc", "name"),
+        (URLENCODED, b"n%e4me=Eve&consent=yes", None),
+    ],
+)
+def test_a_form_in_another_encoding_is_refused(shared: Shared, kind: str, body: bytes, param: str | None) -> None:
+    triton, http = shared
+    for path in ("/v1/audio/voices", "/v1/audio/detect"):
+        answer = http.post(path, content=body, headers={"Content-Type": kind})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_encoding", param)
+    assert triton.asked == []
+
+
+@pytest.mark.parametrize("charset", [b"", b"; charset=utf-8", b'; charset="UTF-8"'])
+def test_a_part_in_utf_8_is_read_as_it_is(shared: Shared, charset: bytes) -> None:
+    triton, http = shared
+    triton.answer = lambda inputs: {"result": b'{"name": "Eve"}'}
+    head = b'name="name"\r\nContent-Type: text/plain' + charset
+    for value in ("Grüße 世", "\ufeffGrüße 世"):
+        body = part(head, value.encode())
+        assert http.post("/v1/audio/voices", content=body, headers={"Content-Type": MULTIPART}).status_code == 200
+        assert triton.calls[-1][1]["name"].decode() == "Grüße 世"
+
+
+@pytest.mark.parametrize("file_name", [b'filename="Gr\xfc.wav"', b"filename*=utf-8''Gr%C3%BC.wav", b'filename="x"'])
+def test_the_name_of_a_file_does_not_matter(shared: Shared, file_name: bytes) -> None:
+    triton, http = shared
+    triton.answer = lambda inputs: {"result": b'{"name": "Eve"}'}
+    body = part(b'name="audio_sample"; ' + file_name, b"RIFF", ("name", b"Eve"))
+    assert http.post("/v1/audio/voices", content=body, headers={"Content-Type": MULTIPART}).status_code == 200
+    assert triton.calls[-1][1]["audio"] == b"RIFF"
+
+
+def test_a_file_that_was_not_chosen_is_none(shared: Shared) -> None:
+    triton, http = shared
+    triton.answer = lambda inputs: {"result": b'{"name": "Eve"}'}
+    empty = b'--b\r\nContent-Disposition: form-data; name="audio_sample"; filename=""\r\n\r\n\r\n'
+    answer = http.post("/v1/audio/voices", content=empty + form(*GOOD), headers={"Content-Type": MULTIPART})
+    assert answer.status_code == 200 and "audio" not in triton.calls[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [("voices?after=%fc", "after"), ("voices?%fc=1", None), ("voices/%fc", None), ("speech/stream?x=%fc", "x")],
+)
+def test_a_url_in_another_encoding_is_refused(shared: Shared, path: str, param: str | None) -> None:
+    error = shared[1].get(f"/v1/audio/{path}").json()["error"]
+    assert (error["code"], error["param"]) == ("invalid_encoding", param)
 
 
 @pytest.mark.parametrize("body", [MANY, NAME, SLASHES], ids=["fields", "name", "slashes"])
@@ -183,6 +251,17 @@ def test_a_message_in_many_frames_ends_the_connection(shared: Shared) -> None:
             except ConnectionClosed as closed:
                 # While frames are on their way the system resets the connection: its last message may be lost.
                 assert not accepted and (closed.rcvd is None or closed.rcvd.code == 1008)
+
+
+def test_a_message_in_another_encoding_ends_the_connection(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
+    url = str(shared[1].base_url).replace("http", "ws")
+    with websockets.sync.client.connect(f"{url}{SPEECH}/stream", proxy=None) as connection:
+        connection.send('{"type": "Grü"}'.encode("latin-1"), text=True)
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(10)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1007
+        assert "not UTF-8" in closed.value.rcvd.reason
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @contextlib.contextmanager
