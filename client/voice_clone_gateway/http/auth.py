@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,11 @@ class Keys:
         ValueError: a line is invalid, or has the key of an earlier one; the text has its number, not its content.
     """
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: Iterable[str] = ()) -> None:
         self._keys: list[tuple[bytes, Key]] = []
+        self._add(lines)
+
+    def _add(self, lines: Iterable[str]) -> None:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
@@ -54,13 +57,26 @@ class Keys:
 
     @classmethod
     def load(cls, path: str, environment: Mapping[str, str] | None = None) -> Keys:
-        """The keys of a file and of the environment variable.
+        """The keys of a file and of the environment variable. An empty path or variable names no source.
 
         Raises:
-            ValueError, OSError: they cannot be read.
+            ValueError, OSError: they cannot be read, or a source that is named has no key.
         """
-        lines = Path(path).read_text(encoding="utf-8").splitlines() if path else []
-        return cls(lines + (os.environ if environment is None else environment).get(f"{PREFIX}API_KEYS", "").split(";"))
+        variable = f"{PREFIX}API_KEYS"
+        value = (os.environ if environment is None else environment).get(variable, "")
+        named = {path: _lines_of(path)} if path else {}
+        if value:
+            named[variable] = value.removeprefix("\ufeff").split(";")
+        keys = cls()
+        for source, lines in named.items():
+            known = len(keys._keys)
+            try:
+                keys._add(lines)
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}") from None
+            if len(keys._keys) == known:
+                raise ValueError(f"{source} has no key, so anyone could use the gateway; add one, or do not name it")
+        return keys
 
     def __bool__(self) -> bool:
         return bool(self._keys)
@@ -144,6 +160,17 @@ def preparing(request: Request) -> AbstractContextManager[int]:
     """
     gates: PreparationGates = request.app.state.preparations
     return gates.of(request.state.key).pass_through()
+
+
+def _lines_of(path: str) -> list[str]:
+    """The lines of a file of keys; raises ValueError, OSError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # as UTF-16 has it
+        raise ValueError(f"{path} is not UTF-8; save it as UTF-8")
+    return text.splitlines()
 
 
 def _digest(key: str) -> bytes:

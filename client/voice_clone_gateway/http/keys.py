@@ -52,6 +52,8 @@ def parse_key(line: str) -> tuple[str, Key]:
         ValueError: the line is invalid. The text quotes nothing of it.
     """
     secret, *words = line.split()
+    if not all("!" <= character <= "~" for character in secret):
+        raise ValueError("must be printable ASCII; the header of a request carries no other")
     first_rule = next((index for index, word in enumerate(words) if _is_rule(word)), len(words))
     names = "".join(words[:first_rule]).split(",")
     scopes = frozenset(scope for scope in SCOPES if scope in names)

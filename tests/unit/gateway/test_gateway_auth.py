@@ -100,11 +100,54 @@ def test_keys_are_nowhere_but_in_the_request(
 
 
 def test_keys_of_the_environment(tmp_path: Path) -> None:
-    assert not Keys.load("", {})
+    assert not Keys.load("", {}) and not Keys.load("", {"VOICE_CLONE_GATEWAY_API_KEYS": ""})
     assert Keys.load("", {"VOICE_CLONE_GATEWAY_API_KEYS": "one speak; two speak,manage"})
 
 
-@pytest.mark.parametrize("line", ["lonely", "key read", "key speak manage", "key speak,", "key speak,admin"])
+@pytest.mark.parametrize(
+    "data",
+    ["", "# none", "\n\r\n", " \t\n", "\ufeff", "key speak".encode("utf-16"), "key speak".encode("utf-16-be"), b"\xff"],
+)
+def test_a_file_without_keys_opens_no_gateway(tmp_path: Path, data: str | bytes) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    for environment in ({}, {"VOICE_CLONE_GATEWAY_API_KEYS": "one speak"}):
+        with pytest.raises(ValueError, match=str(path)):
+            Keys.load(str(path), environment)
+    settings = parse([], {"VOICE_CLONE_GATEWAY_API_KEYS_FILE": str(path)})
+    with pytest.raises(ValueError, match=str(path)):
+        create_app(settings)
+
+
+@pytest.mark.parametrize("value", [";", " ", "\n", " ; ;", "# none"])
+def test_a_variable_without_keys_opens_no_gateway(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text("one speak\n")
+    for file in ("", str(path)):
+        with pytest.raises(ValueError, match="VOICE_CLONE_GATEWAY_API_KEYS has no key"):
+            Keys.load(file, {"VOICE_CLONE_GATEWAY_API_KEYS": value})
+
+
+def test_what_editors_add_to_a_file_of_keys(triton: Server, serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(f"{SPEAK} speak  \r\n\r\n{BOTH}\tspeak,manage\r\n".encode("utf-8-sig"))
+    http = serve(triton.url, api_keys_file=str(path))
+    assert [http.get("/v1/models", headers=bearer(key)).status_code for key in (SPEAK, BOTH)] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "schlüssel speak",
+        "k\u200bey speak",
+        "k\x01 speak",
+        "lonely",
+        "key read",
+        "key speak manage",
+        "key speak,",
+        "key speak,admin",
+    ],
+)
 def test_wrong_keys(line: str) -> None:
     with pytest.raises(ValueError, match="key 2") as failure:
         Keys(["# comment", line])
