@@ -12,7 +12,6 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Security
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi.security import HTTPBearer
 from voice_clone_client import VoiceCloneError, __version__
 
@@ -25,6 +24,7 @@ from .http.auth import Keys
 from .http.bodies import BodyLimit, Budget
 from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
+from .http.origins import Cors
 from .http.protocol import FairWebSocket, TimedProtocol
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
@@ -35,6 +35,9 @@ from .speech_statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
+
+READABLE = ("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After")
+"""Headers of answers that pages of other origins may read."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -114,13 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
         retry_after=settings.retry_after,
     )
     if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=["*"],
-            allow_headers=["*"],
-            expose_headers=["X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After"],
-        )
+        app.add_middleware(Cors, origins=settings.cors_origins, headers=READABLE)
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []

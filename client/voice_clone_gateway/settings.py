@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from voice_clone_client import __version__
 
@@ -45,6 +47,44 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
         raise ValueError(f"{text!r} is no port; one is 1 to 65535")
     return int(text)
+
+
+_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")  # of a host, as browsers send it
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def parse_origin(text: str) -> str:
+    """An origin as browsers send it; `*` and `null` are themselves.
+
+    Raises:
+        ValueError: the text is no origin.
+    """
+    if text.lower() in ("*", "null"):
+        return text.lower()
+    form = f"{text!r} is no origin; one is like https://app.example or http://localhost:8000, or * for all"
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+        if ":" in host:
+            host = f"[{ipaddress.IPv6Address(host)}]"
+    except ValueError:
+        raise ValueError(form) from None
+    named = parts.scheme not in ("", "file") and (host.startswith("[") or _NAME.fullmatch(host))
+    if not named or "@" in parts.netloc or parts.path not in ("", "/") or "?" in text or "#" in text:
+        raise ValueError(form)
+    return f"{parts.scheme}://{host}" + ("" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}")
+
+
+def parse_host(text: str) -> str:
+    """The name of a host, without a dot at its end; `*` is itself.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    name = text.lower()
+    if name != "*" and not _NAME.fullmatch(name):
+        raise ValueError(f"{text!r} is no host name; one is like voices.example, without a port, or * for all")
+    return name.rstrip(".")
 
 
 def _checked(parser: Callable[[str], object]) -> Callable[[str], str]:
@@ -104,9 +144,16 @@ class Settings:
     )
     signing_key: str = _setting("", "PEM file of its private key, EC P-256 (ES256)")
     signing_consent: bool = _setting(False, "put the consent to the voice into the manifest, too")
-    cors_origins: tuple[str, ...] = _setting((), "origins whose pages may call the gateway, or *; empty: none")
+    cors_origins: tuple[str, ...] = _setting(
+        (),
+        "origins whose pages may call the gateway, e.g. https://app.example,http://localhost:8000, or *; null is that "
+        "of pages from files; empty: none",
+        item=parse_origin,
+    )
     hosts: tuple[str, ...] = _setting(
-        (), "host names with a dot under which a gateway without keys may be reached, or *; IP addresses always may"
+        (),
+        "host names with a dot under which a gateway without keys may be reached, or *; IP addresses always may",
+        item=parse_host,
     )
     page: bool = _setting(True, "serve the web page at /")
     max_body_bytes: int = _setting(16 << 20, "maximum size of a request body; a clip of 10 MiB in base64 fits")

@@ -11,11 +11,38 @@ import ipaddress
 import re
 from collections.abc import Collection
 
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from .errors import HTTPFailure
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*)(?::[0-9]*)?")  # and port
+
+
+class Cors(CORSMiddleware):
+    """Middleware that lets pages of these origins read the answers.
+
+    Chrome asks whether a page of the internet may call a gateway in a private network. Only pages that are named may.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str], headers: Collection[str]) -> None:
+        super().__init__(
+            app,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_private_network=True,
+            expose_headers=headers,
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if request_headers["origin"] not in self.allow_origins:
+            del response.headers["Access-Control-Allow-Private-Network"]
+        return response
 
 
 def check_origin(connection: HTTPConnection, allowed: Collection[str]) -> None:

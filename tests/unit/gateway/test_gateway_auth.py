@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
+from fastapi.routing import iter_route_contexts
 from voice_clone_client import InvalidArgument
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.http.auth import Keys
@@ -14,6 +16,7 @@ from voice_clone_gateway.settings import parse
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Server
 
+DOCUMENT = Path(__file__).parents[3] / "docs" / "security.md"
 SPEAK, MANAGE, BOTH = "key-that-speaks", "key-that-manages", "key-that-does-both"
 RECORD = b'{"speakers": [{"name": "ada", "consent": "by mail", "reference_text": "hello", "created_at": 1.5}]}'
 MANAGED = [
@@ -73,6 +76,20 @@ def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_f
     assert http.get("/v1/models", headers={"Authorization": f"bearer  {BOTH}"}).status_code == 200
     for path in ("/health", "/metrics", "/openapi.json"):
         assert http.get(path).status_code == 200
+
+
+def test_the_document_names_what_is_always_open(triton: Server, serve: Serve, keys_file: str) -> None:
+    """Of all routes those that answer without a key; WebSockets have tests of their own."""
+    http = serve(triton.url, api_keys_file=keys_file)
+    routes = iter_route_contexts(create_app(Settings(triton=triton.url, api_keys_file=keys_file)).routes)
+    opened = {
+        re.sub("^/page/.*", "/page/", route.path or "")
+        for route in routes
+        for method in route.methods or ()
+        if http.request(method, re.sub("[{}]", "", route.path or "")).status_code != 401
+    }
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## What is always open")[2]
+    assert opened == set(re.findall(r"`(/[^`]*)`", section.partition("need no key")[0]))
 
 
 def test_only_managers_see_consent_and_transcript(triton: Server, serve: Serve, keys_file: str) -> None:

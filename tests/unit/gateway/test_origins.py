@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import websockets.sync.client
+from voice_clone_gateway.settings import parse
 from websockets.exceptions import InvalidStatus
 
 from tests.support.doubles.gateway_thread import Serve, Shared
@@ -129,3 +130,75 @@ def test_websockets_are_checked_alike(shared: Shared, headers: dict[str, str]) -
         websockets.sync.client.connect(url, sock=connection, additional_headers=origin, proxy=None)
     assert refused.value.response.status_code == (421 if "Host" in headers else 403)
     assert b"forbidden" in refused.value.response.body
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("http://localhost:8000/", "http://localhost:8000"),
+        ("HTTPS://App.Example", "https://app.example"),
+        ("http://app.example:80", "http://app.example"),
+        ("https://app.example:443/", "https://app.example"),
+        ("https://app.example:80", "https://app.example:80"),
+        ("http://[0:0::1]:8000", "http://[::1]:8000"),
+        ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+        ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example"),
+        ("app://obsidian.md", "app://obsidian.md"),
+        ("null", "null"),
+    ],
+)
+def test_an_origin_is_taken_as_browsers_send_it(triton: Server, serve: Serve, given: str, sent: str) -> None:
+    settings = parse(["--cors-origins", f" {given} ,https://other.example"])
+    http = serve(triton.url, cors_origins=settings.cors_origins)
+    answer = http.get("/v1/models", headers={"Origin": sent})
+    assert (answer.status_code, answer.headers.get("access-control-allow-origin")) == (200, sent)
+
+
+NO_ORIGINS = [
+    *("http://localhost:8000/app", "https://*.example.com", "https://a.example,*.b", "http://bücher.example"),
+    *("localhost", "localhost:8000", "app.example", "//app.example", "http://", "/", "file:///", "file://a.example"),
+    *("http://a@b.example", "http://a.example?", "http://a.example#x", "http://a.example//", "http://a b.example"),
+    *("http://localhost:x", "http://localhost:99999", "http://[::g]", "http://[::1"),
+]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(f"--cors-origins={origin}" for origin in NO_ORIGINS),
+        *(
+            f"--hosts={host}"
+            for host in ("http://a.example", "a.example:80", "*.example.com", "a.b/", "bücher.example")
+        ),
+    ],
+)
+def test_what_would_match_nothing_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([option])
+    assert option.partition("=")[2].rpartition(",")[2] in capsys.readouterr().err
+
+
+def test_a_host_is_taken_as_it_is_compared() -> None:
+    assert parse(["--hosts", "Voices.Example., *"]).hosts == ("voices.example", "*")
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "allowed"),
+    [
+        (("https://app.example",), "https://app.example", True),
+        (("https://app.example",), "https://evil.example", False),
+        (("*",), "https://app.example", False),
+        (("*", "https://app.example"), "https://app.example", True),
+    ],
+)
+def test_only_named_pages_may_reach_a_private_network(
+    triton: Server, serve: Serve, origins: tuple[str, ...], origin: str, allowed: bool
+) -> None:
+    asked = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Private-Network": "true",
+    }
+    answer = serve(triton.url, cors_origins=origins).options("/v1/audio/speech", headers=asked)
+    assert answer.headers.get("access-control-allow-private-network") == ("true" if allowed else None)
+    assert answer.is_success == (allowed or "*" in origins)
