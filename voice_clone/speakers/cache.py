@@ -294,9 +294,7 @@ class SpeakerCache:
         return Reply(self.counters() | families | {"kept": self._other_processes.kept()})
 
     def _export(self, export: Export) -> Reply:
-        owner, name = export.owner, export.name
-        records = self._registry.records(owner) if name is None else [self._registry.find(name, owner)]
-        names, bundle = self._transfer.pack(records, export.include_audio)
+        names, bundle = self._transfer.pack(export)
         return Reply({"speakers": names}, bundle)
 
     def _import(self, given: Import) -> Reply:

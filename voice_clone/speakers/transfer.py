@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import MAX_RATE, MIN_RATE, decode
 from voice_clone.audio_file import MIME_TYPES
-from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, Unsupported, VoiceCloneError
+from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, SpeakerNotFound, Unsupported, VoiceCloneError
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.clip_report import measure
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent
 from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
-from voice_clone.speakers.extraction import Resolved
+from voice_clone.speakers.extraction import TRIES, Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record
 from voice_clone.speakers.name import check_word, parse_name
-from voice_clone.speakers.operations import Import
+from voice_clone.speakers.operations import Export, Import
 from voice_clone.speakers.parsing import MAX_NOTE, MAX_SEED, MAX_TRANSCRIPT, check_text
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
@@ -50,21 +50,26 @@ class Transfer:
         self._describer = describer
         self._config = config
 
-    def pack(self, records: Sequence[SpeakerRecord], include_audio: bool) -> tuple[list[str], bytes]:
-        """The names of these speakers and their bundle; a speaker that was deleted meanwhile is left out.
+    def pack(self, export: Export) -> tuple[list[str], bytes]:
+        """The names of the speakers and their bundle. Of all speakers, one that is deleted meanwhile is left out.
 
         Raises:
+            SpeakerNotFound: there is no speaker of that name.
             InvalidArgument: the bundle would be too large.
             Internal: a file is damaged or cannot be read.
         """
+        owner, name = export.owner, export.name
         files: dict[str, bytes] = {}
         size = 0
-        for record in records:
+        for found in self._registry.records(owner) if name is None else [self._registry.find(name, owner)]:
             try:
-                files[record.name] = self._file(record, include_audio)
-            except Superseded:
+                record, file = self._newest(found, export)
+            except SpeakerNotFound:
+                if name is not None:
+                    raise
                 continue
-            size += len(files[record.name])
+            files[record.name] = file
+            size += len(file)
             if size > self._config.max_bundle_bytes:
                 raise InvalidArgument(
                     f"the bundle would be larger than {self._config.max_bundle_bytes} bytes; export voices one by one"
@@ -182,6 +187,24 @@ class Transfer:
         if len({draft.record.key for draft in drafts}) != len(drafts):
             raise InvalidArgument("the bundle of voices holds a name twice")
         return drafts
+
+    def _newest(self, record: SpeakerRecord, export: Export) -> tuple[SpeakerRecord, bytes]:
+        """The speaker of this record's name, which may be replaced meanwhile, and its file.
+
+        Raises:
+            SpeakerNotFound: it was deleted meanwhile.
+            Internal: its file is damaged or cannot be read.
+        """
+        tries = 0  # of one generation
+        while tries < TRIES:
+            try:
+                return record, self._file(record, export.include_audio)
+            except Superseded:
+                self._registry.refresh()
+            newer = self._registry.find(parse_name(record.name), export.owner)
+            tries = tries + 1 if newer.generation == record.generation else 0
+            record = newer
+        raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
 
     def _file(self, record: SpeakerRecord, include_audio: bool) -> bytes:
         try:

@@ -24,6 +24,7 @@ from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Change, Listener
+from voice_clone.speakers.voice_file import unpack_bundle
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -352,3 +353,32 @@ def test_artifacts_read_before_a_delete_do_not_enter_the_memory_after_it(
     until(lambda: voices.stats()["in_flight"] == 0)
     time.sleep(0.02)
     assert voices.stats()["entries"] == 0
+
+
+@pytest.mark.parametrize("name", ["Ada", None])
+def test_an_export_beside_a_writer_has_the_voice_or_says_that_there_is_none(
+    make_voices: Make, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voices = make_voices()
+    wanted = {} if name is None else {"name": name}
+    holding = Registry.holding
+    writes: list[Callable[[], Any]] = []
+
+    def write_before(registry: Registry, record: SpeakerRecord) -> Any:
+        if writes:
+            writes.pop(0)()
+        return holding(registry, record)
+
+    monkeypatch.setattr(Registry, "holding", write_before)
+    voices.upload("Ada", 1)
+    writes += [lambda: voices.upload("Ada", 2), lambda: voices.upload("ADA", 3)]
+    exported = voices.call("export", **wanted)
+    [(header, tensors)] = unpack_bundle(exported.artifacts)
+    assert exported.result == {"speakers": ["ADA"]} and header.record.generation == voices.get("Ada")["generation"]
+    assert tensors["audio"].tobytes() == clip(3)
+    writes.append(lambda: voices.call("delete", name="Ada"))
+    if name is None:
+        assert voices.call("export").result == {"speakers": []}
+    else:
+        with pytest.raises(SpeakerNotFound):
+            voices.call("export", name=name)
