@@ -36,7 +36,10 @@ from .traces import Traces
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
 
-READABLE = ("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After")
+READABLE = (
+    *("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After"),
+    *("ETag", "Accept-Ranges", "Content-Range"),
+)
 """Headers of answers that pages of other origins may read."""
 
 

@@ -275,6 +275,7 @@ _DESCRIPTIONS = {
     404: "No such voice, model, speech or path",
     409: "The name is taken and may not be replaced",
     413: "The body is too large",
+    416: "The file has no such part",
     429: "A limit of this key is reached; the message says which",
     500: "The server failed",
     501: "The server or its checkpoint does not support it",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+
+from ..http.whole_files import answered, tag_of
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -26,11 +28,12 @@ router = APIRouter(include_in_schema=False)
 """`/`, and `/page/...` for its files. They require no key: the page asks for one and sends it with each request."""
 
 
-def _serve(file: Path) -> Callable[[], Awaitable[Response]]:
+def _serve(file: Path) -> Callable[[Request], Awaitable[Response]]:
     data = file.read_bytes()
+    tag = tag_of(data)
 
-    async def serve() -> Response:
-        return Response(data, headers={**_HEADERS, "Content-Type": _TYPES[file.suffix]})
+    async def serve(request: Request) -> Response:
+        return answered(request, data, _TYPES[file.suffix], tag, _HEADERS)
 
     return serve
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from safetensors.numpy import load
+from voice_clone_client import VoiceNotFound
 from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
 from ..http.auth import guarded, preparing
 from ..http.errors import HTTPFailure, documented
+from ..http.whole_files import RESPONSES, answered, tag_of, unchanged
 from .voice_answers import Imported
 from .voices import ERRORS, Name, name_reserved
 
@@ -38,7 +42,8 @@ async def import_voices(
 
 
 _BUNDLE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+    **RESPONSES,
 }
 
 
@@ -48,7 +53,7 @@ async def export_voices(request: Request) -> Response:
     if request.state.head:
         return _head("application/octet-stream")
     with recorded(request, "export", None):
-        return _bundle(await request.state.client.export())
+        return await _bundle(request, await request.state.client.export())
 
 
 @manage.get(
@@ -56,23 +61,31 @@ async def export_voices(request: Request) -> Response:
     response_class=Response,
     responses={
         200: {"content": {"audio/*": {"schema": {"type": "string", "format": "binary"}}}},
+        **RESPONSES,
         **documented(*ERRORS, 404),
     },
 )
 async def get_audio(name: Name, request: Request) -> Response:
     """The clip in its uploaded form."""
     client = request.state.client
-    if request.state.head:
-        voice = await client.get(name)
-        return _head(voice.mime_type, voice.file_size)
+    voice = await client.get(name)
+    tag = _tag(voice.generation, voice.file_size)
+    if (known := unchanged(request, tag)) is not None:
+        return known
+    if request.state.head and voice.embedding_source != "direct":
+        return _head(voice.mime_type, voice.file_size, tag)
     with recorded(request, "export", name):
-        voice = await client.get(name)
-        file = load(await client.export(name))["0"]  # a bundle is safetensors whose tensors are the voices' files
-        audio = load(file.tobytes()).get("audio")
+        bundle = load(await client.export(name))  # safetensors, whose tensors are the voices' files
+        if "0" not in bundle:
+            raise VoiceNotFound(f"no voice is registered under the name {name!r}")
+        file = bundle["0"].tobytes()
+        audio = load(file).get("audio")
         if audio is None:
             message = f"the voice {name!r} was registered as an embedding; it has no audio"
             raise HTTPFailure(404, message, "audio_not_found")
-    return Response(audio.tobytes(), media_type=voice.mime_type)
+        exported = {**vars(voice), **_record(file)}  # it may have replaced the voice that was found first
+        tag = _tag(exported["generation"], audio.size)
+        return answered(request, audio.tobytes(), exported["mime_type"], tag)
 
 
 @manage.get(
@@ -86,21 +99,31 @@ async def export_voice(name: Name, request: Request) -> Response:
         await request.state.client.get(name)
         return _head("application/octet-stream")
     with recorded(request, "export", name):
-        return _bundle(await request.state.client.export(name))
+        return await _bundle(request, await request.state.client.export(name))
 
 
-def _head(kind: str | None, size: int | None = None) -> Response:
+def _head(kind: str | None, size: int | None = None, tag: str | None = None) -> Response:
     """The answer to HEAD, for which nothing is exported."""
-    answer = Response(media_type=kind)
+    answer = Response(media_type=kind, headers={"Accept-Ranges": "bytes", **({} if tag is None else {"ETag": tag})})
     del answer.headers["content-length"]
     if size is not None:
         answer.headers["content-length"] = str(size)
     return answer
 
 
-def _bundle(data: bytes) -> Response:
-    return Response(
-        data,
-        media_type="application/octet-stream",
-        headers={"Content-Disposition": 'attachment; filename="voices.safetensors"'},
-    )
+def _tag(generation: int | None, size: int | None) -> str | None:
+    """The entity tag of a clip; None: an older server does not say which generation it is."""
+    return None if generation is None else f'"{generation}-{size}"'
+
+
+def _record(file: bytes) -> dict[str, Any]:
+    """The server's record of a voice, in the header of its file."""
+    header = json.loads(file[8 : 8 + int.from_bytes(file[:8], "little")])
+    record: dict[str, Any] = json.loads(header.get("__metadata__", {}).get("record", "{}"))
+    return record
+
+
+async def _bundle(request: Request, data: bytes) -> Response:
+    headers = {"Content-Disposition": 'attachment; filename="voices.safetensors"'}
+    tag = await asyncio.to_thread(tag_of, data)
+    return answered(request, data, "application/octet-stream", tag, headers)

@@ -1,0 +1,80 @@
+"""Whole files: parts of them, which players of browsers ask for, and nothing for a client that has the file already.
+
+RFC 9110, sections 13 and 14. A request for several parts is answered with the whole file, as servers may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from fastapi import Request, Response
+
+from .errors import HTTPFailure, documented
+
+RESPONSES = {
+    206: {"description": "The part of the file that the header Range asks for"},
+    304: {"description": "The client has this file already, as its header If-None-Match says"},
+    **documented(416),
+}
+"""The entries of an OpenAPI description for the routes that answer files."""
+_RANGE = re.compile(
+    r"bytes=[ \t]*([0-9]{0,4000})-([0-9]{0,4000})[ \t]*", re.IGNORECASE
+)  # Python reads no longer number
+
+
+def unchanged(request: Request, tag: str | None, headers: Mapping[str, str] | None = None) -> Response | None:
+    """The answer to a client that has the file of this tag already; None: it has not."""
+    given = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    if tag is None or not ({tag, "*"} & {*given}):
+        return None
+    return Response(status_code=304, headers={**(headers or {}), "ETag": tag})
+
+
+def tag_of(data: bytes) -> str:
+    """A strong entity tag of a file."""
+    return f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+
+
+def answered(
+    request: Request, data: bytes, media_type: str | None, tag: str | None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The file, or the part of it that the request asks for.
+
+    Args:
+        data: the whole file.
+        tag: strong entity tag of it, in its quotes.
+        headers: further ones.
+
+    Raises:
+        HTTPFailure: 416, the file has no such part.
+    """
+    if (known := unchanged(request, tag, headers)) is not None:
+        return known
+    about = {**(headers or {}), "Accept-Ranges": "bytes", **({} if tag is None else {"ETag": tag})}
+    part = None if request.state.head else _part(request.headers, len(data), tag)
+    if part is None:
+        return Response(data, 200, about, media_type)
+    about["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(data)}"
+    return Response(data[part.start : part.stop], 206, about, media_type)
+
+
+def _part(headers: Mapping[str, str], size: int, tag: str | None) -> range | None:
+    """The bytes that are asked for; None: all of them."""
+    found = _RANGE.fullmatch(headers.get("range", ""))
+    if found is None or headers.get("if-range", tag) != tag:
+        return None
+    first, last = found.groups()
+    if first:
+        begin, end = int(first), min(int(last or size), size - 1) + 1
+        if last and int(last) < int(first):
+            return None
+    elif last:
+        begin, end = max(0, size - int(last)), size
+    else:
+        return None
+    if begin >= end:
+        message = f"the file has {size} bytes; ask for a part of them"
+        raise HTTPFailure(416, message, "range_not_satisfiable", headers={"Content-Range": f"bytes */{size}"})
+    return range(begin, end)
