@@ -14,6 +14,8 @@ Triton joins the trace if it is started with `--trace-config mode=opentelemetry`
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +23,9 @@ from typing import Any
 
 from voice_clone_client.spans import first_audio_spans
 
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 2.0
 MISSING = "--otlp-endpoint needs OpenTelemetry: pip install './client[gateway,traces]'"
 REPORTED = (
     *("mode", "cache", "frames", "finish_reason", "reference_frames", "text_tokens"),
@@ -51,7 +56,9 @@ class Traces:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError:
             raise ValueError(MISSING) from None
-        self._provider = TracerProvider(resource=Resource.create({"service.name": "voice-clone-gateway"}))
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.name": "voice-clone-gateway"}), shutdown_on_exit=False
+        )
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
         self._tracer = self._provider.get_tracer("voice_clone_gateway")
 
@@ -91,9 +98,15 @@ class Traces:
                     span.set_status(Status(StatusCode.ERROR, trace.failed))
 
     def close(self) -> None:
-        """Send what waits."""
+        """Send what waits, for at most `CLOSE_SECONDS`: one whose collector is gone would try again for long."""
         if self._tracer is not None:
-            self._provider.shutdown()
+            sending = threading.Thread(target=self._provider.shutdown, daemon=True)
+            sending.start()
+            sending.join(CLOSE_SECONDS)
+            if sending.is_alive():
+                log.warning(
+                    "the latest traces were not sent: the collector of --otlp-endpoint did not take them in time"
+                )
 
 
 class SpeechTrace:

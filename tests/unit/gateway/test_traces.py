@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import httpx2
 import pytest
+from voice_clone_gateway import traces
 from voice_clone_gateway.app import create_app
 from voice_clone_gateway.settings import parse
 from voice_clone_gateway.traces import SpeechTrace
@@ -122,3 +124,19 @@ def test_without_the_package_the_option_says_what_is_missing(monkeypatch: pytest
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ValueError, match=r"pip install './client\[gateway,traces\]'"):
         create_app(parse(["--otlp-endpoint", "http://localhost:4318/v1/traces"]))
+
+
+@pytest.mark.parametrize("listening", [True, False])
+def test_a_collector_that_takes_nothing_holds_no_one_up(
+    listening: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that never answers, and one that refuses the connection, after which its client tries again and again."""
+    monkeypatch.setattr(traces, "CLOSE_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        if not listening:
+            silent.close()
+        made = traces.Traces(f"http://127.0.0.1:{silent.getsockname()[1] if listening else 9}/v1/traces")
+        with made.speech("POST /v1/audio/speech", {}, 0.0, "id"):
+            pass
+        made.close()
+    assert "were not sent" in caplog.text
