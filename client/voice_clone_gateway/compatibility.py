@@ -30,23 +30,24 @@ _NOTHING: dict[str, tuple[_Asks, str]] = {  # whether a value asks for nothing, 
     "return_timestamps": (lambda value: value is False, "false"),
     "return_download_link": (lambda value: value is False, "false"),
     "volume_multiplier": (lambda value: not isinstance(value, bool) and value == 1, "1"),
-    "lang_code": (lambda value: value == "", "null, and name a language"),
-    "download_format": (lambda value: value == "", "null"),
-    "ref_audio_2": (lambda value: value == "", "null"),
-    "ambient_sound": (lambda value: value == "", "null"),
+    "lang_code": (lambda value: False, "null, and name a language"),
+    "download_format": (lambda value: False, "null"),
+    "ref_audio_2": (lambda value: False, "null"),
+    "ambient_sound": (lambda value: False, "null"),
     "duration_seconds": (lambda value: False, "null"),
 }
 _PROMOTED = ("temperature", "top_k", "top_p", "repetition_penalty", "do_sample", "seed", "max_frames", "max_new_tokens")
 
 
 def translate(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request in this gateway's words; values of a wrong type are left to the caller's checks.
+    """The fields of a request in this gateway's words; values of a wrong type are left to the caller's checks. An empty
+    text is none, except as the input.
 
     Raises:
         PydanticCustomError: two fields contradict each other, or one asks for what the gateway does not have. Its
             context has the field as `param`.
     """
-    own = dict(values)
+    own = {name: None if value == "" and name != "input" else value for name, value in values.items()}
     _drop(own)
     _reference(own)
     _extra(own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -37,18 +37,26 @@ def _with_nulls(schema: dict[str, Any]) -> None:
 
 
 class Strict(BaseModel):
-    """A JSON object without unknown fields and without conversions. A field that need not be there may be null: that
-    is as if it were not there."""
+    """A JSON object without unknown fields and without conversions. A field that need not be there may be null or an
+    empty text: that is as if it were not there."""
+
+    meant_empty: ClassVar[frozenset[str]] = frozenset()
+    """The fields that need not be there, but whose empty text means something."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True, json_schema_extra=_with_nulls)
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_nulls(cls, values: Any) -> Any:
+    def _drop_nothings(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {name: value for name, value in values.items() if value is not None or name not in optional}
+        empty = optional - cls.meant_empty
+        return {
+            name: value
+            for name, value in values.items()
+            if not ((value is None and name in optional) or (value == "" and name in empty))
+        }
 
 
 class VoiceId(Strict):
@@ -121,7 +129,7 @@ class SpeechOptions(Strict):
             raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
         if name is not None and len(name) > MAX_NAME:
             raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})
-        return None if name == "" else value  # OpenAI's clients must send a voice: an empty one is none
+        return value if name else None  # OpenAI's clients must send a voice: an empty one is none
 
     @field_validator("options")
     @classmethod

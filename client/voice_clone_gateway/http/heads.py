@@ -28,8 +28,8 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 class OneReading:
     """Middleware that refuses the heads that `check_head` refuses, and gives the others one form.
 
-    A slash at the end of a path is ignored. HEAD is answered as GET is, without the body; a route finds
-    `request.state.head` true and may spare itself the work.
+    A slash at the end of a path is ignored, and so is an option of the query without a value. HEAD is answered as GET
+    is, without the body; a route finds `request.state.head` true and may spare itself the work.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -46,7 +46,12 @@ class OneReading:
                 await refusal.response()(scope, receive, send)
                 return
         path: str = scope["path"]
-        inner = {**scope, "path": path[:-1] if len(path) > 1 and path.endswith("/") else path}
+        options = [option for option in scope["query_string"].split(b"&") if option.partition(b"=")[2]]
+        inner = {
+            **scope,
+            "path": path[:-1] if len(path) > 1 and path.endswith("/") else path,
+            "query_string": b"&".join(options),
+        }
         scope["state"]["head"] = scope.get("method") == "HEAD"
         if scope["state"]["head"]:
             inner["method"] = "GET"  # the web server sees HEAD, and sends no body

@@ -45,6 +45,7 @@ class VoiceSettings(Strict):
 class Message(Strict):
     """A message of a client."""
 
+    meant_empty = frozenset(("text",))
     text: InstanceOf[str] | None = None
     flush: bool | None = None
     try_trigger_generation: bool | None = None

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from pydantic import AliasChoices, ValidationError
 from voice_clone_gateway.compatibility import ALIASES, translate
+from voice_clone_gateway.live.config import StreamConfig
 from voice_clone_gateway.schemas import SpeechRequest, Strict
 from voice_clone_gateway.settings import parse
 from voice_clone_gateway.voice_names import OPENAI_VOICES
@@ -378,3 +379,32 @@ def test_an_empty_voice_is_none(triton: Server, serve: Serve) -> None:
     triton.voiceless.append(FAMILY)
     assert serve(triton.url).post("/v1/audio/speech", json=body).status_code == 200
     assert sent(triton).keys() == {"text"}
+
+
+EMPTY = sorted(
+    {*SpeechRequest.model_fields, *ALIASES, "task_type", "references", "extra_params", "lang_code"} - {"input"}
+)
+
+
+@pytest.mark.parametrize("field", EMPTY)
+def test_an_empty_text_is_as_if_the_field_were_not_there(shared: Shared, field: str) -> None:
+    triton, http = shared
+    body = {"input": "Hello.", "speaker" if field == "voice" else "voice": "ada"}
+    answer = http.post("/v1/audio/speech", json={**body, field: ""})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "audio/mpeg"), answer.text
+    assert sent(triton).keys() == {"text", "voice"}
+    if field not in ("stream", "stream_format"):
+        item = {name: value for name, value in body.items() if name == "input"}
+        batch = {**body, field: "", "items": [{**item, field: ""}]}
+        del batch["input"]
+        assert http.post("/v1/audio/speech/batch", json=batch).json()["succeeded"] == 1
+        assert StreamConfig.model_validate({"type": "session.config", field: ""}) == StreamConfig(type="session.config")
+
+
+@pytest.mark.parametrize("query", ["limit=", "after=", "limit", "limit=&after=", "&limit=&"])
+def test_an_option_without_a_value_is_as_if_it_were_not_there(shared: Shared, query: str) -> None:
+    triton, http = shared
+    triton.answer = lambda inputs: {"result": b'{"speakers": []}'}
+    assert http.get(f"/v1/audio/voices?{query}").status_code == 200
+    [listed] = [inputs for _, inputs in triton.asked if inputs["operation"] == b"list"]
+    assert "after" not in str(listed)

@@ -113,7 +113,9 @@ def test_a_voice_that_is_replaced_between_two_steps(triton: Server, serve: Serve
     assert (answer.content, answer.headers["content-type"], answer.headers["etag"]) == (CLIP, "audio/flac", '"8-100"')
 
 
-@pytest.mark.parametrize("exported", [save({}), Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice 'ada'")])
+@pytest.mark.parametrize(
+    "exported", [save({}), Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice 'ada'")]
+)
 def test_a_voice_that_is_deleted_between_two_steps(triton: Server, serve: Serve, exported: Any) -> None:
     def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
         if inputs["operation"] != b"export":
