@@ -12,6 +12,8 @@ import heapq
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,6 +33,8 @@ from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store import Change, Store
 
 log = logging.getLogger(__name__)
+
+MOST_COMPARED = 500  # speakers whose names are compared with one that no speaker has
 
 
 class Registry:
@@ -77,15 +81,24 @@ class Registry:
         """
         record = self._records.get(name.key)
         if record is None or not record.serves(owner, shared=shared):
-            raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}")
+            near = self._near(name, owner, shared)
+            meant = f"; do you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}{meant}")
         return record
+
+    def _near(self, name: SpeakerName, owner: str | None, shared: bool) -> list[str]:
+        """The names that resemble this one, of speakers that this owner may use; of many it compares some alone."""
+        some = islice(self._records.copy().items(), MOST_COMPARED)
+        names = {key: record.name for key, record in some if record.serves(owner, shared=shared)}
+        return [names[key] for key in get_close_matches(name.key, names)]
 
     def get(self, name: str, owner: str | None = None) -> SpeakerRecord | None:
         """The speaker of that name, if there is one that this owner may use."""
         try:
-            return self.find(parse_name(name), owner, shared=True)
-        except (InvalidArgument, SpeakerNotFound):  # no speaker has a name that is not valid
+            record = self._records.get(parse_name(name).key)
+        except InvalidArgument:  # no speaker has a name that is not valid
             return None
+        return record if record is not None and record.serves(owner, shared=True) else None
 
     def is_free(self, key: str) -> bool:
         """Whether no speaker has a name of that key."""

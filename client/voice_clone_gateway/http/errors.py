@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -196,6 +197,8 @@ def install(app: FastAPI) -> None:
     """Answer every error of `app` in the same form."""
 
     async def handle(request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, RequestValidationError):
+            error = validation_failure(error.errors(), _fields_of(request))
         if isinstance(error, HTTPException) and type(error) is not HTTPFailure:
             if error.status_code == 404:
                 error = _no_such_path(request)
@@ -207,17 +210,53 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, handle)
 
 
-def validation_failure(errors: Sequence[Any], known: Sequence[str]) -> HTTPFailure:
-    """The answer to the first error of pydantic. `known` are all fields."""
-    first = errors[0]
+_MEANT = {
+    **dict.fromkeys(("text", "content", "prompt", "ssml"), "input"),
+    **dict.fromkeys(("format", "outputformat", "audioformat", "encoding", "container"), "response_format"),
+    **dict.fromkeys(("voiceid", "voicename", "speakerid"), "voice"),
+    **dict.fromkeys(("lang", "languagecode"), "language"),
+    **dict.fromkeys(("rate", "speakingrate", "tempo"), "speed"),
+    **dict.fromkeys(("file", "audio", "clip"), "audio_sample"),
+    **dict.fromkeys(("transcript", "prompttext"), "reference_text"),
+    "modelid": "model",
+    "description": "speaker_description",
+}
+"""What others call the fields, in small letters and without signs."""
+
+
+def _nearest(name: str, known: Collection[str]) -> str | None:
+    """The field that is probably meant by the name of one that there is not."""
+    fields = {_plain(field): field for field in known}
+    meant = _MEANT.get(_plain(name))
+    near = [meant] if meant in known else [fields[key] for key in difflib.get_close_matches(_plain(name), fields, 1)]
+    return near[0] if near else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _fields_of(request: Request) -> Collection[str]:
+    """The fields of the body that the route of a request takes."""
+    models = [field.field_info.annotation for field in request.scope["route"].dependant.body_params]
+    return [name for model in models for name in getattr(model, "model_fields", ())]
+
+
+def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFailure:
+    """The answer to the first error of pydantic, or to a field that is unknown: another may be missing in its place.
+
+    Args:
+        known: all fields.
+    """
+    first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     location = [part for part in first["loc"] if part not in ("body", "query", "path")]
     kind, text, context = first["type"], first["msg"], first.get("ctx", {})
     # The name of the field and indices of lists; the rest is pydantic's own, such as a member of a union.
     param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int))
     param = param or context.get("param")  # of an error that the whole object has
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(location[-1]), known, 1)
-        text = f"this field is unknown{f'; do you mean {near[0]}?' if near else ', leave it out'}"
+        near = _nearest(str(location[-1]), known)
+        text = f"this field is unknown{f'; do you mean {near}?' if near else ', leave it out'}"
     elif kind == "missing":
         text = "this field is required"
     elif kind in ("model_attributes_type", "model_type", "dict_type") and param is None:

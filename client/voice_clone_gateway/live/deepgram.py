@@ -56,7 +56,7 @@ def configure(websocket: WebSocket) -> StreamConfig:
     Deepgram, unless `voice` is given.
 
     Raises:
-        HTTPFailure, RequestValidationError, InvalidArgument: an option is unknown or invalid.
+        HTTPFailure, InvalidArgument: an option is unknown or invalid.
     """
     settings: Settings = websocket.app.state.settings
     query = Query(websocket.query_params)

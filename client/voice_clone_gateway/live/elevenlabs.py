@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import WebSocket
-from fastapi.exceptions import RequestValidationError
 from pydantic import AliasChoices, Field, InstanceOf, ValidationError
 
-from ..http.errors import HTTPFailure
+from ..http.errors import HTTPFailure, validation_failure
 from ..schemas import Strict
 from ..settings import Settings
 from .config import StreamConfig
@@ -74,21 +73,21 @@ def parse(value: Any) -> Message:
     """The message in a JSON value.
 
     Raises:
-        HTTPFailure, RequestValidationError: it has none.
+        HTTPFailure: it has none.
     """
     if not isinstance(value, dict):
         raise HTTPFailure(400, "a message is a JSON object", "invalid_argument")
     try:
         return Message.model_validate(value)
     except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
+        raise validation_failure(error.errors(include_url=False), Message.model_fields) from None
 
 
 def configure(websocket: WebSocket, voice_id: str) -> tuple[StreamConfig, float | None]:
     """How a connection wants to be spoken to, by its URL, and its time without a message in seconds.
 
     Raises:
-        HTTPFailure, RequestValidationError, InvalidArgument: an option is unknown or invalid.
+        HTTPFailure, InvalidArgument: an option is unknown or invalid.
     """
     settings: Settings = websocket.app.state.settings
     query = Query(websocket.query_params)

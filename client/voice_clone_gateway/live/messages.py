@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
+from pydantic import Field, InstanceOf, ValidationError
 
-from ..http.errors import HTTPFailure
+from ..http.errors import HTTPFailure, validation_failure
 from ..schemas import Strict
 from .config import StreamConfig
 
@@ -47,23 +46,28 @@ class Close(Strict):
 
 
 ClientMessage = StreamConfig | InputText | InputFlush | InputDone | Cancel | Close
-_ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
-_KINDS = ("session.config", "input.text", "input.flush", "input.done", "cancel", "session.close")
+_KINDS: dict[str, type[ClientMessage]] = {
+    "session.config": StreamConfig,
+    "input.text": InputText,
+    "input.flush": InputFlush,
+    "input.done": InputDone,
+    "cancel": Cancel,
+    "session.close": Close,
+}
 
 
 def parse(values: Any) -> ClientMessage:
     """The message in the JSON value of a text frame.
 
     Raises:
-        HTTPFailure: it has none.
-        RequestValidationError: one of its fields is invalid.
+        HTTPFailure: it has none, or one of its fields is invalid.
     """
     kind = values.get("type") if isinstance(values, dict) else None
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         message = f"a message is a JSON object whose type is one of {', '.join(_KINDS)}"
         raise HTTPFailure(400, message, "invalid_argument", param="type")
+    model = _KINDS[kind]
     try:
-        return _ADAPTER.validate_python(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        errors = [{**each, "loc": each["loc"][1:]} for each in error.errors(include_url=False)]  # without the type
-        raise RequestValidationError(errors) from None
+        raise validation_failure(error.errors(include_url=False), model.model_fields) from None

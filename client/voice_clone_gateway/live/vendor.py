@@ -9,11 +9,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastapi import WebSocket
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.datastructures import QueryParams
 
-from ..http.errors import HTTPFailure, failure
+from ..http.errors import HTTPFailure, failure, validation_failure
 from ..http.keys import Key
 from ..settings import Settings
 from ..synthesis import check_options
@@ -108,7 +107,7 @@ class Query:
         """How to speak: the vendor's options in the gateway's words, and those that are the gateway's own.
 
         Raises:
-            HTTPFailure, RequestValidationError, InvalidArgument: an option is unknown or invalid.
+            HTTPFailure, InvalidArgument: an option is unknown or invalid.
         """
         own = {name: value if name in _TEXTS else _parsed(value) for name, value in self._left.items()}
         for name, value in vendor.items():
@@ -121,12 +120,12 @@ def checked(settings: Settings, values: Mapping[str, Any]) -> StreamConfig:
     """The configuration of these values.
 
     Raises:
-        HTTPFailure, RequestValidationError, InvalidArgument: one is unknown or invalid.
+        HTTPFailure, InvalidArgument: one is unknown or invalid.
     """
     try:
         config = StreamConfig.model_validate({**values, "type": "session.config"})
     except ValidationError as error:
-        raise RequestValidationError(error.errors(include_url=False)) from None
+        raise validation_failure(error.errors(include_url=False), StreamConfig.model_fields) from None
     check_options(settings, config)
     return config
 

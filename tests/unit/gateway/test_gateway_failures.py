@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import httpx2
 import pytest
+import websockets.sync.client
 
-from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Failure, Server, chunk, endless, speech
 from tests.support.waiting import until
 
@@ -219,3 +220,41 @@ def test_no_text_is_logged(triton: Server, serve: Serve, caplog: pytest.LogCaptu
     assert len(caplog.records) > 4
     for record in caplog.records:
         assert "secret" not in record.getMessage() and "QUJD" not in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "meant"),
+    [
+        ("speech", {"text": "Hello.", "voice": "ada"}, "text", "input"),
+        ("speech", {"Input": "Hello.", "voice": "ada"}, "Input", "input"),
+        ("speech", {"voice": "ada", "inptu": "Hello."}, "inptu", "input"),
+        ("speech", {"input": "Hello.", "responseFormat": "wav"}, "responseFormat", "response_format"),
+        ("speech", {"input": "Hello.", "output_format": "wav"}, "output_format", "response_format"),
+        ("speech", {"input": "Hello.", "voiceId": "ada"}, "voiceId", "voice"),
+        ("speech/batch", {"itmes": []}, "itmes", "items"),
+        ("voices/design", {"description": "warm", "text": "Hello."}, "text", "input"),
+        ("voices", {"nmae": "Ada"}, "nmae", "name"),
+        ("voices", {"name": "Ada", "transcript": "Hello."}, "transcript", "reference_text"),
+    ],
+)
+def test_an_unknown_field_names_the_one_that_is_meant(
+    shared: Shared, path: str, body: dict[str, Any], field: str, meant: str
+) -> None:
+    given = {"data": body} if path == "voices" else {"json": body}
+    error = shared[1].post(f"/v1/audio/{path}", **given).json()["error"]
+    assert error["param"] == field and f"do you mean {meant}?" in error["message"]
+
+
+def test_an_unknown_field_of_an_item_or_a_message_does_so_too(shared: Shared) -> None:
+    http = shared[1]
+    batch = http.post("/v1/audio/speech/batch", json={"items": [{"text": "Hello."}], "voice": "ada"}).json()
+    assert "do you mean input?" in batch["results"][0]["error"]["message"]
+    url = str(http.base_url).replace("http", "ws")
+    with websockets.sync.client.connect(f"{url}/v1/audio/speech/stream", proxy=None) as connection:
+        for message, meant in (
+            ({"type": "session.config", "streamAudio": True}, "stream_audio"),
+            ({"type": "input.text", "txt": "Hello."}, "text"),
+            ({"type": "cancel", "playedMs": 5}, "played_ms"),
+        ):
+            connection.send(json.dumps(message))
+            assert f"do you mean {meant}?" in json.loads(connection.recv(10))["error"]["message"]

@@ -410,3 +410,15 @@ def test_a_list_has_pages(voices: Voices) -> None:
     for wrong in ({"limit": -1}, {"limit": "2"}, {"after": 1}, {"after": "a/b"}):
         with pytest.raises(InvalidArgument):
             voices.call("list", wrong)
+
+
+def test_an_unknown_name_names_those_that_resemble_it(voices: Voices) -> None:
+    for name, owner in (("Anna", None), ("Hannah", "alice"), ("Bob", None)):
+        voices.call("upload", {"wait": True, **({"owner": owner} if owner else {})}, name=name, audio=clip())
+    for operation in ("get", "delete", "export"):
+        with pytest.raises(SpeakerNotFound) as caught:
+            voices.call(operation, name="hanna")
+        assert "'Anna'" in str(caught.value) and "'Hannah'" in str(caught.value) and "'Bob'" not in str(caught.value)
+        with pytest.raises(SpeakerNotFound) as caught:
+            voices.call(operation, {"owner": "bob"}, name="hanna")
+        assert "mean" not in str(caught.value), "those of others are not there"
