@@ -18,11 +18,19 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from voice_clone.audio_file import MIME_TYPES, Samples, SoundFileError, openable, read_samples, riff_codec
+from voice_clone.audio_file import (
+    MAX_CHANNELS,
+    MAX_RATE,
+    MIME_TYPES,
+    MIN_RATE,
+    Samples,
+    SoundFileError,
+    openable,
+    read_samples,
+    riff_codec,
+)
 from voice_clone.errors import InvalidArgument
 
-MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
-MAX_CHANNELS = 8
 _SILENT = 1e-3  # -60 dBFS: a clip whose loudest sample is softer is inaudible
 MAX_PEAK = 100.0  # 40 dB above full scale: float files may exceed 1 a little, and what is far beyond is no audio
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile
+import soxr
 from numpy.typing import NDArray
 
 SoundFileError = soundfile.SoundFileError
@@ -30,6 +32,9 @@ MIME_TYPES = {
 }
 """MIME types of the formats that are read, by libsndfile's names for these."""
 
+MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
+MAX_CHANNELS = 8
+
 _BLOCK = 1 << 16  # frames decoded at a time: bounds memory whatever the number of channels
 _CANCELLED = 0.5  # of the power that channels have in their mean if they are not alike
 _WINDOW = 4096  # samples
@@ -39,6 +44,7 @@ _MOST_PARTS = 64  # of a file that was joined
 
 _MOST_CHUNKS = 4096  # that are looked at, of a WAV file
 _UNKNOWN_SIZE = 1 << 30  # bytes: more than a clip has. Recorders that stream write this, or any larger number
+_WAV = re.compile(rb"(?:RIFF|RF64|RIFX)....WAVE", re.S)  # the beginning of a file
 _MPEG_LAYER_3 = 0x55  # WAV files of this codec hold an MP3 file
 
 _TOTAL_SAMPLES = 21  # bytes from the beginning of a FLAC file to their number
@@ -48,6 +54,13 @@ _FIRST_FRAME = re.compile(  # of an MP3 that is no sound but a header: sync, sid
     rb"\xff[\xe2-\xff]..(?:..)?(?:.{9}|.{17}|.{32})(?:Xing|Info)...[\x01\x03\x05\x07\x09\x0b\x0d\x0f](?=....)", re.S
 )
 _FIRST_BYTES = 4096  # in which the first frame begins
+_MP3_FRAME = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")  # the first bytes: layer 3 of MPEG 2.5, 2 and 1
+_KILOBITS = (  # a second, by a frame's index: of MPEG 1, of 2 and 2.5. Frames of index 0 do not tell their size
+    (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+_MPEG_1, _MONO = 3, 3  # in the header of a frame
+_MOST_CANDIDATES = 4096  # for the next frame: a picture in a tag has a few
 _MANY_FRAMES = 1 << 24  # more than a clip has; the largest number that the decoder believes is 2^30
 _PADDING = 4095  # samples at the end that the header of an MP3 may cut off
 _MOST_READS = 50_000  # of a file: two a frame, of which the longest clip has a few thousand
@@ -88,7 +101,7 @@ def openable(encoded: bytes) -> bytes:
 
 
 def read_samples(encoded: bytes, file_format: str, most: int) -> Samples:
-    """The samples of a file, at most `most`; of joined files those of all with the same sample rate.
+    """The samples of a file, at most `most`; of joined files those of all, at the sample rate of the first.
 
     Args:
         file_format: libsndfile's name, a key of `MIME_TYPES`.
@@ -99,19 +112,29 @@ def read_samples(encoded: bytes, file_format: str, most: int) -> Samples:
     read = {"FLAC": _read_flac, "MP3": _read_mp3, "OGG": _read_ogg}.get(file_format, _read_wav)
     found: Samples | None = None
     for part in _parts(encoded, file_format):
-        have = 0 if found is None else len(found.waveform)
-        try:
-            samples = read(part, most - have)
-        except SoundFileError:
-            if found is None:
-                raise
-            found = found._replace(undecoded=found.undecoded + len(part))
-            continue
-        found = samples if found is None else _joined(found, samples, len(part))
+        if found is None:
+            found = read(part, most)
+        else:
+            try:
+                found = _joined(found, read(part, _most_of(part, found, most)))
+            except SoundFileError:
+                found = found._replace(undecoded=found.undecoded + len(part))
         if len(found.waveform) >= most:
             return found if part is encoded else found._replace(promised=None)
     assert found is not None
     return found
+
+
+def _most_of(part: bytes, found: Samples, most: int) -> int:
+    """How many samples of a further file there is room for.
+
+    Raises:
+        SoundFileError: the file is damaged, or not of a kind that is taken.
+    """
+    with soundfile.SoundFile(io.BytesIO(openable(part))) as file:
+        if not MIN_RATE <= file.samplerate <= MAX_RATE or file.channels > MAX_CHANNELS:
+            raise SoundFileError("a sample rate or a number of channels that no clip has")
+        return math.ceil((most - len(found.waveform)) * int(file.samplerate) / found.rate)
 
 
 def riff_codec(encoded: bytes) -> int | None:
@@ -129,15 +152,17 @@ def riff_codec(encoded: bytes) -> int | None:
     return codec
 
 
-def _joined(first: Samples, second: Samples, size: int) -> Samples:
-    """Two files as one, the second of `size` bytes; without it if its sample rate is another one."""
-    if second.rate != first.rate:
-        return first._replace(undecoded=first.undecoded + size)
-    missing = [each.missing for each in (first, second) if each.missing is not None]
+def _joined(first: Samples, second: Samples) -> Samples:
+    """Two files as one, at the sample rate of the first."""
+    scale = first.rate / second.rate
+    waveform = second.waveform if scale == 1 else soxr.resample(second.waveform, second.rate, first.rate, quality="HQ")
+    missing = [] if first.missing is None else [first.missing]
+    missing += [] if second.missing is None else [round(second.missing * scale)]
+    promised = None if second.promised is None else round(second.promised * scale)
     return Samples(
-        np.concatenate([first.waveform, second.waveform]),
+        np.concatenate([first.waveform, waveform]),
         first.rate,
-        None if first.promised is None or second.promised is None else first.promised + second.promised,
+        None if first.promised is None or promised is None else first.promised + promised,
         first.channel or second.channel,
         sum(missing) if missing else None,
         first.undecoded + second.undecoded,
@@ -145,7 +170,7 @@ def _joined(first: Samples, second: Samples, size: int) -> Samples:
 
 
 def _parts(encoded: bytes, file_format: str) -> Iterator[bytes]:
-    """The files of which a file was joined; mostly itself. Joined MP3 files are one stream."""
+    """The files of which a file was joined; mostly itself."""
     if file_format == "FLAC":
         starts = [found.start() for found in _FLAC.finditer(encoded)]
     elif file_format == "OGG":
@@ -156,9 +181,9 @@ def _parts(encoded: bytes, file_format: str) -> Iterator[bytes]:
             if flag & _FIRST_PAGE and not flags & _FIRST_PAGE
         ]
     elif file_format in ("WAV", "WAVEX"):
-        starts = [0, *itertools.islice(_further_wavs(encoded), _MOST_PARTS)]
+        starts = [found.start() for found in itertools.islice(_WAV.finditer(encoded), _MOST_PARTS)]
     else:
-        starts = [0]
+        starts = [0, *itertools.islice(_further_mp3s(encoded), _MOST_PARTS)]
     starts = [0, *starts[1:_MOST_PARTS]]  # what stands before the first belongs to it
     for start, end in zip(starts, [*starts[1:], len(encoded)], strict=True):
         yield encoded[start:end] if len(starts) > 1 else encoded
@@ -251,19 +276,6 @@ def _is_tail(encoded: bytes, at: int, endian: str) -> bool:
             return False
         at = place + size + size % 2
     return at - 1 <= len(encoded) <= at
-
-
-def _further_wavs(encoded: bytes) -> Iterator[int]:
-    """Where WAV files begin that follow the first one."""
-    start = 0
-    while encoded[start : start + 4] in _ENDIAN and encoded[start + 8 : start + 12] == b"WAVE":
-        if start:
-            yield start
-        chunk = _data_chunk(encoded, start)
-        if chunk is None or chunk[1] is None:
-            return
-        end = chunk[0] + chunk[1]
-        start = end if encoded[end : end + 1] == b"R" else end + 1
 
 
 def _with_sizes(encoded: bytes) -> bytes:
@@ -368,15 +380,67 @@ class _Endless(io.BytesIO):
         return given
 
 
-def _after_tags(encoded: bytes) -> int:
-    """Where a file goes on after the ID3 tags at its beginning."""
-    at = 0
+def _after_tags(encoded: bytes, at: int = 0) -> int:
+    """Where a file goes on after the ID3 tags at a place."""
     while encoded[at : at + 3] == b"ID3" and at + 10 <= len(encoded):
         size = 0
         for seven_bits in encoded[at + 6 : at + 10]:
             size = size << 7 | seven_bits & 0x7F
         at += 10 + size
     return at
+
+
+def _mp3_frame(encoded: bytes, at: int) -> tuple[int, tuple[int, int, bool]] | None:
+    """Where the MP3 frame at a place ends, and what all frames of a file have in common: version, sample rate, mono."""
+    if not _MP3_FRAME.match(encoded, at) or at + 4 > len(encoded):
+        return None
+    version, rates, mode = encoded[at + 1] >> 3 & 3, encoded[at + 2] >> 2 & 3, encoded[at + 3] >> 6
+    index, padding = encoded[at + 2] >> 4, encoded[at + 2] >> 1 & 1
+    if index in (0, 15) or rates == 3:
+        return None
+    rate = (44_100, 48_000, 32_000)[rates] // {_MPEG_1: 1, 2: 2, 0: 4}[version]
+    per_kilobit = 144_000 if version == _MPEG_1 else 72_000
+    size = per_kilobit * _KILOBITS[version != _MPEG_1][index] // rate + padding
+    return at + size, (version, rate, mode == _MONO)
+
+
+def _begins_mp3(encoded: bytes, at: int) -> bool:
+    """Whether a frame begins here, and another one of its file follows it, or the data ends with it."""
+    frame = _mp3_frame(encoded, at)
+    if frame is None:
+        return False
+    following = _mp3_frame(encoded, frame[0])
+    return frame[0] == len(encoded) or (following is not None and following[1] == frame[1])
+
+
+def _next_mp3(encoded: bytes, at: int) -> int | None:
+    """Where, from a place on, a frame begins that others follow."""
+    candidates = itertools.islice(_MP3_FRAME.finditer(encoded, at), _MOST_CANDIDATES)
+    return next((each.start() for each in candidates if _begins_mp3(encoded, each.start())), None)
+
+
+def _further_mp3s(encoded: bytes) -> Iterator[int]:
+    """Where MP3 files begin that follow the first one: at a header, a frame of another kind, or after other bytes.
+
+    libsndfile takes all for one stream: it stops where the sample rate or the number of channels changes, and after
+    a kilobyte that is no frame.
+    """
+    at = _next_mp3(encoded, _after_tags(encoded))
+    while at is not None:
+        last, frame = at, _mp3_frame(encoded, at)
+        assert frame is not None
+        end, kind = frame
+        while (frame := _mp3_frame(encoded, end)) and frame[1] == kind and not _FIRST_FRAME.match(encoded, end):
+            last, end = end, frame[0]
+        after_tags = _after_tags(encoded, end)
+        if after_tags > end:
+            at = _next_mp3(encoded, after_tags)
+        elif _begins_mp3(encoded, end):
+            at = end
+        else:
+            at = _next_mp3(encoded, last + 4)  # the last frame may be cut off
+        if at is not None:
+            yield at
 
 
 def _header(encoded: bytes) -> re.Match[bytes] | None:
@@ -440,7 +504,7 @@ def _pages(encoded: bytes) -> Iterator[tuple[int, int, int]]:
         body = at + _PAGE.size + segments
         end = body + sum(encoded[at + _PAGE.size : body])
         yield at, end, flags
-        at = encoded.find(b"OggS", end)
+        at = encoded.find(b"OggS", at + 4)  # not at `end`: the page may be cut off
 
 
 def _read_ogg(encoded: bytes, most: int) -> Samples:

@@ -170,6 +170,8 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
         raise InvalidArgument(f"the `audio` is {kind.name} whose codec is not known; convert it to PCM in a WAV file")
     stream.codec_context.thread_count = 1
     resampler: AudioResampler | None = None
+    target: tuple[str, int] | None = None  # layout and sample rate, those of the first frame
+    form: tuple[str, str, int] | None = None  # of the frames that the resampler takes
     samples = 0
     for count, frame in enumerate(itertools.chain(opened.decode(stream), [None])):  # None: what the resampler holds
         if count > _MOST_FRAMES:
@@ -178,15 +180,20 @@ def _decoded(opened: Any, kind: Kind, promised: float) -> Iterator[tuple[int, ND
             raise InvalidArgument(
                 f"the `audio`'s sample rate is {frame.sample_rate} Hz; at most {_MAX_RATE} are allowed"
             )
-        if resampler is None:
+        if target is None:
             if frame is None:
                 return
             stereo = frame.layout.nb_channels > 1
             rate = min(frame.sample_rate, _STEREO_RATE) if stereo else frame.sample_rate
-            layout = "stereo" if stereo else "mono"
-            resampler = AudioResampler(format="fltp", layout=layout, rate=rate)
-        for plain in resampler.resample(frame):
-            if (plain.layout.name, plain.sample_rate) != (layout, rate):  # it lets through what it does not convert
+            target = ("stereo" if stereo else "mono", rate)
+        resampled = []
+        if frame is not None and form != (form := (frame.format.name, frame.layout.name, frame.sample_rate)):
+            # A resampler takes frames of one form, and files of several may have been joined.
+            resampled += [] if resampler is None else resampler.resample(None)
+            resampler = AudioResampler("fltp", *target)
+        assert resampler is not None
+        for plain in [*resampled, *resampler.resample(frame)]:
+            if (plain.layout.name, plain.sample_rate) != target:  # it lets through what it does not convert
                 raise ValueError("another number of channels, or another sample rate")
             block = np.ascontiguousarray(plain.to_ndarray().T, np.float32)
             samples += len(block)

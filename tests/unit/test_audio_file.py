@@ -245,13 +245,42 @@ def test_joined_files_are_one(name: str) -> None:
         decode(CLIPS[name] * 7)
 
 
-@pytest.mark.parametrize("format", ["WAV", "FLAC", "OGG", "MP3"])
-def test_of_joined_files_with_different_rates_the_first_is_taken(format: str) -> None:
-    other = encode(soxr.resample(SAMPLES, RATE, 16_000), format, None, 16_000)
-    first = encode(SAMPLES, format)
-    clip = decode(first + other)
-    assert clip.seconds == pytest.approx(len(SAMPLES) / RATE, abs=0.1)
-    assert clip.losses.undecoded_bytes == pytest.approx(len(other), abs=1000)
+@pytest.mark.parametrize("name", ["wav", "flac", "ogg", "opus", "mp3", "frames"])
+@pytest.mark.parametrize("other", ["16 kHz", "48 kHz", "stereo", "cut off"])
+def test_joined_files_may_differ(name: str, other: str) -> None:
+    format, subtype = ("OGG", "OPUS") if name == "opus" else (name.upper().replace("FRAMES", "MP3"), None)
+    rate = {"16 kHz": 16_000, "48 kHz": 48_000}.get(other, 24_000 if name == "opus" else RATE)
+    samples = soxr.resample(SAMPLES, RATE, rate)
+    second = encode(np.stack([samples] * 2, axis=1) if other == "stereo" else samples, format, subtype, rate)
+    first = {**CLIPS, "frames": without_header(CLIPS["mp3"])}[name]
+    cut = 301 if other == "cut off" else 0
+    clip = decode(first[: len(first) - cut] + second)
+    assert clip.seconds == pytest.approx(2 * len(SAMPLES) / RATE, abs=1.2 if cut else 0.15)
+    assert clip.sample_rate == decode(first).sample_rate
+    assert np.abs(clip.waveform[-len(clip.waveform) // 2 :]).max() == pytest.approx(np.abs(SAMPLES).max(), rel=0.2)
+    assert (clip.losses.undecoded_bytes, clip.losses.missing_seconds is None) == (0, not cut)
+
+
+@pytest.mark.parametrize("between", [b"\0" * 5000, b"APETAGEX" + b"text " * 1000, b"junk " * 1000])
+@pytest.mark.parametrize("name", ["wav", "flac", "ogg", "mp3"])
+def test_between_joined_files_may_be_something(name: str, between: bytes) -> None:
+    clip = decode(CLIPS[name] + between + CLIPS[name])
+    assert clip.seconds == pytest.approx(2 * decode(CLIPS[name]).seconds, abs=0.2)
+    assert clip.losses.undecoded_bytes in (0, len(between))
+
+
+@pytest.mark.parametrize("name", ["wav", "flac", "ogg", "mp3"])
+def test_the_limit_counts_all_joined_files(name: str) -> None:
+    other = encode(soxr.resample(SAMPLES, RATE, 8_000), {"ogg": "OGG"}.get(name, name.upper()), None, 8_000)
+    with pytest.raises(InvalidArgument, match=r"more than 30 s|3[0-9]\.\d\d s long"):
+        decode(CLIPS[name] + other * 6)
+
+
+@pytest.mark.parametrize(("channels", "rate"), [(9, RATE), (1, 7_999)])
+def test_a_further_file_that_no_clip_may_be_is_left_out(channels: int, rate: int) -> None:
+    other = encode(np.zeros((rate, channels)), "WAV", "PCM_16", rate)
+    clip = decode(CLIPS["wav"] + other)
+    assert (len(clip.waveform), clip.losses.undecoded_bytes) == (len(SAMPLES), len(other))
 
 
 def test_a_flac_file_with_a_wrong_number_of_samples() -> None:

@@ -67,8 +67,8 @@ def of_file(file: ClipReport | Losses) -> Iterator[ClipWarning]:
     if file.undecoded_bytes:
         yield ClipWarning(
             "undecoded",
-            f"the last {file.undecoded_bytes} bytes of the file are no audio that can be decoded, and were left out; "
-            "if the clip should go on there, convert the file again",
+            f"{file.undecoded_bytes} bytes of the file are no audio that can be decoded, and were left out; "
+            "if speech is missing, convert the file again",
         )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from voice_clone.audio import MAX_RATE, MIN_RATE, decode
-from voice_clone.audio_file import MIME_TYPES
+from voice_clone.audio import decode
+from voice_clone.audio_file import MAX_RATE, MIME_TYPES, MIN_RATE
 from voice_clone.errors import Internal, InvalidArgument, SpeakerExists, SpeakerNotFound, Unsupported, VoiceCloneError
 from voice_clone.speakers import voice_file
 from voice_clone.speakers.clip_report import measure
