@@ -26,8 +26,10 @@ from tools.new_folder import new_folder, refusal
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
 from tools.stopping import Stopped, stoppable
 from tools.triton_server import MODELS, plain_command
+from voice_clone.audio import ClipLimits
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.session import PROVIDERS
+from voice_clone.settings import EncoderSettings, Settings
 
 _T = TypeVar("_T")
 
@@ -46,6 +48,8 @@ class Plan:
         native: a kind of `PLATFORMS` for the encoders' networks; None: in Python.
         provider: on which graphs run, as the setting `onnx_provider`.
         instances: of each encoder, or of its network.
+        threads: of an encoder's network, as the setting `threads`; None: all cores.
+        limits: of the clips that it takes.
     """
 
     family: str
@@ -59,6 +63,8 @@ class Plan:
     native: str | None
     provider: str
     instances: int
+    threads: int | None
+    limits: ClipLimits
 
     @property
     def options(self) -> RepositoryOptions:
@@ -101,7 +107,9 @@ def build(plan: Plan, folder: Path) -> None:
     fingerprints = plan.options.export(plan.checkpoint, graphs) if graphs else {}
     for network in networks:
         assert plan.native is not None
-        network.config(plan.native, plan.provider, plan.instances).write(folder / network.model)
+        network.config(plan.native, plan.provider, plan.instances, plan.threads).write(folder / network.model)
+        if plan.native == "onnx" and plan.provider != "tensorrt":  # which refuses lengths by its own profiles
+            network.refuse(graphs[network.encoder.graph] / f"{network.encoder.graph}.onnx", plan.limits)
     for stage, name in plan.stages.items():
         file = ConfigFile.read(folder / name)
         behind = [network.encoder.graph for network in networks if network.front == name]
@@ -204,6 +212,11 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         raise BuildError("--native-encoders tensorrt needs a GPU; leave --provider cpu out")
     if reason := refusal(output, given.force, lambda folder: _is_repository(folder, repositories)):
         raise BuildError(reason)
+    fronts = [models[stages[stage]] for stage in options.ENCODERS if stage in stages]
+    parameters = {
+        name: {"string_value": value} for front in fronts for name, value in ConfigFile.read(front).parameters.items()
+    }
+    of_encoder = Settings({"parameters": parameters}, family=family)
     plan = Plan(
         family=family,
         models=models,
@@ -216,6 +229,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         native=given.native_encoders,
         provider=given.provider,
         instances=given.instances,
+        threads=EncoderSettings.read(of_encoder, "threads"),
+        limits=ClipLimits(max_seconds=EncoderSettings.read(of_encoder, "max_clip_seconds")),
     )
     return plan, output
 
@@ -245,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if plan.native == "tensorrt":
         print("as soon as the plans are there; on the GPU that will serve them:")
         for network in plan.networks():
-            print(f"  {network.plan_command(f'{plan.served_at}/{network.model}')}")
+            print(f"  {network.plan_command(f'{plan.served_at}/{network.model}', plan.limits)}")
     return 0
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
+from onnx import helper
 
 from tools.config_file import ConfigError, ConfigFile, model_config_pb2
 from tools.families.toolkit import Encoder
-from voice_clone.audio import ClipLimits
+from voice_clone.audio import MAX_PEAK, ClipLimits
 
 PLATFORMS = {"onnx": "onnxruntime_onnx", "tensorrt": "tensorrt_plan"}
 PLAN = "model.plan"
 WARM_UP_SECONDS = 3
 MAX_BATCH = 4  # clips; of 30 s each, one activation of the released codec encoder takes 0.7 GB
 
+_INT64 = onnx.TensorProto.INT64
 _TYPES = {
     onnx.TensorProto.FLOAT: "TYPE_FP32",
     onnx.TensorProto.FLOAT16: "TYPE_FP16",
@@ -51,8 +54,8 @@ class Network:
         """Name of the model."""
         return f"{self.family}_{self.encoder.graph}_network"
 
-    def config(self, kind: str, provider: str, instances: int) -> ConfigFile:
-        """Its config.pbtxt, for a kind of `PLATFORMS`."""
+    def config(self, kind: str, provider: str, instances: int, threads: int | None = None) -> ConfigFile:
+        """Its config.pbtxt, for a kind of `PLATFORMS`; without `threads` each instance takes all cores."""
         name, data_type, dims = self.encoder.output
         file = ConfigFile(
             f"# The network of {self.front}, which checks and resamples the clips that it sends here. In fp32.\n"
@@ -70,11 +73,26 @@ class Network:
         _warm_up(config, self.encoder.sample_rate)
         if kind == "onnx":
             _accelerate(config, provider)
+            if threads is not None:
+                config.parameters["intra_op_thread_count"].string_value = str(threads)
         return file
 
-    def plan_command(self, folder: str) -> str:
+    def refuse(self, file: Path, limits: ClipLimits) -> None:
+        """Let its ONNX graph take only clips that the model in front of it takes, whoever calls it.
+
+        A wrong length is an error. Wrong samples get codes of -1 or an embedding of NaN: they may be in one batch with
+        the clips of others, which an error would hit, too.
+        """
+        rate, (name, _, dims) = self.encoder.sample_rate, self.encoder.output
+        model = onnx.load(file, load_external_data=False)
+        _blank_wrong_samples(model.graph, name, len(dims))
+        most = math.floor(limits.max_seconds * rate) + 1  # the resampler in front rounds up
+        _refuse_lengths(model.graph, math.ceil(limits.min_seconds * rate), most)
+        onnx.save(model, file)
+        onnx.checker.check_model(str(file), full_check=True)
+
+    def plan_command(self, folder: str, limits: ClipLimits) -> str:
         """What makes the TensorRT plan, to be run on the GPU that will serve it; `folder` is the model's there."""
-        limits = ClipLimits()
         rate = self.encoder.sample_rate
         shapes = {
             "min": (1, round(limits.min_seconds * rate)),
@@ -84,6 +102,55 @@ class Network:
         options = [f"--{name}Shapes=waveform:{batch}x{samples}" for name, (batch, samples) in shapes.items()]
         files = f"--onnx={folder}/1/{self.encoder.graph}.onnx --saveEngine={folder}/1/{PLAN}"
         return " ".join(["trtexec --noTF32", files, *options])
+
+
+def _refuse_lengths(graph: Any, least: int, most: int) -> None:
+    """Put a reshape in front that cannot be done with fewer samples, or more. The runtime's error names the node."""
+    for node in graph.node:
+        node.input[:] = ["right.waveform" if each == "waveform" else each for each in node.input]
+    limits = {"right.least": least, "right.most": most}
+    graph.initializer.extend(helper.make_tensor(name, _INT64, [], [value]) for name, value in limits.items())
+    words = f"invalid_argument: the waveform must have {least} to {most} samples"
+    front = (
+        helper.make_node("Shape", ["waveform"], ["right.batch"], end=1),
+        helper.make_node("Shape", ["waveform"], ["right.samples"], start=1),
+        helper.make_node("Clip", ["right.samples", *limits], ["right.length"]),
+        helper.make_node("Concat", ["right.batch", "right.length"], ["right.shape"], axis=0),
+        helper.make_node("Reshape", ["waveform", "right.shape"], ["right.waveform"], name=words),
+    )
+    for node in reversed(front):
+        graph.node.insert(0, node)
+
+
+def _blank_wrong_samples(graph: Any, output: str, rank: int) -> None:
+    """Give a waveform with NaN, infinity or samples of another scale an output that is no number, or no code."""
+    [wanted] = [each for each in graph.output if each.name == output]
+    kind = wanted.type.tensor_type.elem_type
+    for node in graph.node:
+        node.output[:] = ["any.output" if each == output else each for each in node.output]
+    nothing = float("nan") if kind == onnx.TensorProto.FLOAT else -1
+    graph.initializer.extend(
+        (
+            helper.make_tensor("any.axes", _INT64, [1], [1]),
+            helper.make_tensor("any.zero", onnx.TensorProto.FLOAT, [], [0.0]),
+            helper.make_tensor("any.loudest", onnx.TensorProto.FLOAT, [], [MAX_PEAK]),
+            helper.make_tensor("any.further", _INT64, [rank - 1], range(2, rank + 1)),
+            helper.make_tensor("any.nothing", kind, [], [nothing]),
+        )
+    )
+    graph.node.extend(
+        (
+            helper.make_node("Sub", ["waveform", "waveform"], ["any.zeros"]),  # NaN where a sample is not finite
+            helper.make_node("ReduceSum", ["any.zeros", "any.axes"], ["any.sum"]),
+            helper.make_node("Equal", ["any.sum", "any.zero"], ["any.finite"]),
+            helper.make_node("Abs", ["waveform"], ["any.sizes"]),
+            helper.make_node("ReduceMax", ["any.sizes", "any.axes"], ["any.peak"]),
+            helper.make_node("LessOrEqual", ["any.peak", "any.loudest"], ["any.soft"]),
+            helper.make_node("And", ["any.finite", "any.soft"], ["any.flat"]),
+            helper.make_node("Unsqueeze", ["any.flat", "any.further"], ["any.right"]),
+            helper.make_node("Where", ["any.right", "any.output", "any.nothing"], [output]),
+        )
+    )
 
 
 def _instance_kind(kind: str, provider: str) -> str:

@@ -1,5 +1,6 @@
 """Waveform to log-mel frames."""
 
+from voice_clone.families.cosyvoice3.config import LEAST_RATE
 from voice_clone.families.cosyvoice3.encoder_stages import load_mel
 from voice_clone.triton.stages.encoder import EncoderModel
 
@@ -9,4 +10,5 @@ class TritonPythonModel(EncoderModel):
 
     stage = "mel"
     in_torch = False
+    least_rate = LEAST_RATE
     load_stage = staticmethod(load_mel)

@@ -126,6 +126,22 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
             assert len(tensor.dims) == len(known[tensor.name].dims)
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_network_takes_only_what_its_encoder_takes(native: Path, network: str) -> None:
+    """A wrong length is an error that says so; wrong samples do no harm to the others in the batch."""
+    config = read(native / network)
+    session = onnxruntime.InferenceSession(str(native / network / "1" / config.default_model_filename))
+    for samples in (0, 100, 23_999, 30 * 24_000 + 2, 60 * 24_000):
+        with pytest.raises(Exception, match="invalid_argument: the waveform must have 24000 to 7200"):
+            session.run(None, {"waveform": np.zeros((1, samples), np.float32)})
+    clip = speech(1.0, 24000).numpy()[None]
+    wrong = [clip + np.float32(change) for change in (np.nan, np.inf, 1e6)]
+    [alone] = session.run(None, {"waveform": clip})
+    [batch] = session.run(None, {"waveform": np.concatenate([clip, *wrong])})
+    np.testing.assert_allclose(batch[:1], alone, rtol=1e-5, atol=1e-6)
+    assert np.isnan(batch[1:]).all() if batch.dtype == np.float32 else (batch[1:] == -1).all()
+
+
 def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoint: Path) -> None:
     """By the names of the contract, several clips in a batch: each as if alone."""
     loaded = Loaded.of(checkpoint)

@@ -31,3 +31,9 @@ def test_tensorrt_in_onnx_runtime_and_by_itself() -> None:
     assert accelerator.name == "tensorrt" and dict(accelerator.parameters) == {"precision_mode": "FP32"}
     plan = network("tensorrt", "auto")
     assert not plan.parameters and not plan.optimization.execution_accelerators.gpu_execution_accelerator
+
+
+def test_threads_of_a_network_are_those_of_the_setting() -> None:
+    config = Network("qwen3_tts", "qwen3_tts_voice_encoder", ENCODER).config("onnx", "cpu", 1, threads=3).message
+    assert config.parameters["intra_op_thread_count"].string_value == "3"
+    assert "intra_op_thread_count" not in network("onnx", "cpu").parameters

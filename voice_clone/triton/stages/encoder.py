@@ -23,7 +23,7 @@ import numpy as np
 
 from voice_clone import compute
 from voice_clone.audio import ClipLimits, check_waveform, resample
-from voice_clone.errors import Unsupported
+from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Call, EncoderStage
 from voice_clone.triton.calls import call
@@ -87,6 +87,9 @@ class EncoderModel(Model):
                 )
             waveform = resample(waveform, rate, self._stage.sample_rate)
         mode = request.text("mode")
+        if mode and mode not in (self._stage.modes or ()):
+            known = ", ".join(self._stage.modes or ()) or "left out"
+            raise InvalidArgument(f"mode is {mode[:40]!r}; it must be {known}")
         outputs: dict[str, Value] = {**self._stage.encode(waveform, mode)}
         if waveform.size:
             trim()
