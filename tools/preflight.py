@@ -10,14 +10,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tools.config_file import ConfigFile
+from tools.config_file import ConfigFile, model_config_pb2
 from tools.families.names import owner
-from tools.families.recognition import FamilyError, code_of, families, lent_models, models
+from tools.families.recognition import FamilyError, code_of, download_fault, families, lent_models, models
+from tools.triton_binary import ServerFailed
 from voice_clone.errors import CheckpointError, VoiceCloneError
+from voice_clone.gpu import has_driver
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
 
 READERS = {"talker": "precision", "code2wav": "decoder_precision"}  # in voice_clone/compute.py: what suits the device
+_BACKENDS = {"onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt"}  # by platform
+_ON_GPU = model_config_pb2.ModelInstanceGroup.KIND_GPU
 PATIENCE = 0.5  # seconds for a server that is just ending
 
 
@@ -29,7 +33,7 @@ def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Pa
     """
     for family, checkpoint in checkpoints.items():
         if (preflight := _preflight(family)) is not None:
-            with _refused(str(checkpoint)):
+            with _refused(str(checkpoint), checkpoint):
                 preflight.check(checkpoint)
     known = families(repositories)
     lends = dict(checkpoints)  # by family, the checkpoint of which its models are
@@ -42,12 +46,13 @@ def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Pa
 
 
 @contextmanager
-def _refused(which: str) -> Iterator[None]:
-    """A checkpoint that cannot be served is a `FamilyError` that names it."""
+def _refused(which: str, checkpoint: Path | None = None) -> Iterator[None]:
+    """A checkpoint that cannot be served is a `FamilyError` that names it; `checkpoint`: it may lack a file."""
     try:
         yield
     except CheckpointError as error:
-        raise FamilyError(f"{which}: {error}") from None
+        fault = None if checkpoint is None else download_fault(checkpoint)
+        raise FamilyError(f"{which}: {error}" if fault is None else f"{which}: {fault} ({error})") from None
 
 
 def _preflight(family: str) -> Any:
@@ -83,6 +88,34 @@ def check_settings(found: Mapping[str, Path], known: Collection[str], environ: M
                 getattr(importlib.import_module("voice_clone.compute"), READERS[stage])(whole)
         except VoiceCloneError as error:
             raise FamilyError(f"{model}: {error}") from None
+
+
+def check_backends(found: Mapping[str, Path], backends: Path) -> None:
+    """Look whether a server has what runs these models: backends, a GPU, and the files that they run.
+
+    Args:
+        found: the models' folders by name.
+        backends: the server's folder of them; where there is none here, they are not known.
+
+    Raises:
+        ServerFailed: it lacks one; the text says what to do.
+    """
+    for model, folder in sorted(found.items()):
+        config = ConfigFile.read(folder).message
+        backend = config.backend or _BACKENDS.get(config.platform, "")
+        own = any(folder.rglob(f"libtriton_{backend}.so"))
+        if backend and backends.is_dir() and not (backends / backend).is_dir() and not own:
+            there = ", ".join(sorted(each.name for each in backends.iterdir() if each.is_dir())) or "none"
+            raise ServerFailed(
+                f"{model} needs Triton's backend {backend}, and this Triton has {there}. Run it in an image of "
+                "NVIDIA's, or name a tritonserver that has it by VOICE_CLONE_TRITON_DIR; or build the repository "
+                "without --native-encoders"
+            )
+        file = config.default_model_filename
+        if config.platform in _BACKENDS and file and not any(folder.glob(f"[0-9]*/{file}")):
+            raise ServerFailed(f"{model} has no 1/{file}; tools/build_repository prints the command that makes it")
+        if any(group.kind == _ON_GPU for group in config.instance_group) and not has_driver():
+            raise ServerFailed(f"{model} runs on a GPU, and here is none; build the repository with --provider cpu")
 
 
 def named_checkpoints(repositories: Sequence[Path]) -> list[Path]:

@@ -27,7 +27,7 @@ from typing import ClassVar
 from tools import addresses, guard
 from tools.families.names import owner
 from tools.families.recognition import families, families_of, lent_models, models_of
-from tools.preflight import check_checkpoints, check_settings
+from tools.preflight import check_backends, check_checkpoints, check_settings
 from tools.server_log import ServerLog
 from tools.triton_binary import ServerFailed as ServerFailed
 from tools.triton_binary import server_command
@@ -89,6 +89,12 @@ def _variables(checkpoints: Mapping[str, Path], repositories: Sequence[Path]) ->
     if len(checkpoints) == 1:
         found["VOICE_CLONE_CHECKPOINT_DIR"] = next(iter(found.values()))
     return found
+
+
+def _backends(command: Sequence[str]) -> Path:
+    """The folder in which a server with this command looks for its backends."""
+    named = [word.partition("=")[2] for word in command if word.startswith("--backend-directory=")]
+    return Path(named[-1] if named else "/opt/tritonserver/backends")
 
 
 def plain_command(repository: str) -> str:
@@ -163,6 +169,7 @@ class TritonServer:
         self._environment.update(variables)
         if self.families:
             check_settings(loaded, known, self._environment)
+            check_backends(loaded, _backends([*command, *options]))
         self.voices = None if voices is None else voices.resolve()
         if self.voices is not None:
             self._environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)

@@ -11,10 +11,13 @@ The ensemble of a family may use a model of another one, such as the decoder tha
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import pkgutil
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +26,23 @@ from tools.config_file import ConfigError, ConfigFile
 from tools.families.names import kind_of, owner
 
 PARAMETER = "checkpoint"
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)  # OWNER/NAME
+HUB_NAME = re.compile(  # OWNER/NAME, or its page; `Path` makes one slash of two
+    r"(?:https?:/+(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*?)(?:/tree/main)?", re.ASCII
+)
+_HF_DOWNLOADS = ".cache/huggingface/download"  # in the folder: where hf download keeps what is not whole
+_LFS, _POINTER = (
+    b"version https://git-lfs",
+    1024,
+)  # how a file that stands for another one begins; bytes that it has not
+_OTHERS = {
+    ".gguf": "GGUF files",
+    ".safetensors": "weights",
+    ".bin": "pickles",
+    ".pth": "pickles",
+    ".pt": "pickles",
+    ".onnx": "ONNX files",
+}
+INSIDE, MOST_INSIDE = 3, 300  # levels and folders that are looked through for a checkpoint; the hub's cache has three
 
 
 class FamilyError(Exception):
@@ -84,13 +103,16 @@ def models(repositories: Sequence[Path]) -> dict[str, Path]:
     """The folder of every model by its name.
 
     Raises:
-        FamilyError: a repository is not there, or two have a model of the same name.
+        FamilyError: a repository is not there or none, or two have a model of the same name.
     """
     found: dict[str, Path] = {}
     for repository in repositories:
         if not repository.is_dir():
             raise FamilyError(f"there is no model repository {repository}")
-        for config in sorted(repository.glob("*/config.pbtxt")):
+        configs = sorted(repository.glob("*/config.pbtxt"))
+        if not configs:
+            raise FamilyError(f"{repository} is no model repository: no folder in it has a config.pbtxt")
+        for config in configs:
             model = config.parent
             if model.name in found:
                 raise FamilyError(f"the model {model.name} is in {found[model.name].parent} and in {repository}")
@@ -121,11 +143,18 @@ def family_of(checkpoint: Path, repositories: Sequence[Path]) -> str:
     Raises:
         FamilyError: as `families`; or there is no such folder, no family recognises it, or several do.
     """
-    if not checkpoint.exists() and HUB_NAME.fullmatch(str(checkpoint)):
-        name = checkpoint.name
+    try:
+        return _family_of(checkpoint, families(repositories), repositories)
+    except OSError as error:
+        raise FamilyError(f"{checkpoint} cannot be read: {error.strerror}") from None
+
+
+def _family_of(checkpoint: Path, known: Mapping[str, Mark], repositories: Sequence[Path]) -> str:
+    if not checkpoint.exists() and (on_hub := HUB_NAME.fullmatch(str(checkpoint))):
+        name = checkpoint.name if on_hub[0] == on_hub[1] else on_hub[1].rpartition("/")[2]
         raise FamilyError(
             f"there is no folder {checkpoint}; if that is a name on the Hugging Face hub, download it first: "
-            f"hf download {checkpoint} --local-dir {name}; then give the folder {name}"
+            f"hf download {on_hub[1]} --local-dir {name}; then give the folder {name}"
         )
     if not checkpoint.exists():
         raise FamilyError(f"there is no folder {checkpoint}; tools/make_checkpoint makes one with random weights")
@@ -133,15 +162,64 @@ def family_of(checkpoint: Path, repositories: Sequence[Path]) -> str:
         raise FamilyError(f"{checkpoint} is a file; give the folder of the checkpoint that it is in")
     if not any(checkpoint.iterdir()):
         raise FamilyError(f"{checkpoint} is empty; download the checkpoint into it, see README.md")
-    known = families(repositories)
     found = [name for name, mark in known.items() if mark.is_on(checkpoint)]
     if len(found) == 1:
         return found[0]
     if found:
         raise FamilyError(f"{checkpoint} looks like a checkpoint of {' and of '.join(found)}")
+    if reason := _no_checkpoint(checkpoint, known):
+        raise FamilyError(f"{checkpoint} is no checkpoint: {reason}")
     wanted = "; ".join(f"{name} has {mark}, {mark.missing(checkpoint)}" for name, mark in known.items())
     wanted = wanted or "there is no family"
     raise FamilyError(f"{checkpoint} is no checkpoint of a family in {_listed(repositories)}: {wanted}")
+
+
+def _no_checkpoint(folder: Path, known: Mapping[str, Mark]) -> str | None:
+    """Why a folder is a checkpoint of nothing, and what to do; None: it may be one of another kind of model."""
+    if fault := download_fault(folder):
+        return fault
+    files = [each for each, _ in Counter(mark.file for mark in known.values()).most_common()]
+    there = [file for file in files if (folder / file).exists()]
+    if files and not there:
+        for inside in _folders_in(folder):
+            if any(mark.is_on(inside) for mark in known.values()):
+                return f"one is in it; give the folder {inside}"
+        kinds = (what for ending, what in _OTHERS.items() if any(folder.glob(f"*{ending}")))
+        lacks, but = " and no ".join(files), next((f", only {what}" for what in kinds), "")
+        return f"it has no {lacks}{but}; give the folder of the whole official checkpoint"
+    for file in there:
+        try:
+            text = (folder / file).read_text(encoding="utf-8")
+            if file.endswith(".json"):
+                json.loads(text)
+                return None
+        except ValueError:
+            return f"its {file} cannot be read as {'JSON' if file.endswith('.json') else 'text'}; download it again"
+    return None
+
+
+def download_fault(checkpoint: Path) -> str | None:
+    """What shows that a download has not come to its end, and what would end it."""
+    for place in ("*", "*/*", f"{_HF_DOWNLOADS}/*", f"{_HF_DOWNLOADS}/*/*"):
+        for file in itertools.islice(checkpoint.glob(place), MOST_INSIDE):
+            if file.name.endswith(".incomplete"):
+                return "its download is not finished; run the same hf download again"
+            if file.is_file() and file.stat().st_size < _POINTER and file.read_bytes().startswith(_LFS):
+                return (
+                    f"{file.relative_to(checkpoint)} only stands for a file in Git LFS; run git lfs pull in the folder"
+                )
+    return None
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    """Folders in a folder, the upper ones first, as many as are looked through."""
+    level = [folder]
+    for _ in range(INSIDE):
+        inside = (
+            each for above in level for each in above.iterdir() if each.is_dir() and os.access(each, os.R_OK | os.X_OK)
+        )
+        level = sorted(itertools.islice(inside, MOST_INSIDE))
+        yield from level
 
 
 def families_of(checkpoints: Sequence[Path], repositories: Sequence[Path]) -> dict[str, Path]:

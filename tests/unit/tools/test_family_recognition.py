@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tests.support.families.factories import CheckpointFactory
 from tools import serve
 from tools.families.names import kind_of, owner
 from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, lent_models, models_of
-from tools.triton_binary import server_command
+from tools.preflight import check_backends, check_checkpoints
+from tools.triton_binary import ServerFailed, server_command
 from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
 
 ONE, TWO, THREE = "config.json: model_type=one", "voices/two.yaml", "config.json: layers=3"
@@ -71,13 +73,10 @@ def test_a_checkpoint_shows_its_family(repositories: list[Path], tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "here"),
     [
-        (None, "there is no config.json"),
         ({}, "it has no model_type"),
         ({"model_type": "ones"}, "it is ones"),
         ({"layers": "three"}, "it has no model_type"),
         (["model_type", "one"], "it has no model_type"),
-        ('{"model_type": "on', "config.json cannot be read as JSON"),
-        ("\x00", "config.json cannot be read as JSON"),
     ],
 )
 def test_a_folder_that_no_family_knows(repositories: list[Path], tmp_path: Path, config: object, here: str) -> None:
@@ -89,6 +88,45 @@ def test_a_folder_that_no_family_knows(repositories: list[Path], tmp_path: Path,
     assert f"one has config.json with model_type = one, here {here}; one_two has voices/two.yaml, here" in str(
         caught.value
     )
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"README.md": ""}, "no config.json"),
+        ({"model.safetensors": "weights"}, "no config.json .*only weights"),
+        ({"model-Q4.gguf": "weights"}, "no config.json .*only GGUF files"),
+        ({"config.json": '{"model_type": "on'}, "config.json cannot be read as JSON; download it again"),
+        ({"config.json": POINTER}, "config.json only stands for .*git lfs pull"),
+        ({"config.json": "{}", "codec/model.safetensors": POINTER}, "codec/model.safetensors only stands for"),
+        ({".cache/huggingface/download/model.incomplete": ""}, "not finished; run the same hf download again"),
+        ({"Model/config.json": '{"model_type": "one"}'}, "give the folder .*a/Model$"),
+        ({"m/snapshots/0/config.json": '{"model_type": "one"}'}, "give the folder .*a/m/snapshots/0$"),
+    ],
+)
+def test_what_a_folder_lacks_is_said_at_once(
+    repositories: list[Path], tmp_path: Path, files: dict[str, str], words: str
+) -> None:
+    for name, text in files.items():
+        file = tmp_path / "a" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    with pytest.raises(FamilyError, match=words) as caught:
+        family_of(tmp_path / "a", repositories)
+    assert len(str(caught.value)) < len(str(tmp_path)) * 2 + 200
+
+
+def test_a_download_that_is_not_whole_is_said_with_the_file_it_lacks(
+    checkpoint_folder: CheckpointFactory, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a"
+    shutil.copytree(checkpoint_folder("tiny", 0), folder)
+    (folder / "model.safetensors").write_text(POINTER)
+    with pytest.raises(FamilyError, match=r"git lfs pull .*\(model.safetensors: "):
+        check_checkpoints({"qwen3_tts": folder}, [MODELS])
 
 
 def test_a_folder_that_is_empty_and_a_file(repositories: list[Path], tmp_path: Path) -> None:
@@ -214,7 +252,7 @@ def test_a_server_of_all_there_is(repositories: list[Path]) -> None:
     [
         (["--checkpoint=a", "--checkpoint=a"], "a and a are both checkpoints of one"),
         (["--checkpoint=nowhere"], "there is no folder nowhere"),
-        (["--checkpoint=b"], "b is no checkpoint of a family in first and second: one has"),
+        (["--checkpoint=b"], "b is no checkpoint: it has no config.json"),
         (["--checkpoint=a", "--repository=nowhere"], "there is no model repository nowhere"),
     ],
 )
@@ -246,10 +284,13 @@ def test_serve_without_a_checkpoint(
     assert "give --checkpoint DIR" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-TTS-12Hz-0.6B-Base", "fishaudio/s2-pro"])
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-TTS-12Hz-0.6B-Base", "fishaudio/s2-pro", "https://huggingface.co/fishaudio/s2-pro/tree/main"]
+)
 def test_a_name_on_the_hub_is_answered_with_the_download(repositories: list[Path], name: str) -> None:
     with pytest.raises(FamilyError) as caught:
         family_of(Path(name), repositories)
+    name = name.removeprefix("https://huggingface.co/").removesuffix("/tree/main")
     own = name.partition("/")[2]
     assert f"hf download {name} --local-dir {own}; then give the folder {own}" in str(caught.value)
 
@@ -296,3 +337,38 @@ def test_packages_on_the_caller_s_path_are_found_by_the_models(tmp_path: Path, m
     assert paths[0] == str(ROOT) and paths[-1] == "/families" and len(paths) == 3
     monkeypatch.delenv("PYTHONPATH")
     assert len(server_command(tmp_path / "again")[1]["PYTHONPATH"].split(os.pathsep)) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ('platform: "onnxruntime_onnx"', "backend onnxruntime, and this Triton has python"),
+        ('backend: "vllm"', "backend vllm, and this Triton has python"),
+        ('platform: "tensorrt_plan" default_model_filename: "model.plan"', "backend tensorrt"),
+        ('backend: "python" instance_group { kind: KIND_GPU }', "on a GPU, and here is none"),
+        ('platform: "ensemble"', None),
+        ('backend: "python" instance_group { kind: KIND_CPU }', None),
+    ],
+)
+def test_what_a_triton_lacks_is_found_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, words: str | None
+) -> None:
+    monkeypatch.setattr("tools.preflight.has_driver", lambda: False)
+    (tmp_path / "backends" / "python").mkdir(parents=True)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "config.pbtxt").write_text(f'name: "net" {config}\n')
+
+    def check(backends: str) -> None:
+        check_backends({"net": tmp_path / "net"}, tmp_path / backends)
+
+    if words is None:
+        check("backends")
+        return
+    with pytest.raises(ServerFailed, match=words):
+        check("backends")
+    (tmp_path / "backends" / "tensorrt").mkdir()
+    if "plan" in config:
+        with pytest.raises(ServerFailed, match=r"no 1/model\.plan"):
+            check("backends")
+    elif "GPU" not in config:
+        check("unknown")
