@@ -23,6 +23,7 @@ from tools.families.names import owner
 from tools.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
 from tools.families.toolkit import Encoder, RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal
+from tools.preflight import check_checkpoints
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
 from tools.stopping import Stopped, stoppable
 from tools.triton_server import MODELS, plain_command
@@ -156,7 +157,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
 
     Raises:
         BuildError: the options contradict each other, or there is something at the output.
-        FamilyError: the checkpoint is of no family.
+        FamilyError: the checkpoint is of no family, or not whole.
     """
     parser = argparse.ArgumentParser(prog="tools/build_repository", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
@@ -194,6 +195,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     output: Path = given.output.resolve()
     repositories = [MODELS, *given.repository]
     family = family_of(given.checkpoint, repositories)
+    check_checkpoints({family: given.checkpoint}, repositories)
     options = repository_options(family)
     known, models = families(repositories), models_of([family], repositories)
     stages = {name.removeprefix(f"{owner(name, known)}_"): name for name in models}

@@ -16,6 +16,7 @@ import onnxruntime
 from tools.families.recognition import FamilyError, family_of
 from tools.families.toolkit import families_with, onnx_exporter
 from tools.new_folder import new_files
+from tools.preflight import check_checkpoints
 from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.export import OPSET
@@ -32,6 +33,7 @@ def main() -> int:
     began = time.monotonic()
     try:
         family = family_of(arguments.checkpoint, [MODELS])
+        check_checkpoints({family: arguments.checkpoint}, [MODELS])
         if family not in families_with("onnx_export"):
             parser.error(f"{family} has no ONNX graphs")
         exporter = onnx_exporter(family)
