@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +22,17 @@ from voice_clone.stages.decoder import StreamDecoderStage
 REFERENCE, FRAMES = 64, 24  # frames of the prompt's reference; frames that are generated
 
 
-def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
+def served_speed(
+    family: str,
+    checkpoint: Path,
+    found: list[dict[str, Any]] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
     """A row as tools/doctor has them.
+
+    Args:
+        found: gets the row with the first round, which further ones replace.
+        tell: gets what is being done.
 
     Raises:
         Unsupported: the settings ask for a GPU, which is not measured, or the family makes frames in another way.
@@ -42,20 +52,25 @@ def served_speed(family: str, checkpoint: Path) -> dict[str, Any]:
     talker = importlib.import_module(f"{code_of(family)}.talker_stage").load_talker(given)
     chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():
+        tell("compiling; the first time that takes about a minute ...")
         _speak(talker, chunk, 2)  # compiles, and touches the memory
         rounds = []
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            tell(f"measuring {number + 1} of {ROUNDS}: {checkpoint.name} ...")
             position, frame = _speak(talker, chunk, FRAMES)
             talker.source.reset()
             rounds.append(Speed(frame, decoder_seconds(decoder.decoder, decoder.form.payload), position))
-    speed, spread = fastest(rounds)
-    return {
-        "model": checkpoint.name,
-        "precision": compute.precision(settings),
-        **asdict(speed),
-        "real_time_factor": speed.real_time_factor(talker.frame_seconds),
-        "spread": spread,
-    }
+            speed, spread = fastest(rounds)
+            row = {
+                "model": checkpoint.name,
+                "precision": compute.precision(settings),
+                **asdict(speed),
+                "real_time_factor": speed.real_time_factor(talker.frame_seconds),
+                "spread": spread,
+            }
+            if found is not None:
+                found[:] = [row]
+    return row
 
 
 def _speak(talker: Any, chunk: int, frames: int) -> tuple[float, float]:

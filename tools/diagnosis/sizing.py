@@ -92,7 +92,7 @@ def lines(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[s
     if not rows and facts["device"] != "cpu":
         shown.append(f"  {facts['gpu']['name'] if facts['gpu'] else 'this GPU'}: not measured; perf/gpu measures it")
     elif not rows:
-        shown.append("  not measured: --no-speed was given")
+        shown.append("  not measured")
     elif facts["device"] == "cpu":
         shown.append("  Several streams at once: not measured here. perf/load measures a whole server.")
     return [*shown, "  docs/sizing.md says what follows for streams, machines and costs."]
