@@ -77,14 +77,18 @@ def dtype(settings: TalkerSettings) -> torch.dtype:
 
 
 def decoder_precision(settings: DecoderSettings) -> str:
-    """Of a codec's decoder: fp32, tf32 (fp32 whose products round their factors to ten bits) or bf16; by default fp32,
-    which a CPU computes in whatever the setting is.
+    """Of a codec's decoder: fp32, tf32 (fp32 whose products round their factors to ten bits) or bf16.
+
+    By default tf32, in which torch computes convolutions by its own default, and so the official packages. A CPU
+    computes in fp32 whatever the setting is.
 
     Raises:
         InvalidArgument: a GPU does not know it.
     """
-    if device(settings) == "cpu" or settings.precision == "auto":
+    if device(settings) == "cpu":
         return "fp32"
+    if settings.precision == "auto":
+        return "tf32"
     if settings.precision in CPU_PRECISIONS:
         raise InvalidArgument(
             f"precision {settings.precision} is for CPUs; the decoder on a GPU takes fp32, tf32 or bf16"

@@ -355,7 +355,7 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
 
     precision: str = setting(
         "auto",
-        "on a GPU: fp32, tf32 or bf16; auto: fp32. A CPU computes in fp32",
+        "on a GPU: tf32, fp32 or bf16; auto: tf32. A CPU computes in fp32",
         choices=("auto", "tf32", "fp32", "bf16", "int8", "int4"),  # the last two are a talker's; a CPU ignores all
     )
     engine: str = setting(

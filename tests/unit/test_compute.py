@@ -95,7 +95,7 @@ def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "on_gpu"), [("auto", "fp32"), ("fp32", "fp32"), ("tf32", "tf32"), ("bf16", "bf16"), ("int8", None)]
+    ("asked", "on_gpu"), [("auto", "tf32"), ("fp32", "fp32"), ("tf32", "tf32"), ("bf16", "bf16"), ("int8", None)]
 )
 def test_precision_of_a_decoder(monkeypatch: pytest.MonkeyPatch, asked: str, on_gpu: str | None) -> None:
     assert compute.decoder_precision(decoder(device="cpu", precision=asked)) == "fp32"
@@ -109,8 +109,8 @@ def test_precision_of_a_decoder(monkeypatch: pytest.MonkeyPatch, asked: str, on_
     assert compute.decoder_dtype(given) == (torch.bfloat16 if on_gpu == "bf16" else torch.float32)
 
 
-@pytest.mark.parametrize(("asked", "tf32"), [("auto", False), ("tf32", True), ("bf16", False)])
-def test_only_a_decoder_that_is_asked_to_rounds_its_factors(
+@pytest.mark.parametrize(("asked", "tf32"), [("auto", True), ("tf32", True), ("fp32", False), ("bf16", False)])
+def test_a_decoder_rounds_its_factors_unless_it_is_asked_not_to(
     monkeypatch: pytest.MonkeyPatch, asked: str, tf32: bool
 ) -> None:
     """As code2wav loads it, up to the stage."""

@@ -212,7 +212,7 @@ def test_live_streams_wait_for_no_copy(family: Family, folder: Path, precision: 
 
 @pytest.mark.parametrize(("precision", "graphs"), [("auto", False), ("auto", True), ("bf16", True)])
 def test_decoder(family: Family, folder: Path, precision: str, graphs: bool) -> None:
-    """`auto` is fp32."""
+    """`auto` is tf32, which the CPU behind the pretended GPU computes in fp32."""
     with pretend_gpu():
         got = sound(family, settings(folder, "cuda", precision, graphs))
     expected = sound(family, settings(folder, "cpu"))
