@@ -24,10 +24,10 @@ from .errors import (
     from_status,
     renamed,
 )
+from .finish_reasons import is_whole
 from .types import Chunk, Detection, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
-_WHOLE = ("stop", "length")  # finish reasons: the text was said, or the speech has the length that the caller wanted
 _NAME_ONE = "give `model`, the name of a family"
 
 
@@ -112,7 +112,7 @@ class SpeechReader:
     @property
     def whole(self) -> bool:
         """Whether all chunks came and the model said the text to its end, or as far as the caller wanted."""
-        return self.finish_reason in _WHOLE
+        return is_whole(self.finish_reason)
 
 
 def joined(chunks: Sequence[Chunk]) -> NDArray[np.float32]:

@@ -10,15 +10,16 @@ from typing import Any
 
 from fastapi import FastAPI
 from voice_clone_client import AsyncClient, InvalidArgument
+from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.plan import Plan
+from voice_clone_client.long_text.speaker import Speaker, Speech
 from voice_clone_client.sentences import MIN_CHARACTERS
 
 from .audio import find_format
 from .http.keys import Key
-from .long_text.long_speech import LongSpeech, Plan
 from .retries import Retries
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
-from .speaking import Speaker, Speech
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ async def open_speech(
         ordered.arguments["headers"] = headers
     if in_one or len(text) <= settings.sentence_characters:
         return speaker(app, client, hold).speak(text, **ordered.arguments), ordered
-    speech = LongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))
+    speech = AsyncLongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))
     speech.end(text)
     speech.begin(ordered.arguments)
     return speech, ordered

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from voice_clone_client.long_text.async_sentence import SentenceChunk
+
 from ..audio import Encoder
-from ..long_text.sentence_speech import SentenceChunk
 from .utterance import Piece, Utterance
 
 

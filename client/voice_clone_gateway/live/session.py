@@ -13,12 +13,12 @@ from typing import Any
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
+from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 
 from ..accounts import audited, audited_result, finish_reason
 from ..http.errors import HTTPFailure
 from ..http.json_bounds import parse_message
 from ..http.keys import Key
-from ..long_text.long_speech import LongSpeech
 from ..long_text.streaming_text import StreamingText
 from ..synthesis import long_plan, order, speaker
 from .config import StreamConfig
@@ -228,7 +228,7 @@ class Session(ABC):
         utterance.task.add_done_callback(lambda _: self._finish(utterance))
         return utterance
 
-    def _speech(self, config: StreamConfig) -> LongSpeech:
+    def _speech(self, config: StreamConfig) -> AsyncLongSpeech:
         plan = long_plan(
             self._settings,
             granularity=config.split_granularity,
@@ -238,9 +238,9 @@ class Session(ABC):
         if config.streaming_mode == "token_level":
             flush, renew = config.flush_after_ms, config.renew_after_ms
             return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
-        return LongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
+        return AsyncLongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
 
-    def _add_text(self, speech: LongSpeech, text: str) -> None:
+    def _add_text(self, speech: AsyncLongSpeech, text: str) -> None:
         """Add to a text, as far as the key may still speak."""
         self._key.characters.take(len(text))
         speech.write(text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.sentences import Sentence
 
-from ..long_text.long_speech import LongSpeech
 from .config import StreamConfig
 
 
@@ -19,7 +19,7 @@ class Utterance:
     lane: str
     """Utterances of one lane are spoken one after another, those of different lanes at once."""
     config: StreamConfig
-    speech: LongSpeech
+    speech: AsyncLongSpeech
     began: float
     """Time of its first text, on the clock of the event loop."""
     first_audio: float | None = None

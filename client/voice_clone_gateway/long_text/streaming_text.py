@@ -1,8 +1,8 @@
 """A text that goes to the server as it is written, token by token, and is spoken in one piece.
 
-As a `LongSpeech`, but nothing waits for the end of a sentence, and prosody does not start again with each. A part of
-the text that ends (by `flush`, where the plan says so, or with its next sentence while `MOST_UNREAD` seconds wait to be
-read) is one speech; the text behind it is the next one.
+As an `AsyncLongSpeech`, but nothing waits for the end of a sentence, and prosody does not start again with each. A part
+of the text that ends (by `flush`, where the plan says so, or with its next sentence while `MOST_UNREAD` seconds wait to
+be read) is one speech; the text behind it is the next one.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voice_clone_client import AsyncClient, Chunk
+from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.async_sentence import AsyncSentence, SentenceChunk
+from voice_clone_client.long_text.plan import MOST_UNREAD, Plan
+from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
-
-from ..speaking import Speech
-from .long_speech import MOST_UNREAD, LongSpeech, Plan
-from .sentence_speech import SentenceChunk, SentenceSpeech
 
 _SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|[{LINE_ENDS}])")
 
 
 @dataclass(eq=False)
-class WrittenPart(SentenceSpeech):
+class WrittenPart(AsyncSentence):
     """A part of the text: `sentence` grows while it is written."""
 
     _pieces: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
@@ -63,8 +63,8 @@ class WrittenPart(SentenceSpeech):
             yield piece
 
 
-class StreamingText(LongSpeech):
-    """The chunks of a text while it is written, part by part; for one event loop. Errors: as of `LongSpeech`.
+class StreamingText(AsyncLongSpeech):
+    """The chunks of a text while it is written, part by part; for one event loop. Errors: as of `AsyncLongSpeech`.
 
     Args:
         speaker: speaks the parts.

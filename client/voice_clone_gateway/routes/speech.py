@@ -15,6 +15,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.types import Message, Receive, Scope, Send
+from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, finish_reason, usage
 from ..audio import FORMATS, Encoder
@@ -23,7 +24,6 @@ from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
-from ..speaking import Speech
 from ..speech_statuses import SpeechStatus, SpeechStatuses
 from ..synthesis import open_speech
 

@@ -12,8 +12,8 @@ import httpx2
 import numpy as np
 import pytest
 from voice_clone_client import Client
+from voice_clone_client.long_text.plan import sentence_seed
 from voice_clone_client.wav import pcm16
-from voice_clone_gateway.long_text.long_speech import sentence_seed
 from websockets.sync.client import ClientConnection, connect
 
 from perf.bench.gateway_process import Gateway

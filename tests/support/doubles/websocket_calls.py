@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import uvicorn
 import websockets.asyncio.client
+from voice_clone_client.long_text.plan import sentence_seed
 from voice_clone_client.wav import pcm16
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.families import Families
-from voice_clone_gateway.long_text.long_speech import sentence_seed
 from voice_clone_gateway.voice_names import VoiceNames
 
 from tests.support.doubles.speech_double import Double, samples_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from voice_clone_client import Chunk, InvalidArgument
-from voice_clone_gateway.long_text.long_speech import Plan
+from voice_clone_client.long_text.plan import Plan
 from voice_clone_gateway.long_text.streaming_text import StreamingText
 
 from tests.support.doubles.speech_double import RATE, Double

@@ -7,7 +7,7 @@ import base64
 import io
 
 import soundfile
-from voice_clone_gateway.long_text.long_speech import sentence_seed
+from voice_clone_client.long_text.plan import sentence_seed
 
 from tests.support.doubles.speech_double import FRAME
 from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, pcm_of, run

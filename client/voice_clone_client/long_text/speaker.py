@@ -1,11 +1,11 @@
-"""What a speaker and a speech are, for all parts of the gateway."""
+"""What a speaker and a speech are, for whoever joins speeches."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from voice_clone_client import Chunk
+from ..types import Chunk
 
 
 class Speech(Protocol):

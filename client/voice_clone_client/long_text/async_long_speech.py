@@ -1,6 +1,6 @@
 """A text of any length, or one that is still being written, as one speech, sentence by sentence in one voice.
 
-    speech = LongSpeech(client, Plan())
+    speech = AsyncLongSpeech(client, Plan())
     speech.begin({"voice": "ada", "seed": 7})
     speech.write("First sentence. Second sen")
     speech.write("tence.")
@@ -20,63 +20,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
-from voice_clone_client import Cancelled, Chunk, InvalidArgument
-from voice_clone_client.sentences import MAX_CHARACTERS, Ending, Granularity, Sentence, SentenceSplitter
-
-from ..speaking import Speaker
-from .sentence_speech import SentenceChunk, SentenceSpeech
-
-MOST_UNREAD = 10.0
-"""Seconds of audio of one speech; while they wait to be read, nothing further of it is begun."""
+from ..errors import Cancelled, InvalidArgument
+from ..finish_reasons import worse
+from ..sentences import Sentence, SentenceSplitter
+from ..types import Chunk
+from .async_sentence import AsyncSentence, SentenceChunk
+from .plan import MOST_UNREAD, Plan, Report, sentence_seed
+from .speaker import Speaker
 
 _COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a text is split, spoken and joined."""
-
-    granularity: Granularity = "sentence"
-    min_characters: int = 0
-    """Of a sentence; see `SentenceSplitter`."""
-    max_characters: int = MAX_CHARACTERS
-    prefetch: int = 2
-    """Sentences that are made and buffered ahead of the current one."""
-    parallel: int = 1
-    """Sentences that are made concurrently. More make a long text faster, but its first sentence slower."""
-    sentence_pause: float = 0.0
-    """Seconds of silence between sentences."""
-    paragraph_pause: float = 0.0
-    """Seconds of silence between paragraphs."""
-    total_characters: int = 100_000
-    """Longest text."""
-    total_sentences: int = 10_000
-
-    def pause_after(self, ending: Ending) -> float:
-        """Seconds of silence after a sentence with this ending that is not the last."""
-        return {"sentence": self.sentence_pause, "paragraph": self.paragraph_pause}.get(ending, 0.0)
-
-
-@dataclass(frozen=True)
-class Report:
-    """How much of a text was spoken at some time."""
-
-    sentences: int
-    """Complete ones."""
-    characters: int
-    """Of the text, up to the end of the last complete sentence."""
-    seconds: float
-    """Of audio."""
-    partial: Sentence | None
-    """The sentence that was begun and is incomplete."""
-    partial_seconds: float
-
-
-class LongSpeech(AsyncIterator[SentenceChunk]):
+class AsyncLongSpeech(AsyncIterator[SentenceChunk]):
     """The chunks of a text, sentence by sentence; for one event loop.
 
     An error of a sentence is raised after the audio before it, and ends the speech. A missed end is one, if `options`
@@ -100,7 +57,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._splitter = SentenceSplitter(
             plan.granularity, min_characters=plan.min_characters, max_characters=plan.max_characters
         )
-        self._speeches: list[SentenceSpeech] = []
+        self._speeches: list[AsyncSentence] = []
         self._current = 0  # index of the speech whose chunks are read
         self._chunks = 0
         self._characters = 0
@@ -173,7 +130,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         if index >= self._plan.total_sentences:
             raise InvalidArgument(f"the text is too long; at most {self._plan.total_sentences} sentences are allowed")
         pause = self._plan.pause_after(self._speeches[-1].sentence.ending) if self._speeches else 0.0
-        self._speeches.append(SentenceSpeech(sentence, index, pause))
+        self._speeches.append(AsyncSentence(sentence, index, pause))
 
     def _start_tasks(self) -> None:
         """Start the sentences that the plan allows now."""
@@ -191,7 +148,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         if not task.cancelled():
             self._start_tasks()
 
-    def _window(self) -> list[SentenceSpeech]:
+    def _window(self) -> list[AsyncSentence]:
         """The sentence that is read, and those that the plan makes ahead of it."""
         end = self._current + 1 + self._plan.prefetch
         if self._current < len(self._speeches) and self._speeches[self._current].complete:
@@ -229,7 +186,7 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             raise
         raise Cancelled("the speech was closed before its end")
 
-    def _take(self, speech: SentenceSpeech, chunk: Chunk) -> SentenceChunk:
+    def _take(self, speech: AsyncSentence, chunk: Chunk) -> SentenceChunk:
         taken = speech.take(chunk, self._chunks)
         self._chunks += 1
         if chunk.info:
@@ -237,12 +194,12 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
         self._start_tasks()
         return taken
 
-    def _add_info(self, info: Mapping[str, Any], speech: SentenceSpeech) -> None:
+    def _add_info(self, info: Mapping[str, Any], speech: AsyncSentence) -> None:
         counts = {key: self._counts.get(key, 0) + info[key] for key in _COUNTED if key in info}
         self._info = {**info, **counts, "sentences": speech.index + 1}
         if speech.complete:
             self._counts = counts
-            self._finish_reason = max(self._finish_reason, str(info.get("finish_reason")), key=_badness)
+            self._finish_reason = worse(self._finish_reason, str(info.get("finish_reason")))
             self._info["finish_reason"] = self._finish_reason
 
     @property
@@ -277,19 +234,3 @@ class LongSpeech(AsyncIterator[SentenceChunk]):
             if speech.task is None:
                 break
             speech.stop()
-
-
-def _badness(finish_reason: str) -> int:
-    """All but two finish reasons are missed ends."""
-    return {"stop": 0, "length": 1}.get(finish_reason, 2)
-
-
-def sentence_seed(seed: int | None, index: int) -> int | None:
-    """The seed of a sentence. The first has that of the speech, so a single sentence equals an ordinary speech.
-
-    Another has the 8-byte BLAKE2b hash of seed and index; seed, index and hash are 8 bytes each, little-endian.
-    """
-    if seed is None or index == 0:
-        return seed
-    digest = blake2b(seed.to_bytes(8, "little") + index.to_bytes(8, "little"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from voice_clone_client import Cancelled, InvalidArgument, Overloaded
-from voice_clone_gateway.long_text.long_speech import LongSpeech, Plan, sentence_seed
-from voice_clone_gateway.long_text.sentence_speech import SentenceChunk
+from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.async_sentence import SentenceChunk
+from voice_clone_client.long_text.plan import Plan, sentence_seed
 
 from tests.support.doubles.speech_double import RATE, Double, samples_of
 
@@ -32,8 +33,8 @@ def whole(chunks: list[SentenceChunk]) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.concatenate([chunk.samples for chunk in chunks])
 
 
-def started(double: Double, plan: Plan, text: str, **options: Any) -> LongSpeech:
-    speech = LongSpeech(double, plan)
+def started(double: Double, plan: Plan, text: str, **options: Any) -> AsyncLongSpeech:
+    speech = AsyncLongSpeech(double, plan)
     speech.end(text)
     speech.begin(options)
     return speech
@@ -72,7 +73,7 @@ def test_seeds() -> None:
 
 def test_audio_comes_while_the_text_is_still_written() -> None:
     async def test() -> None:
-        speech = LongSpeech(Double(), CUT)
+        speech = AsyncLongSpeech(Double(), CUT)
         speech.write("The first one. The se")
         speech.begin({"seed": 1})
         first = [await anext(speech) for _ in range(3)]
@@ -203,7 +204,7 @@ def test_a_cancelled_reader_stops_everything() -> None:
 def test_nothing_is_made_before_it_begins() -> None:
     async def test() -> None:
         double = Double()
-        speech = LongSpeech(double, CUT)
+        speech = AsyncLongSpeech(double, CUT)
         speech.end(TEXT)
         await settle()
         assert double.speeches == []
@@ -252,7 +253,7 @@ def test_the_report_states_its_progress() -> None:
 
 def test_limits() -> None:
     async def test() -> None:
-        speech = LongSpeech(Double(), Plan(total_characters=20, total_sentences=2))
+        speech = AsyncLongSpeech(Double(), Plan(total_characters=20, total_sentences=2))
         speech.write("One here. ")
         with pytest.raises(InvalidArgument, match="at most 20 characters"):
             speech.write("x" * 11)
@@ -267,7 +268,7 @@ def test_limits() -> None:
 @pytest.mark.parametrize("plan", [Plan(prefetch=-1), Plan(parallel=0)])
 def test_a_plan_that_makes_no_sense(plan: Plan) -> None:
     with pytest.raises(InvalidArgument, match="prefetch >= 0"):
-        LongSpeech(Double(), plan)
+        AsyncLongSpeech(Double(), plan)
 
 
 def test_texts_with_nothing_to_say() -> None:

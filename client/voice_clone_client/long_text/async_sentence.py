@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from voice_clone_client import Cancelled, Chunk
-from voice_clone_client.sentences import Sentence
 
-from ..speaking import Speaker, Speech
+from ..errors import Cancelled
+from ..sentences import Sentence
+from ..types import Chunk
+from .speaker import Speaker, Speech
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class SentenceChunk(Chunk):
 
 
 @dataclass(eq=False)
-class SentenceSpeech:
+class AsyncSentence:
     """A sentence and the state of its speech."""
 
     sentence: Sentence

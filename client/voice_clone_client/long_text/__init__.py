@@ -1,0 +1,1 @@
+"""A long text as one speech: sentence by sentence, in one voice."""
