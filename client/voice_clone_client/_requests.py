@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2
 
 from .clips import Source, readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
-from .types import Knobs
+from .types import Knobs, SpeechOptions
 
 CACHE = "speaker_cache"
 DETECTOR = "mark_detector"
@@ -37,6 +37,8 @@ _DTYPES = {
     "do_sample": "BOOL",
     "non_streaming_mode": "BOOL",
 }
+_SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
+_VOICE = (*_SOURCES, "reference_text", "x_vector_only")
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
 
 
@@ -90,6 +92,28 @@ def synthesis(
     if mark is not None:
         request.parameters["mark"].string_param = mark
     return request
+
+
+def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
+    """The options of a speech that takes several requests, with its files read: once, and as they are now.
+
+    Raises: as `synthesis` of all of `text`.
+    """
+    clip, prompt = options.get("reference_audio"), options.get("voice_prompt")
+    read: SpeechOptions = {
+        **options,
+        "reference_audio": _clip(clip),
+        "voice_prompt": None if prompt is None else _bytes(prompt),
+    }
+    own: dict[str, Any] = {name: read.get(name) for name in _VOICE}
+    others = (*_VOICE, "model", "require_whole", "headers")
+    synthesis(text, **own, owner=None, mark=None, knobs={k: v for k, v in read.items() if k not in others})
+    return read
+
+
+def is_voiceless(options: SpeechOptions) -> bool:
+    """Whether a speech names no voice."""
+    return all(options.get(name) is None for name in _SOURCES)
 
 
 def cache(

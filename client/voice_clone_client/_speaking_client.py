@@ -16,7 +16,10 @@ from ._speeches import appends
 from ._speeches.speech import Speech
 from ._speeches.streaming_text import StreamingTextSpeech
 from .clips import Source
-from .types import Knobs
+from .long_text.long_speech import LongSpeech
+from .long_text.plan import Plan
+from .sentences import MAX_CHARACTERS
+from .types import Knobs, SpeechOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,6 +91,47 @@ class Speaking:
         left = None if deadline is None else deadline - (time.monotonic() - began)
         call = self._servers.stream(request, left, headers=channel.metadata(headers, None))
         return Speech(call, began, require_whole, self._mark)
+
+    def speak_long(
+        self,
+        text: str,
+        *,
+        deadline: float | None = None,
+        sentence_characters: int = MAX_CHARACTERS,
+        sentence_pause: float = 0.0,
+        paragraph_pause: float = 0.0,
+        retries: int = 2,
+        hold: bool = False,
+        **options: Unpack[SpeechOptions],
+    ) -> LongSpeech:
+        """Speak a text of any length in one voice, sentence by sentence. A short one is the speech that `speak` makes.
+
+        While a sentence is read, the next ones are made, a bounded number of them. The gateway speaks a text in the
+        same way: with the same `seed` it has the same samples. The `info` of the speech has the number of `sentences`,
+        of `retries` if there were any, and sums of tokens and frames; its `finish_reason` is the worst of theirs.
+        Without a voice a long text is not split, as each sentence would have a voice of its own.
+
+        Args:
+            text: the words.
+            deadline: maximum seconds of the whole speech.
+            sentence_characters: a longer text is split, and a longer sentence is cut.
+            sentence_pause, paragraph_pause: seconds of silence between sentences, and between paragraphs.
+            retries: further attempts at a sentence whose end the model missed, as long as nothing of it was read. With
+                a `seed` of the caller's, or `do_sample` False, there are none: they would be the same.
+            hold: a sentence is read when it is whole, so each of them can be tried again. `read` holds by itself.
+            **options: as of `speak`; `max_frames` is the limit of each sentence.
+
+        Raises, here or with a chunk: as `speak`.
+        """
+        options = _requests.repeatable(text, options)
+        plan = Plan(
+            max_characters=sentence_characters,
+            sentence_pause=sentence_pause,
+            paragraph_pause=paragraph_pause,
+            retries=retries,
+            hold=hold,
+        )
+        return LongSpeech(self, plan, text, options, deadline, at_once=_requests.is_voiceless(options))
 
     def speak_stream(
         self,

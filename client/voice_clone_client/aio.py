@@ -25,7 +25,22 @@ from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from .clips import Source
 from .errors import DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Detection, Family, Knobs, Mark, Names, Presets, Voice, Voices
+from .long_text.async_long_speech import AsyncLongSpeech
+from .long_text.plan import Plan
+from .sentences import MAX_CHARACTERS
+from .types import (
+    Candidate,
+    Candidates,
+    Detection,
+    Family,
+    Knobs,
+    Mark,
+    Names,
+    Presets,
+    SpeechOptions,
+    Voice,
+    Voices,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,6 +109,33 @@ class AsyncClient:
         family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
         call = self._servers.stream(request, family, deadline, headers=sent)
         return self._remembered(AsyncSpeech(call, began, require_whole, self._mark))
+
+    def speak_long(
+        self,
+        text: str,
+        *,
+        deadline: float | None = None,
+        sentence_characters: int = MAX_CHARACTERS,
+        sentence_pause: float = 0.0,
+        paragraph_pause: float = 0.0,
+        retries: int = 2,
+        hold: bool = False,
+        **options: Unpack[SpeechOptions],
+    ) -> AsyncLongSpeech:
+        """Speak a text of any length in one voice; see `Client.speak_long`. It needs a running event loop."""
+        options = _requests.repeatable(text, options)
+        plan = Plan(
+            max_characters=sentence_characters,
+            sentence_pause=sentence_pause,
+            paragraph_pause=paragraph_pause,
+            retries=retries,
+            hold=hold,
+        )
+        speech = AsyncLongSpeech(self, plan)
+        speech.say(text, at_once=_requests.is_voiceless(options))
+        speech.begin(options, deadline)
+        self._remembered(speech)
+        return speech
 
     def speak_stream(
         self,

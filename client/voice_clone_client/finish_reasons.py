@@ -11,6 +11,6 @@ def is_whole(reason: str | None) -> bool:
     return reason in WHOLE
 
 
-def worse(one: str, other: str) -> str:
-    """The worse of two finish reasons; of two missed ends the first."""
+def worse(one: str | None, other: str | None) -> str | None:
+    """The worse of two finish reasons; of two missed ends the first. None, of a server that says none, is one."""
     return max(one, other, key=lambda reason: WHOLE.index(reason) if reason in WHOLE else len(WHOLE))

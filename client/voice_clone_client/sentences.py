@@ -31,7 +31,13 @@ Granularity = Literal["sentence", "clause", "none"]
 Ending = Literal["cut", "clause", "sentence", "paragraph"]
 
 MIN_CHARACTERS = 12  # of a text that is whole from the start
-MAX_CHARACTERS = 400
+MAX_CHARACTERS = 300
+"""A longer text is spoken sentence by sentence.
+
+Models learn from utterances of a sentence or two. Of a longer text that is spoken at once they may leave words out, and
+nothing tells it. In any living script so many characters have at most 900 bytes, and so fewer tokens than the 1,024
+that a server takes.
+"""
 _LOOKAHEAD = 256  # characters after the longest sentence that may determine its end; no tag is longer
 
 LINE_ENDS = r"\n\x0b\x0c\r\x85\u2028\u2029"

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from .clips import Source
 
 
 class Knobs(TypedDict, total=False):
@@ -32,6 +34,20 @@ class Knobs(TypedDict, total=False):
     """False: the server neither uses nor keeps in memory what is computed of the voice."""
     options: Mapping[str, Any] | None
     """Parameters that only this model family has, as JSON values. The family checks them and names those it knows."""
+
+
+class SpeechOptions(Knobs, total=False):
+    """The other arguments of `Client.speak`, which describes them."""
+
+    voice: str | None
+    reference_audio: Source | None
+    reference_text: str | None
+    speaker_embedding: ArrayLike | None
+    voice_prompt: Source | None
+    x_vector_only: bool | None
+    model: str | None
+    require_whole: bool
+    headers: Mapping[str, str] | None
 
 
 Mark = Literal["off", "on", "required"]

@@ -12,14 +12,13 @@ from fastapi import FastAPI
 from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
-from voice_clone_client.long_text.speaker import Speaker, Speech
-from voice_clone_client.sentences import MIN_CHARACTERS
 
 from .audio import find_format
 from .http.keys import Key
-from .retries import Retries
 from .schemas import SOURCES, SpeechOptions
 from .settings import Settings
+
+MOST_SENTENCES = 10_000  # of a text
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,8 @@ class Order:
     """Of `AsyncClient.speak`."""
     warnings: tuple[str, ...]
     """Sentences: what was ignored or replaced."""
+    voiceless: bool
+    """Whether it is spoken without a voice."""
 
     @property
     def family(self) -> str:
@@ -100,6 +101,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
             "options": more,
         },
         tuple(warnings),
+        voiceless,
     )
 
 
@@ -160,21 +162,22 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
         prefetch=settings.prefetch_sentences,
         parallel=settings.parallel_sentences,
         total_characters=settings.max_input_characters,
+        total_sentences=MOST_SENTENCES,
         **more,
     )
 
 
-def speaker(app: FastAPI, client: AsyncClient, hold: bool) -> Speaker:
-    """What speaks a text.
+def long_speech(app: FastAPI, client: AsyncClient, hold: bool, **more: Any) -> AsyncLongSpeech:
+    """The speech of a text that is not yet there.
 
     Args:
         client: of the caller's key.
-        hold: nothing of it is sent before it is whole, so a missed end can be tried again.
+        hold: nothing of a sentence is sent before it is whole, so a missed end can be tried again.
+        more: further fields of its plan.
     """
-    if not hold:
-        return client
-    retried = app.state.metrics.retried
-    return Retries(client.speak, app.state.settings.missed_end_retries, lambda family: retried.labels(family).inc())
+    settings, retried = app.state.settings, app.state.metrics.retried
+    plan = long_plan(settings, retries=settings.missed_end_retries if hold else 0, hold=hold, **more)
+    return AsyncLongSpeech(client, plan, lambda family: retried.labels(family).inc())
 
 
 async def open_speech(
@@ -186,12 +189,13 @@ async def open_speech(
     hold: bool,
     in_one: bool = False,
     headers: Mapping[str, str] | None = None,
-) -> tuple[Speech, Order]:
+) -> tuple[AsyncLongSpeech, Order]:
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and its order.
 
     Args:
-        hold: see `speaker`.
-        in_one: a long one, too, is one speech of the server; without a voice each sentence would have one of its own.
+        hold: see `long_speech`.
+        in_one: a long one, too, is one speech of the server, as is one without a voice: each sentence would have a
+            voice of its own.
         headers: of the calls of the server.
 
     Raises:
@@ -208,9 +212,7 @@ async def open_speech(
     ordered = await order(app, client, options)
     if headers:
         ordered.arguments["headers"] = headers
-    if in_one or len(text) <= settings.sentence_characters:
-        return speaker(app, client, hold).speak(text, **ordered.arguments), ordered
-    speech = AsyncLongSpeech(speaker(app, client, hold), long_plan(settings, min_characters=MIN_CHARACTERS))
-    speech.end(text)
+    speech = long_speech(app, client, hold)
+    speech.say(text, at_once=in_one or ordered.voiceless)
     speech.begin(ordered.arguments)
     return speech, ordered

@@ -28,8 +28,13 @@ class Progress:
             self._first = time.monotonic()
         self._seconds += len(chunk.samples) / chunk.sample_rate
         if chunk.final:
-            self._end("finished")
+            self.end()
         return chunk
+
+    def end(self) -> None:
+        """All of it was read. Does nothing if it has ended."""
+        if self._ended is None:
+            self._end("finished")
 
     def cancel(self) -> None:
         """The rest of it is not wanted. Does nothing if it has ended."""

@@ -19,21 +19,26 @@ repeatable: each sentence is the speech of its text with `sentence_seed`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+import time
+from collections.abc import Callable
+from types import TracebackType
 
-from ..errors import Cancelled, InvalidArgument
-from ..finish_reasons import worse
-from ..sentences import Sentence, SentenceSplitter
-from ..types import Chunk
-from .async_sentence import AsyncSentence, SentenceChunk
-from .plan import MOST_UNREAD, Plan, Report, sentence_seed
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _responses
+from .._servers.channel import END_SECONDS
+from .._speeches.async_speech import AsyncSpeech
+from .._speeches.progress import Progress
+from ..errors import Cancelled
+from ..sentences import Sentence
+from .async_sentence import AsyncSentence
+from .plan import Plan
 from .speaker import Speaker
+from .text import LongText, SentenceChunk
 
-_COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
 
-
-class AsyncLongSpeech(AsyncIterator[SentenceChunk]):
+class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
     """The chunks of a text, sentence by sentence; for one event loop.
 
     An error of a sentence is raised after the audio before it, and ends the speech. A missed end is one, if `options`
@@ -42,195 +47,95 @@ class AsyncLongSpeech(AsyncIterator[SentenceChunk]):
 
     Args:
         speaker: speaks the sentences.
-        plan: how the text is split, spoken and joined.
-
-    Raises:
-        InvalidArgument: the plan is invalid.
+        plan, retried: see `LongText`.
     """
 
-    def __init__(self, speaker: Speaker, plan: Plan) -> None:
-        if plan.prefetch < 0 or plan.parallel < 1:
-            raise InvalidArgument("a speech needs prefetch >= 0 and parallel >= 1")
+    def __init__(
+        self, speaker: Speaker, plan: Plan, retried: Callable[[str | None], None] = lambda model: None
+    ) -> None:
+        LongText.__init__(self, plan, retried)
         self._speaker = speaker
-        self._options: Mapping[str, Any] | None = None
-        self._plan = plan
-        self._splitter = SentenceSplitter(
-            plan.granularity, min_characters=plan.min_characters, max_characters=plan.max_characters
-        )
-        self._speeches: list[AsyncSentence] = []
-        self._current = 0  # index of the speech whose chunks are read
-        self._chunks = 0
-        self._characters = 0
-        self._ended = False
-        self._blank = True
-        self._mute = False  # the text has only punctuation
-        self._closed = asyncio.Event()
+        self._closed = False
         self._changed = asyncio.Event()
-        self._info: dict[str, Any] | None = None
-        self._counts: Mapping[str, int] = {}
-        self._finish_reason = "stop"  # the worst of the sentences
+        self._progress = Progress(time.monotonic())
 
-    def begin(self, options: Mapping[str, Any]) -> None:
-        """Start speaking. Text may have been written before.
-
-        Args:
-            options: of `Speaker.speak`, for each sentence; `seed` is the seed of the whole speech.
-        """
-        self._options = dict(options)
-        self._start_tasks()
-
-    def write(self, text: str) -> None:
-        """Add to the text.
-
-        Raises:
-            InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
-        """
-        self._read(text, final=False)
-
-    def end(self, text: str = "") -> None:
-        """Add the last part of the text, or all of it; an incomplete sentence at its end is spoken too.
-
-        Raises:
-            InvalidArgument: as for `write`.
-        """
-        self._read(text, final=True)
-
-    def _read(self, text: str, final: bool) -> None:
-        if self._ended:
-            raise InvalidArgument("the text was ended; more text needs another speech")
-        most = self._plan.total_characters
-        if self._characters + len(text) > most:
-            raise InvalidArgument(f"the text is too long; at most {most} characters are allowed")
-        self._characters += len(text)
-        self._blank = self._blank and not text.strip()
-        try:
-            self._feed(text, final)
-        finally:
-            self._ended = final
-            self._mute = final and not self._blank and not self._speeches
-            self._start_tasks()
-            self._changed.set()
-
-    def flush(self) -> None:
-        """Speak what was written so far, though its last sentence may have no end."""
-        try:
-            self._feed("", True)
-        finally:
-            self._start_tasks()
-            self._changed.set()
-
-    def _feed(self, text: str, final: bool) -> None:
-        """Find the sentences that `text` completes."""
-        for sentence in self._splitter.feed(text, final):
-            if sentence.spoken:
-                self._add(sentence)
-
-    def _add(self, sentence: Sentence) -> None:
-        index = len(self._speeches)
-        if index >= self._plan.total_sentences:
-            raise InvalidArgument(f"the text is too long; at most {self._plan.total_sentences} sentences are allowed")
-        pause = self._plan.pause_after(self._speeches[-1].sentence.ending) if self._speeches else 0.0
-        self._speeches.append(AsyncSentence(sentence, index, pause))
-
-    def _start_tasks(self) -> None:
-        """Start the sentences that the plan allows now."""
-        if self._options is None or self._closed.is_set():
-            return
-        window = self._window()
-        live = sum(speech.live for speech in window)
-        for speech in window:
-            if speech.task is None and live < self._plan.parallel and self._unread < MOST_UNREAD:
-                live += 1
-                speech.seed = sentence_seed(self._options.get("seed"), speech.index)
-                speech.start(self._speaker, self._options).add_done_callback(self._ended_one)
-
-    def _ended_one(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            self._start_tasks()
-
-    def _window(self) -> list[AsyncSentence]:
-        """The sentence that is read, and those that the plan makes ahead of it."""
-        end = self._current + 1 + self._plan.prefetch
-        if self._current < len(self._speeches) and self._speeches[self._current].complete:
-            end += 1  # all of its audio was read
-        return self._speeches[self._current : end]
-
-    @property
-    def _unread(self) -> float:
-        """Seconds of audio that wait to be read."""
-        return sum(speech.unread for speech in self._window())
+    def __aiter__(self) -> AsyncLongSpeech:
+        return self
 
     async def __anext__(self) -> SentenceChunk:
-        try:
-            while not self._closed.is_set():
-                if self._current < len(self._speeches):
-                    speech = self._speeches[self._current]
-                    result = await speech.results.get()
-                    if self._closed.is_set():
-                        break
-                    if isinstance(result, Exception):  # also after the last chunk: a missed end
-                        self.close()
-                        raise result
-                    if result is not None:
-                        return self._take(speech, result)
-                    self._current += 1
-                    continue
-                if self._mute:
-                    raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
-                if self._ended:
-                    raise StopAsyncIteration
-                self._changed.clear()
-                await self._changed.wait()
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        raise Cancelled("the speech was closed before its end")
+        chunk = await super().__anext__()
+        assert isinstance(chunk, SentenceChunk)
+        return chunk
 
-    def _take(self, speech: AsyncSentence, chunk: Chunk) -> SentenceChunk:
-        taken = speech.take(chunk, self._chunks)
-        self._chunks += 1
-        if chunk.info:
-            self._add_info(chunk.info, speech)
-        self._start_tasks()
-        return taken
-
-    def _add_info(self, info: Mapping[str, Any], speech: AsyncSentence) -> None:
-        counts = {key: self._counts.get(key, 0) + info[key] for key in _COUNTED if key in info}
-        self._info = {**info, **counts, "sentences": speech.index + 1}
-        if speech.complete:
-            self._counts = counts
-            self._finish_reason = worse(self._finish_reason, str(info.get("finish_reason")))
-            self._info["finish_reason"] = self._finish_reason
-
-    @property
-    def length(self) -> int:
-        """Characters of the text so far."""
-        return self._characters
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server; tokens and frames are the sums over all sentences so far, and the finish
-        reason is the worst of theirs."""
-        return self._info
-
-    def report(self, seconds: float | None = None) -> Report:
-        """How much was spoken in the first `seconds` of the audio that was read; None for all of it."""
-        left = float("inf") if seconds is None else seconds
-        sentences, characters, heard = 0, 0, 0.0
-        for speech in self._speeches:
-            sent = min(speech.sent or 0.0, left)
-            heard += sent
-            left -= sent
-            if not speech.complete or sent < (speech.sent or 0.0) - 1e-6:
-                return Report(sentences, characters, heard, speech.heard(sent) if sent else None, sent)
-            sentences, characters = sentences + 1, speech.sentence.end
-        return Report(sentences, characters, heard, None, 0.0)
+    async def read(self) -> tuple[NDArray[np.float32], int]:
+        """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end. A sentence
+        whose end the model missed is made again, as the plan says."""
+        self.hold()
+        return _responses.joined([chunk async for chunk in self]), self.sample_rate
 
     def close(self) -> None:
         """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
-        self._closed.set()
+        self._closed = True
+        self._progress.cancel()
         self._changed.set()
         for speech in self._speeches[self._current :]:
             if speech.task is None:
                 break
             speech.stop()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        last = self._speeches[-1].task if self.finished and not self._closed else None
+        if last is not None:  # as in `Speech`
+            await asyncio.wait((last,), timeout=END_SECONDS)
+        self.close()
+
+    async def _next(self) -> SentenceChunk:
+        try:
+            while not self._closed:
+                self._changed.clear()
+                if (chunk := self._take()) is not None:
+                    self._start_tasks()
+                    return chunk
+                if self._over:
+                    break
+                await self._changed.wait()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._progress.fail(error)
+            self.close()
+            raise
+        if not self._over:
+            raise Cancelled("the speech was closed before its end")
+        self._progress.end()
+        raise StopAsyncIteration
+
+    def _new_speech(self, sentence: Sentence, index: int, pause: float) -> AsyncSentence:
+        return AsyncSentence(sentence, index, pause)
+
+    def _advance(self) -> None:
+        self._start_tasks()
+        self._changed.set()
+
+    def _start_tasks(self) -> None:
+        """Start the sentences that the plan allows now."""
+        if not self._closed:
+            for speech in self._due():
+                speech.task = asyncio.create_task(self._make(speech))
+
+    async def _make(self, speech: AsyncSentence) -> None:
+        try:
+            again = True
+            while again:
+                speech.speech = spoken = speech.begin(self._speaker, self._arguments(speech))
+                try:
+                    async for chunk in spoken:
+                        speech.put(chunk)
+                        self._changed.set()
+                finally:
+                    spoken.close()
+                again = self._end(speech, spoken.info)
+        except Exception as error:  # of any kind; the reader of this sentence raises it
+            self._fail(speech, error)
+        self._advance()

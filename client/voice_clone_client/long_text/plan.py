@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from ..errors import InvalidArgument
 from ..sentences import MAX_CHARACTERS, Ending, Granularity, Sentence
 
 MOST_UNREAD = 10.0
 """Seconds of audio of one speech; while they wait to be read, nothing further of it is begun."""
+MOST_HELD = 240.0
+"""Seconds of audio of one sentence that are held back at most. No sentence of `MAX_CHARACTERS` takes as long."""
 
 
 @dataclass(frozen=True)
@@ -16,9 +20,8 @@ class Plan:
     """How a text is split, spoken and joined."""
 
     granularity: Granularity = "sentence"
-    min_characters: int = 0
-    """Of a sentence; see `SentenceSplitter`."""
     max_characters: int = MAX_CHARACTERS
+    """Of a sentence, and of a text that is spoken at once."""
     prefetch: int = 2
     """Sentences that are made and buffered ahead of the current one."""
     parallel: int = 1
@@ -27,9 +30,23 @@ class Plan:
     """Seconds of silence between sentences."""
     paragraph_pause: float = 0.0
     """Seconds of silence between paragraphs."""
-    total_characters: int = 100_000
-    """Longest text."""
-    total_sentences: int = 10_000
+    total_characters: int | None = None
+    """Longest text; None: any."""
+    total_sentences: int | None = None
+    retries: int = 0
+    """Further attempts at a sentence whose end the model missed, as long as nothing of it was read and it is not the
+    one that is being read. Each has another seed of the server's choice: a seed of the caller's leaves one attempt."""
+    hold: bool = False
+    """A sentence is read when it is whole, so each can be tried again; after `MOST_HELD` seconds it is read anyway."""
+
+    def check(self) -> None:
+        """Raises:
+        InvalidArgument: it makes no sense.
+        """
+        if self.prefetch < 0 or self.parallel < 1 or self.retries < 0 or self.max_characters < 1:
+            raise InvalidArgument("a speech needs prefetch >= 0, parallel >= 1, retries >= 0 and max_characters >= 1")
+        if not all(0 <= pause < math.inf for pause in (self.sentence_pause, self.paragraph_pause)):
+            raise InvalidArgument("sentence_pause and paragraph_pause are seconds, 0 or more")
 
     def pause_after(self, ending: Ending) -> float:
         """Seconds of silence after a sentence with this ending that is not the last."""
@@ -58,5 +75,5 @@ def sentence_seed(seed: int | None, index: int) -> int | None:
     """
     if seed is None or index == 0:
         return seed
-    digest = blake2b(seed.to_bytes(8, "little") + index.to_bytes(8, "little"), digest_size=8).digest()
+    digest = blake2b(int(seed).to_bytes(8, "little") + index.to_bytes(8, "little"), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from voice_clone_client.long_text.async_sentence import SentenceChunk
+from voice_clone_client.long_text.text import SentenceChunk
 
 from ..audio import Encoder
 from .utterance import Piece, Utterance
@@ -64,14 +64,14 @@ class Output:
         data = await self._encoder.encode_aside(chunk.samples)
         self._unsent += len(chunk.samples) / chunk.sample_rate
         if not config.stream_audio:
-            if not chunk.final:
+            if not chunk.last:
                 return
             data += await self._encoder.finish_aside()
         await self._send(self._piece, data)
         utterance.sent += self._unsent
         self._piece.seconds += self._unsent
         self._unsent = 0.0
-        if chunk.final:
+        if chunk.last:
             utterance.pieces += 1
             await self._listener.tell_end(utterance, self._piece, dict(chunk.info or {}))
 

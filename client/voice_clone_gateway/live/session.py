@@ -20,7 +20,7 @@ from ..http.errors import HTTPFailure
 from ..http.json_bounds import parse_message
 from ..http.keys import Key
 from ..long_text.streaming_text import StreamingText
-from ..synthesis import long_plan, order, speaker
+from ..synthesis import long_plan, long_speech, order
 from .config import StreamConfig
 from .output import Output
 from .utterance import Piece, Utterance
@@ -229,16 +229,18 @@ class Session(ABC):
         return utterance
 
     def _speech(self, config: StreamConfig) -> AsyncLongSpeech:
-        plan = long_plan(
-            self._settings,
+        if config.streaming_mode == "token_level":
+            flush, renew = config.flush_after_ms, config.renew_after_ms
+            plan = long_plan(self._settings)
+            return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
+        return long_speech(
+            self._app,
+            self._client,
+            hold=not config.stream_audio,
             granularity=config.split_granularity,
             sentence_pause=config.sentence_pause_ms / 1000,
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
-        if config.streaming_mode == "token_level":
-            flush, renew = config.flush_after_ms, config.renew_after_ms
-            return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
-        return AsyncLongSpeech(speaker(self._app, self._client, hold=not config.stream_audio), plan)
 
     def _add_text(self, speech: AsyncLongSpeech, text: str) -> None:
         """Add to a text, as far as the key may still speak."""

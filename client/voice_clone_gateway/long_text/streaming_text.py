@@ -16,9 +16,10 @@ from typing import Any
 
 from voice_clone_client import AsyncClient, Chunk
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
-from voice_clone_client.long_text.async_sentence import AsyncSentence, SentenceChunk
+from voice_clone_client.long_text.async_sentence import AsyncSentence
 from voice_clone_client.long_text.plan import MOST_UNREAD, Plan
 from voice_clone_client.long_text.speaker import Speech
+from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_client.sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
 
 _SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|[{LINE_ENDS}])")

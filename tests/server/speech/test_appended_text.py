@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Overloaded, Speech
-from voice_clone_client.long_text.async_sentence import SentenceChunk
 from voice_clone_client.long_text.plan import Plan, sentence_seed
+from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_gateway.long_text.streaming_text import StreamingText
 
 from tests.support.families.factories import CheckpointFactory

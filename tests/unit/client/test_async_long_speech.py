@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Cancelled, InvalidArgument, Overloaded
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
-from voice_clone_client.long_text.async_sentence import SentenceChunk
 from voice_clone_client.long_text.plan import Plan, sentence_seed
+from voice_clone_client.long_text.text import SentenceChunk
 
 from tests.support.doubles.speech_double import RATE, Double, samples_of
 
@@ -53,7 +53,7 @@ def test_the_sentences_follow_each_other_without_a_gap(parallel: int) -> None:
         np.testing.assert_array_equal(whole(chunks), np.concatenate(expected))
         assert [chunk.index for chunk in chunks] == list(range(11))
         assert [chunk.sentence.text for chunk in chunks if chunk.first] == SENTENCES
-        assert [chunk.sentence_index for chunk in chunks if chunk.final] == [0, 1, 2, 3]
+        assert [chunk.sentence_index for chunk in chunks if chunk.last] == [0, 1, 2, 3]
         assert [chunk.seed for chunk in chunks if chunk.first] == seeds
         assert all(TEXT[chunk.sentence.start : chunk.sentence.end] == chunk.sentence.text for chunk in chunks)
         assert speech.info == {"frames": 11, "text_tokens": 11, "mode": "icl", "sentences": 4, "finish_reason": "stop"}
@@ -77,7 +77,7 @@ def test_audio_comes_while_the_text_is_still_written() -> None:
         speech.write("The first one. The se")
         speech.begin({"seed": 1})
         first = [await anext(speech) for _ in range(3)]
-        assert first[-1].final and first[-1].sentence.text == "The first one."
+        assert first[-1].last and first[-1].sentence.text == "The first one."
         waiting = asyncio.ensure_future(anext(speech))
         await settle()
         assert not waiting.done()
@@ -100,7 +100,7 @@ def test_the_next_sentences_are_made_while_one_is_taken_and_no_more() -> None:
         await settle()
         assert len(double.speeches) == 3, "the first one and two ahead, though no chunk is taken"
         assert double.most_live == 1
-        while not (await anext(speech)).final:
+        while not (await anext(speech)).last:
             pass
         await settle()
         assert len(double.speeches) == 4
@@ -128,7 +128,7 @@ def test_how_many_are_made_at_once(prefetch: int, parallel: int, at_once: int) -
 def test_nothing_is_begun_while_much_waits_to_be_read(parallel: int) -> None:
     async def test() -> None:
         double = Double(frame=4 * RATE)
-        plan = Plan(min_characters=0, prefetch=5, parallel=parallel)
+        plan = Plan(prefetch=5, parallel=parallel)
         speech = started(double, plan, " ".join(["Three words each."] * 8))
         await settle()
         assert len(double.speeches) == parallel, "12 s of each wait to be read"
@@ -147,7 +147,7 @@ def test_an_error_comes_after_the_audio_before_it_and_ends_the_speech() -> None:
         double = Double()
         speech = started(double, CUT, "The first one. Fail here. The third. The fourth. The fifth.")
         got = [await anext(speech) for _ in range(3)]
-        assert got[-1].final
+        assert got[-1].last
         with pytest.raises(Overloaded, match="the queue is full"):
             await anext(speech)
         await settle()
@@ -167,7 +167,7 @@ def test_closing_stops_everything() -> None:
         before = asyncio.all_tasks()
         speech = started(double, Plan(prefetch=3, parallel=2), TEXT)
         taken = [await anext(speech) for _ in range(2)]
-        assert not taken[-1].final
+        assert not taken[-1].last
         waiting = asyncio.ensure_future(anext(speech))
         await settle()
         speech.close()

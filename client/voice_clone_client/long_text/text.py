@@ -1,0 +1,404 @@
+"""A text that is spoken sentence by sentence: which sentence is made next, which chunk is read next. It never waits.
+
+`AsyncLongSpeech` makes the sentences in tasks, `LongSpeech` in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from .._servers.channel import shorter
+from ..errors import Incomplete, InvalidArgument
+from ..finish_reasons import is_whole, worse
+from ..sentences import MIN_CHARACTERS, Sentence, SentenceSplitter
+from ..types import Chunk
+from .plan import MOST_HELD, MOST_UNREAD, Plan, Report, sentence_seed
+
+_COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceChunk(Chunk):
+    """A chunk of a long speech. `index` counts through all of it, `info` is that of the sentence. `final` needs a text
+    whose end is known: it is False on each chunk that is read before."""
+
+    sentence: Sentence
+    sentence_index: int
+    """0, 1, 2, ...; sentences without a letter or digit are not spoken and do not count."""
+    seed: int | None
+    """The seed of the sentence; None if the server chose one."""
+    first: bool
+    """Whether this is the first chunk of the sentence. It includes the pause before it."""
+    last: bool
+    """Whether this is the last chunk of the sentence."""
+
+
+@dataclass(eq=False)
+class SpokenSentence:
+    """A sentence, and how far it is made and read."""
+
+    sentence: Sentence
+    index: int
+    pause: float
+    """Seconds of silence before it."""
+    seed: int | None = None
+    began: float | None = None
+    """When it was first asked for, on `time.monotonic`."""
+    attempts: int = 0
+    chunks: deque[Chunk] = field(default_factory=deque)
+    """Made, but not read."""
+    unread: float = 0.0
+    """Seconds of audio in them."""
+    made: bool = False
+    """Whether nothing more of it comes: it is made to its end, or has failed."""
+    error: Exception | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Of the server, as far as it was read."""
+    finish_reason: str | None = None
+    sent: float | None = None
+    """Seconds of audio that were read, with the pause; None before the first chunk."""
+    complete: bool = False
+    """Whether all of it was read."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it is being made."""
+        return self.began is not None and not self.made
+
+    @property
+    def missed(self) -> bool:
+        """Whether the model missed its end."""
+        return self.made and self.error is None and not is_whole(self.finish_reason)
+
+    def put(self, chunk: Chunk) -> None:
+        """The next chunk was made."""
+        self.chunks.append(chunk)
+        self.unread += len(chunk.samples) / chunk.sample_rate
+
+    def forget(self) -> None:
+        """What was made of it is not wanted: it is made again."""
+        self.chunks.clear()
+        self.unread, self.made, self.finish_reason = 0.0, False, None
+
+    def take(self, chunk: Chunk, index: int) -> SentenceChunk:
+        """One of `chunks` as it is read.
+
+        Args:
+            chunk: the next one.
+            index: of the chunk in the whole speech.
+        """
+        first = self.sent is None
+        samples = chunk.samples
+        self.unread -= len(samples) / chunk.sample_rate
+        if first and self.pause:
+            samples = np.concatenate([np.zeros(round(self.pause * chunk.sample_rate), np.float32), samples])
+        self.sent = (self.sent or 0.0) + len(samples) / chunk.sample_rate
+        self.complete = chunk.final
+        self.info = {**self.info, **(chunk.info or {})}
+        return SentenceChunk(
+            samples=samples,
+            sample_rate=chunk.sample_rate,
+            index=index,
+            final=False,
+            info=chunk.info,
+            sentence=self.sentence,
+            sentence_index=self.index,
+            seed=self.seed,
+            first=first,
+            last=chunk.final,
+        )
+
+    def heard(self, seconds: float) -> Sentence:
+        """What was spoken of it, or begun, in so many seconds of its audio."""
+        return self.sentence
+
+
+S = TypeVar("S", bound=SpokenSentence)
+
+
+class LongText(ABC, Generic[S]):
+    """A text, its sentences, and the chunks that were made of them.
+
+    Args:
+        plan: how the text is split, spoken and joined.
+        retried: called with the family of each further attempt at a sentence; None is that of the client.
+
+    Raises:
+        InvalidArgument: the plan is invalid.
+    """
+
+    def __init__(self, plan: Plan, retried: Callable[[str | None], None] = lambda model: None) -> None:
+        plan.check()
+        self._plan = plan
+        self._retried = retried
+        self._splitter = self._new_splitter(0)
+        self._options: dict[str, Any] | None = None
+        self._require_whole = False
+        self._seconds: float | None = None  # of each sentence
+        self._until: float | None = None  # of all of it
+        self._held = plan.hold
+        self._speeches: list[S] = []
+        self._current = 0  # index of the speech whose chunks are read
+        self._at_once = False  # the whole text is one speech of the server
+        self._chunks = 0
+        self._characters = 0
+        self._ended = False
+        self._blank = True
+        self._info: dict[str, Any] | None = None
+        self._counts: Mapping[str, int] = {}
+        self._finish_reason: str | None = "stop"  # the worst of the sentences
+        self.sample_rate = 0
+        self.retries = 0
+        """Further attempts at sentences whose end the model missed."""
+
+    def begin(self, options: Mapping[str, Any], deadline: float | None = None) -> None:
+        """Start speaking. Text may have been written before.
+
+        Args:
+            options: of `speak`, for each sentence; `seed` is the seed of the whole speech.
+            deadline: maximum seconds of the whole speech.
+        """
+        self._options = dict(options)
+        self._require_whole = self._options.pop("require_whole", False)
+        self._seconds = self._options.pop("deadline", None)
+        self._until = None if deadline is None else time.monotonic() + deadline
+        self._advance()
+
+    def say(self, text: str, *, at_once: bool = False) -> None:
+        """All of the text, which may then be split better than one that comes in pieces. A short one is not split.
+
+        Args:
+            at_once: a long one is not split either.
+
+        Raises:
+            InvalidArgument: as for `write`.
+        """
+        self._at_once = at_once or len(text) <= self._plan.max_characters
+        self._splitter = self._new_splitter(min(MIN_CHARACTERS, self._plan.max_characters))
+        self._read(text, final=True)
+
+    def write(self, text: str) -> None:
+        """Add to the text.
+
+        Raises:
+            InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
+        """
+        self._read(text, final=False)
+
+    def end(self, text: str = "") -> None:
+        """Add the last part of the text; an incomplete sentence at its end is spoken too.
+
+        Raises:
+            InvalidArgument: as for `write`.
+        """
+        self._read(text, final=True)
+
+    def flush(self) -> None:
+        """Speak what was written so far, though its last sentence may have no end."""
+        try:
+            self._feed("", True)
+        finally:
+            self._advance()
+
+    def hold(self) -> None:
+        """From now on a sentence is read when it is whole. One that is not, and of which nothing was read, is made
+        again."""
+        self._held = True
+        for speech in self._window():
+            if speech.missed and self._may_repeat(speech):
+                self._repeat(speech)
+                speech.began = None
+        self._advance()
+
+    @property
+    def length(self) -> int:
+        """Characters of the text so far."""
+        return self._characters
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """The latest info of the server; tokens and frames are the sums over all sentences so far, and the finish
+        reason is the worst of theirs. It has the number of sentences, unless the text was spoken at once, and that of
+        the `retries`, if there were any."""
+        return self._info
+
+    @property
+    def finish_reason(self) -> str | None:
+        """How the speech ended: the worst of the sentences' reasons; None before its end."""
+        return (self._info or {}).get("finish_reason") if self.finished else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the text was spoken and read."""
+        return self._ended and bool(self._speeches) and self._speeches[-1].complete
+
+    @property
+    def whole(self) -> bool:
+        """Whether all chunks were read, and each sentence ended with `stop` or `length`."""
+        return is_whole(self.finish_reason)
+
+    def report(self, seconds: float | None = None) -> Report:
+        """How much was spoken in the first `seconds` of the audio that was read; None for all of it."""
+        left = float("inf") if seconds is None else seconds
+        sentences, characters, heard = 0, 0, 0.0
+        for speech in self._speeches:
+            sent = min(speech.sent or 0.0, left)
+            heard += sent
+            left -= sent
+            if not speech.complete or sent < (speech.sent or 0.0) - 1e-6:
+                return Report(sentences, characters, heard, speech.heard(sent) if sent else None, sent)
+            sentences, characters = sentences + 1, speech.sentence.end
+        return Report(sentences, characters, heard, None, 0.0)
+
+    def _new_splitter(self, least: int) -> SentenceSplitter:
+        plan = self._plan
+        return SentenceSplitter(plan.granularity, min_characters=least, max_characters=plan.max_characters)
+
+    @abstractmethod
+    def _new_speech(self, sentence: Sentence, index: int, pause: float) -> S:
+        """A sentence that will be spoken."""
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Something has changed: begin what is due, and wake who waits."""
+
+    def _read(self, text: str, final: bool) -> None:
+        if self._ended:
+            raise InvalidArgument("the text was ended; more text needs another speech")
+        most = self._plan.total_characters
+        if most is not None and self._characters + len(text) > most:
+            raise InvalidArgument(f"the text is too long; at most {most} characters are allowed")
+        self._characters += len(text)
+        self._blank = self._blank and not text.strip()
+        try:
+            self._feed(text, final)
+        finally:
+            self._ended = final
+            self._advance()
+
+    def _feed(self, text: str, final: bool) -> None:
+        """Find the sentences that `text` completes."""
+        if self._at_once:
+            self._add(Sentence(text, 0, len(text), "sentence"))
+            return
+        for sentence in self._splitter.feed(text, final):
+            if sentence.spoken:
+                self._add(sentence)
+
+    def _add(self, sentence: Sentence) -> None:
+        index, most = len(self._speeches), self._plan.total_sentences
+        if most is not None and index >= most:
+            raise InvalidArgument(f"the text is too long; at most {most} sentences are allowed")
+        pause = self._plan.pause_after(self._speeches[-1].sentence.ending) if self._speeches else 0.0
+        self._speeches.append(self._new_speech(sentence, index, pause))
+
+    def _due(self) -> Iterator[S]:
+        """The sentences that are to be made now; each is taken for one that is begun."""
+        if self._options is None:
+            return
+        window = self._window()
+        live = sum(speech.live for speech in window)
+        for speech in window:
+            if speech.began is None and live < self._plan.parallel and self._unread < MOST_UNREAD:
+                live += 1
+                speech.began = time.monotonic()
+                speech.seed = sentence_seed(self._options.get("seed"), speech.index)
+                yield speech
+
+    def _window(self) -> list[S]:
+        """The sentence that is read, and those that the plan makes ahead of it."""
+        end = self._current + 1 + self._plan.prefetch
+        if self._current < len(self._speeches) and self._speeches[self._current].complete:
+            end += 1  # all of its audio was read
+        return self._speeches[self._current : end]
+
+    @property
+    def _unread(self) -> float:
+        """Seconds of audio that wait to be read."""
+        return sum(speech.unread for speech in self._window())
+
+    def _arguments(self, speech: S) -> dict[str, Any]:
+        """The options with which a sentence is spoken. All its attempts share its time."""
+        assert self._options is not None and speech.began is not None
+        speech.attempts += 1
+        now = time.monotonic()
+        spent = 0.0 if speech.attempts == 1 else now - speech.began
+        own = None if self._seconds is None else self._seconds - spent
+        left = shorter(own, None if self._until is None else self._until - now)
+        return {**self._options, "seed": speech.seed, **({} if left is None else {"deadline": left})}
+
+    def _end(self, speech: S, info: Mapping[str, Any] | None) -> bool:
+        """All of a sentence was made; `info` is the server's on it. Whether it is to be made again at once."""
+        speech.made, speech.finish_reason = True, (info or {}).get("finish_reason")
+        if not (speech.missed and self._may_repeat(speech)):
+            return False
+        self._repeat(speech)
+        return True
+
+    def _fail(self, speech: S, error: Exception) -> None:
+        """A sentence cannot be made, or no further."""
+        speech.made, speech.error = True, error
+
+    def _may_repeat(self, speech: S) -> bool:
+        options = self._options or {}
+        drawn = options.get("seed") is None and options.get("do_sample") is not False
+        free = speech.sent is None and (self._held or speech.index > self._current)
+        return drawn and free and speech.attempts <= self._plan.retries
+
+    def _repeat(self, speech: S) -> None:
+        speech.forget()
+        self.retries += 1
+        self._retried((self._options or {}).get("model"))
+
+    def _take(self) -> SentenceChunk | None:
+        """The next chunk; None if there is none yet, or none any more: see `_over`.
+
+        Raises:
+            Exception: that of the sentence that is read.
+            Incomplete: the model missed its end.
+            InvalidArgument: the text has only punctuation.
+        """
+        while self._current < len(self._speeches):
+            speech = self._speeches[self._current]
+            free = speech.made or not self._held or speech.sent is not None or speech.unread >= MOST_HELD
+            if speech.chunks and free:
+                return self._took(speech, speech.take(speech.chunks.popleft(), self._chunks))
+            if not speech.made or speech.chunks:
+                return None
+            if speech.error is not None:
+                raise speech.error
+            if self._require_whole and speech.missed:
+                raise Incomplete(speech.finish_reason)
+            self._current += 1
+        if self._ended and not self._speeches and not self._blank:
+            raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
+        return None
+
+    @property
+    def _over(self) -> bool:
+        return self._ended and self._current == len(self._speeches)
+
+    def _took(self, speech: S, chunk: SentenceChunk) -> SentenceChunk:
+        self._chunks += 1
+        self.sample_rate = chunk.sample_rate
+        if chunk.info:
+            self._add_info(speech)
+        if chunk.last and self._ended and speech is self._speeches[-1]:
+            chunk = replace(chunk, final=True)
+        return chunk
+
+    def _add_info(self, speech: S) -> None:
+        counts = {key: self._counts.get(key, 0) + speech.info[key] for key in _COUNTED if key in speech.info}
+        spoken = {} if self._at_once else {"sentences": speech.index + 1}
+        self._info = {**speech.info, **counts, **spoken, **({"retries": self.retries} if self.retries else {})}
+        if speech.complete:
+            self._counts = counts
+            self._finish_reason = worse(self._finish_reason, speech.info.get("finish_reason"))
+            self._info["finish_reason"] = self._finish_reason
