@@ -193,7 +193,7 @@ def _speak(
     began = time.monotonic()
     first = 0.0
     chunks, sample_rate = [], 0
-    speech = client.speak(
+    speech = client.speak_long(
         arguments.text, language=arguments.language, seed=7, max_frames=arguments.max_frames, **source
     )
     for chunk in speech:

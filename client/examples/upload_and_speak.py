@@ -12,7 +12,7 @@ def main(clip: str, transcript: str, text: str, path: str) -> None:
     with Client("localhost:8001") as client:
         voice = client.upload("example", clip, reference_text=transcript, consent="my own voice", wait=True)
         print(f"{voice.name} is registered, generation {voice.generation}")
-        with client.speak(text, voice="example", language="English") as speech, open(path, "wb") as file:
+        with client.speak_long(text, voice="example", language="English") as speech, open(path, "wb") as file:
             first = next(speech)  # the server still makes the rest
             with WavWriter(file, first.sample_rate) as wav:
                 wav.write(first.samples)

@@ -8,6 +8,8 @@
             for chunk in speech:  # the first chunk arrives long before the last
                 play(chunk.samples, chunk.sample_rate)
 
+`speak_long` is the same for a text of any length.
+
 `AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.
 """
 
@@ -34,12 +36,15 @@ from .errors import (
     VoiceExists,
     VoiceNotFound,
 )
+from .long_text.async_long_speech import AsyncLongSpeech
+from .long_text.long_speech import LongSpeech
 from .types import Artifacts, Candidate, Chunk, ClipWarning, Detection, Family, Knobs, Mark, Preset, SpeechStatus, Voice
 from .wav import WavWriter, pcm16
 
 __all__ = [
     "Artifacts",
     "AsyncClient",
+    "AsyncLongSpeech",
     "AsyncSpeech",
     "BrokenStream",
     "Cancelled",
@@ -55,6 +60,7 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "Knobs",
+    "LongSpeech",
     "Mark",
     "Overloaded",
     "PermissionDenied",

@@ -24,6 +24,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._version import __version__
 from .aio import AsyncClient
 from .errors import Incomplete, VoiceCloneError
+from .long_text.async_long_speech import AsyncLongSpeech
 from .statements import comment_of
 from .wav import WavWriter
 
@@ -101,12 +102,16 @@ class _Tools:
                 found.append(ListedVoice(name=voice.name, description=voice.description, models=models))
             return found
 
+    def _speech(self, text: str, voice: str | None, language: str | None, seed: int | None) -> AsyncLongSpeech:
+        """A speech that is answered when it is whole."""
+        return self._client.speak_long(text, voice=voice, language=language, seed=seed, hold=True)
+
     async def speak(
         self, text: Text, voice: Name = None, language: Language = None, seed: Seed = None
     ) -> list[AudioContent | TextContent]:
         """Speak a text in a voice. The answer has the audio, of at most a minute, as a WAV file."""
         file = io.BytesIO()
-        async with _refusals(), self._client.speak(text, voice=voice, language=language, seed=seed) as speech:
+        async with _refusals(), self._speech(text, voice, language, seed) as speech:
             wav: WavWriter | None = None
             family = await self._client._family()
             async for chunk in speech:
@@ -128,7 +133,7 @@ class _Tools:
         if reason := refusal(file):
             raise ToolError(f"invalid_argument: {reason}")
         seconds = 0.0
-        async with _refusals(), self._client.speak(text, voice=voice, language=language, seed=seed) as speech:
+        async with _refusals(), self._speech(text, voice, language, seed) as speech:
             family = await self._client._family()
             with _new(path), AudioOutput(str(path), partial(comment_of, family, signs=False)) as output:
                 async for chunk in speech:

@@ -20,7 +20,9 @@ from .._speeches.speech import Speech
 from .._stdin import Tee, written
 from ..client import Client
 from ..errors import Incomplete, Unsupported, VoiceNotFound
+from ..long_text.long_speech import LongSpeech
 from ..manifests import TYPES, FileSigner, consent_of
+from ..sentences import MAX_CHARACTERS
 from ..statements import comment_of
 from ..types import Chunk, Knobs
 from .common import add_mark, command, complain
@@ -44,7 +46,7 @@ _SWITCHES = (
 def add(commands: Any) -> None:
     """Add the command."""
     speak = command(commands, "speak", _speak, "speak a text in a voice")
-    speak.add_argument("text", help="the text; - speaks stdin while it is written, if the model can")
+    speak.add_argument("text", help="the text, of any length; - speaks stdin while it is written, if the model can")
     voice = speak.add_mutually_exclusive_group()
     voice.add_argument(
         "--voice",
@@ -69,6 +71,13 @@ def add(commands: Any) -> None:
         "--allow-partial",
         action="store_true",
         help="a speech whose end the model missed is no failure; a line on stderr says so",
+    )
+    speak.add_argument(
+        "--sentence-characters",
+        type=int,
+        default=MAX_CHARACTERS,
+        metavar="N",
+        help="speak a longer text sentence by sentence, and cut a longer sentence (default: %(default)s)",
     )
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
@@ -116,7 +125,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             outputs.append(stack.enter_context(AudioOutput(parsed.output, partial(_comment, client, parsed))))
         if parsed.play:
             outputs.append(stack.enter_context(Player(parsed.output)))
-        speech, chunks = _begin(client, parsed.text, how)
+        speech, chunks = _begin(client, parsed, how)
         stack.enter_context(speech)
         for chunk in chunks:
             for output in outputs:
@@ -167,18 +176,26 @@ def _consent(client: Client, voice: str, digest: str) -> str | None:
         return None
 
 
-def _begin(client: Client, text: str, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:
+def _begin(client: Client, parsed: argparse.Namespace, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:
     """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
-    if text != "-" or how["non_streaming_mode"]:
-        speech = client.speak(sys.stdin.read() if text == "-" else text, **how)
+    if parsed.text != "-" or how["non_streaming_mode"]:
+        speech = _whole_text(client, sys.stdin.read() if parsed.text == "-" else parsed.text, parsed, how)
         return speech, speech
     stdin = Tee(written(sys.stdin))
-    speech = client.speak_stream(stdin, **how)
+    streamed = client.speak_stream(stdin, **how)
     try:
-        return speech, chain(list(islice(speech, 1)), speech)
+        return streamed, chain(list(islice(streamed, 1)), streamed)
     except Unsupported:
-        speech = client.speak(stdin.rest(), **how)
+        speech = _whole_text(client, stdin.rest(), parsed, how)
         return speech, speech
+
+
+def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> LongSpeech:
+    """The speech of a text that is there. A file of many sentences gets each when it is whole, so that one whose end
+    the model missed is made again; nobody hears it meanwhile."""
+    most = parsed.sentence_characters
+    heard = parsed.play or parsed.output == "-"
+    return client.speak_long(text, sentence_characters=most, hold=not heard and len(text) > most, **how)
 
 
 def _pair(text: str) -> tuple[str, Any]:

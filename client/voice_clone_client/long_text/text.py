@@ -396,8 +396,13 @@ class LongText(ABC, Generic[S]):
 
     def _add_info(self, speech: S) -> None:
         counts = {key: self._counts.get(key, 0) + speech.info[key] for key in _COUNTED if key in speech.info}
-        spoken = {} if self._at_once else {"sentences": speech.index + 1}
-        self._info = {**speech.info, **counts, **spoken, **({"retries": self.retries} if self.retries else {})}
+        self._info = {**speech.info, **counts}
+        if "seed" in speech.info and (seed := (self._options or {}).get("seed")) is not None:
+            self._info["seed"] = seed  # that of the whole speech
+        if not self._at_once:
+            self._info["sentences"] = speech.index + 1
+        if self.retries:
+            self._info["retries"] = self.retries
         if speech.complete:
             self._counts = counts
             self._finish_reason = worse(self._finish_reason, speech.info.get("finish_reason"))
