@@ -151,7 +151,7 @@ def test_instructions(official: OfficialTalker) -> None:
             expected = official.module._resolve_instruct(asked, use_zh="你" in text)
         except ValueError:
             refused += 1
-            with pytest.raises(InvalidArgument, match="options.instruct"):
+            with pytest.raises(InvalidArgument, match=r"options\.instruct"):
                 instruction(asked, text)
         else:
             assert instruction(asked, text) == (expected or None)
