@@ -18,7 +18,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
+from voice_clone import file_kinds
 from voice_clone.audio_file import (
     MAX_CHANNELS,
     MAX_RATE,
@@ -30,16 +30,11 @@ from voice_clone.audio_file import (
     read_samples,
     riff_codec,
 )
-=======
-from voice_clone import file_kinds
-from voice_clone.audio_file import MIME_TYPES, Samples, SoundFileError, openable, read_samples, riff_codec
->>>>>>> 5249e19c (A refused clip's error names what the file is)
 from voice_clone.errors import InvalidArgument
 
 _SILENT = 1e-3  # -60 dBFS: a clip whose loudest sample is softer is inaudible
 MAX_PEAK = 100.0  # 40 dB above full scale: float files may exceed 1 a little, and what is far beyond is no audio
 
-_TAKEN = "this server takes WAV, FLAC, OGG and MP3"
 
 _WAV_CODECS_READ = frozenset({0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x40, 0x55})
 _WAV_CODECS = {  # by the number in the header
@@ -194,32 +189,14 @@ def resample(waveform: NDArray[np.float32], rate: int, target: int) -> NDArray[n
 
 def _undecodable(encoded: bytes) -> str:
     """Why a file cannot be decoded, for the caller."""
-<<<<<<< HEAD
-    for offset, magic, kind in _FOREIGN:
-        if encoded.startswith(magic, offset):
-            return f"the `audio` is {kind}; this server takes WAV, FLAC, OGG and MP3, convert it"
+    kind = file_kinds.converted(encoded) or file_kinds.sound(encoded)
+    if kind is not None:
+        return f"the `audio` is {kind}; this server takes WAV, FLAC, OGG and MP3, convert it"
     codec = riff_codec(encoded)
     if codec is not None and codec not in _WAV_CODECS_READ:
         name = _WAV_CODECS.get(codec, f"of number 0x{codec:04x}")
         return f"the `audio` is a WAV file with the codec {name}, which this server does not read; convert it to PCM"
-    return "the `audio` cannot be decoded; it must be an undamaged WAV, FLAC, OGG or MP3 file"
-=======
-    if kind := file_kinds.converted(encoded):
-        return (
-            f"the audio is {kind}; {_TAKEN}. Convert it, or upload it with the command voice-clone or the HTTP "
-            "gateway: they convert it"
-        )
-    if kind := file_kinds.sound(encoded):
-        return f"the audio is {kind}; {_TAKEN}: convert it"
-    codec = riff_codec(encoded)
-    if codec is not None and codec not in _WAV_CODECS_READ:
-        name = _WAV_CODECS.get(codec, f"of number 0x{codec:04x}")
-        return (
-            f"the audio is a WAV file with the codec {name}, which this server does not read; convert it to PCM, or "
-            "upload it with the command voice-clone or the HTTP gateway: they convert what FFmpeg knows"
-        )
-    return f"the audio cannot be decoded: {file_kinds.fault(encoded)}"
->>>>>>> 5249e19c (A refused clip's error names what the file is)
+    return f"the `audio` cannot be decoded: {file_kinds.fault(encoded)}"
 
 
 def _too_long(samples: Samples, limits: ClipLimits) -> str:
@@ -245,12 +222,8 @@ def _from_data_url(data: bytes, limits: ClipLimits) -> bytes:
 def _check_format(file: soundfile.SoundFile, encoded: bytes) -> None:
     """Check the header against what is taken at all."""
     if file.format not in MIME_TYPES:
-<<<<<<< HEAD
-        raise InvalidArgument(f"the `audio` is a {file.format} file; send WAV, FLAC, OGG or MP3")
-=======
         kind = file_kinds.converted(encoded) or file_kinds.sound(encoded) or f"a {file.format} file"
-        raise InvalidArgument(f"the audio is {kind}; send WAV, FLAC, OGG or MP3")
->>>>>>> 5249e19c (A refused clip's error names what the file is)
+        raise InvalidArgument(f"the `audio` is {kind}; send WAV, FLAC, OGG or MP3")
     _check_rate(file.samplerate)
     if file.channels > MAX_CHANNELS:
         raise InvalidArgument(f"the `audio` has {file.channels} channels; at most {MAX_CHANNELS} are allowed")

@@ -6,7 +6,7 @@ $ python async_many.py NAME < sentences.txt
 import asyncio
 import sys
 
-from voice_clone_client import AsyncClient, Overloaded, WavWriter
+from voice_clone_client import AsyncClient, Overloaded, VoiceCloneError, WavWriter
 
 
 async def say(client: AsyncClient, voice: str, number: int, sentence: str) -> None:
@@ -24,7 +24,7 @@ async def say(client: AsyncClient, voice: str, number: int, sentence: str) -> No
 
 async def main(voice: str) -> None:
     sentences = [line.strip() for line in sys.stdin if line.strip()]
-    async with AsyncClient("localhost:8001") as client:
+    async with AsyncClient() as client:
         await client.prepare(voice)
         await asyncio.gather(*(say(client, voice, number, sentence) for number, sentence in enumerate(sentences)))
 
@@ -32,4 +32,9 @@ async def main(voice: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    asyncio.run(main(*sys.argv[1:]))
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except (VoiceCloneError, OSError) as error:
+        sys.exit(f"async_many.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -3,6 +3,7 @@
 $ some-language-model | python plain_text_stream.py MODEL NAME out.wav
 """
 
+import os
 import queue
 import secrets
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc as triton
+
+URL = os.environ.get("VOICE_CLONE_SERVER") or "localhost:8001"  # of the server's gRPC endpoint
 
 
 def tensor(name: str, value: Any, kind: str = "BYTES") -> triton.InferInput:
@@ -45,7 +48,7 @@ def write(model: str, stream_id: str, url: str, failed: "queue.Queue[Any]") -> N
         client.close()
 
 
-def main(model: str, voice: str, path: str, url: str = "localhost:8001") -> None:
+def main(model: str, voice: str, path: str, url: str = URL) -> None:
     stream_id = secrets.token_hex(16)
     responses: queue.Queue[Any] = queue.Queue()
     client = triton.InferenceServerClient(url)
@@ -53,7 +56,10 @@ def main(model: str, voice: str, path: str, url: str = "localhost:8001") -> None
     try:
         client.start_stream(lambda result, error: responses.put(error or result))
         inputs = [tensor("text_stream", stream_id), tensor("voice", voice), tensor("x_vector_only", True, "BOOL")]
-        client.async_stream_infer(model, inputs)
+        try:
+            client.async_stream_infer(model, inputs)
+        except triton.InferenceServerException:  # there is no stream any more
+            raise responses.get() from None
         threading.Thread(target=write, args=(model, stream_id, url, responses), daemon=True).start()
         while not final:
             result = responses.get()
@@ -74,4 +80,9 @@ def main(model: str, voice: str, path: str, url: str = "localhost:8001") -> None
 if __name__ == "__main__":
     if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (triton.InferenceServerException, OSError) as error:
+        sys.exit(f"plain_text_stream.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -3,6 +3,7 @@
 $ python plain_tritonclient.py MODEL "The text." NAME out.wav
 """
 
+import os
 import queue
 import sys
 import wave
@@ -11,19 +12,24 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as triton
 
+URL = os.environ.get("VOICE_CLONE_SERVER") or "localhost:8001"  # of the server's gRPC endpoint
+
 
 def string(name: str, value: str) -> triton.InferInput:
     tensor = triton.InferInput(name, [1], "BYTES")
     return tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
 
 
-def main(model: str, text: str, voice: str, path: str, url: str = "localhost:8001") -> None:
+def main(model: str, text: str, voice: str, path: str, url: str = URL) -> None:
     responses: queue.Queue[Any] = queue.Queue()
     client = triton.InferenceServerClient(url)
     pieces, final = [], False
     try:
         client.start_stream(lambda result, error: responses.put(error or result))  # one stream for each speech
-        client.async_stream_infer(model, [string("text", text), string("voice", voice)])
+        try:
+            client.async_stream_infer(model, [string("text", text), string("voice", voice)])
+        except triton.InferenceServerException:  # there is no stream any more
+            raise responses.get() from None
         while not final:
             result = responses.get()
             if isinstance(result, Exception):
@@ -43,4 +49,9 @@ def main(model: str, text: str, voice: str, path: str, url: str = "localhost:800
 if __name__ == "__main__":
     if len(sys.argv) not in (5, 6):
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (triton.InferenceServerException, OSError) as error:
+        sys.exit(f"plain_tritonclient.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

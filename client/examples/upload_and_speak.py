@@ -5,11 +5,11 @@ $ python upload_and_speak.py clip.wav "The words spoken in the clip." "The text.
 
 import sys
 
-from voice_clone_client import Client, WavWriter
+from voice_clone_client import Client, VoiceCloneError, WavWriter
 
 
 def main(clip: str, transcript: str, text: str, path: str) -> None:
-    with Client("localhost:8001") as client:
+    with Client() as client:
         voice = client.upload("example", clip, reference_text=transcript, consent="my own voice", wait=True)
         print(f"{voice.name} is registered, generation {voice.generation}")
         with client.speak_long(text, voice="example", language="English") as speech, open(path, "wb") as file:
@@ -24,4 +24,9 @@ def main(clip: str, transcript: str, text: str, path: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 5:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (VoiceCloneError, OSError) as error:
+        sys.exit(f"upload_and_speak.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _designs, _requests, _responses
+from . import _designs, _environment, _requests, _responses
 from ._servers import channel
 from ._servers.async_calls import quiet_task
 from ._servers.asynchronous import AsyncServers
@@ -54,7 +54,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str = "localhost:8001",
+        url: str | None = None,
         *,
         model: str | None = None,
         timeout: float | None = 60.0,
@@ -66,7 +66,12 @@ class AsyncClient:
         mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
-        self._servers = AsyncServers(url, credentials, channel.metadata(headers, token), proxy)
+        self._servers = AsyncServers(
+            _environment.server(url),
+            credentials,
+            channel.metadata(headers, _environment.token(token)),
+            _environment.proxy(proxy),
+        )
         self._shared = False  # the connections are another client's
         # A speech is added to each set: that of its client, and those of the clients whose connections it uses.
         self._speeches: tuple[WeakSet[AsyncSpeech], ...] = (WeakSet(),)

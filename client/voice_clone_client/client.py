@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _designs, _requests, _responses
+from . import _designs, _environment, _requests, _responses
 from ._default_family import DefaultFamily
 from ._servers import channel
 from ._servers.blocking import Servers
@@ -35,14 +35,14 @@ class Client(Speaking):
 
     Args:
         url: host:port of the server's gRPC endpoint; several, separated by commas; or `dns:///name:port` for all
-            servers that the name has.
+            servers that the name has. None takes the variable `VOICE_CLONE_SERVER`, or else localhost:8001.
         model: the model family that speaks: the name of its public model. None takes the server's default, for which
             the client asks once, with the first call that needs it. Most methods take another family for one call.
         timeout: maximum seconds of any call but `speak`; None sets no limit.
         credentials: `tls_credentials(...)` for TLS; None disables encryption.
         headers: sent with every call, e.g. the key of a restricted protocol.
         token: the write token of a server that has one; it is needed to upload, delete, export, import and rebuild
-            voices.
+            voices. None takes the variable `VOICE_CLONE_TOKEN`, if it is set; an empty one is none.
         owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
             operator, who sees all.
         max_owned: how many voices the owner may have.
@@ -50,8 +50,8 @@ class Client(Speaking):
             and `required`, with which a speech that could not be marked is an error, are refused by a server that
             marks nothing. A server that is older than this parameter ignores it; the speech then ends with
             `Unsupported` at its first chunk. What the server's own setting asks for is done in any case.
-        proxy: `http://host:port` of an HTTP proxy to the server. None connects directly, even if `http_proxy` or the
-            like is set.
+        proxy: `http://host:port` of an HTTP proxy to the server. None takes the variable `VOICE_CLONE_PROXY`, if it is
+            set, and else connects directly, even if `http_proxy` or the like is set; an empty one connects directly.
 
     Raises:
         InvalidArgument: `url` or `proxy` is none of these, or `token` is not printable ASCII. The client connects with
@@ -61,7 +61,7 @@ class Client(Speaking):
 
     def __init__(
         self,
-        url: str = "localhost:8001",
+        url: str | None = None,
         *,
         model: str | None = None,
         timeout: float | None = 60.0,
@@ -73,7 +73,12 @@ class Client(Speaking):
         mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
-        self._servers = Servers(url, credentials, channel.metadata(headers, token), proxy)
+        self._servers = Servers(
+            _environment.server(url),
+            credentials,
+            channel.metadata(headers, _environment.token(token)),
+            _environment.proxy(proxy),
+        )
         self._shared = False  # the connections are another client's
         self._model = model
         self._default = DefaultFamily(self._ask_models)

@@ -33,7 +33,7 @@ class TritonClients:
             model=settings.model or None,
             credentials=credentials,
             token=settings.triton_token,
-            proxy=settings.triton_proxy or None,
+            proxy=settings.triton_proxy,
         )
         ruled = [key for key in keys if key.owner is not None or key.mark is not None]
         self._of_key = {key: self.operator.acting_for(key.owner, key.voices, key.mark) for key in ruled}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import NamedTuple
 
+from .._environment import PORT
 from ..errors import ConnectionFailed, InvalidArgument, quoted
 
 DNS = "dns:///"
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@]+)(?::(\d{1,5}))?")
 REFRESH_SECONDS = 5.0  # for which the addresses of a name are used before it is looked up again
 
 
@@ -24,24 +27,17 @@ class Addresses:
     """The servers of a url.
 
     Args:
-        url: host:port; or several, separated by commas; or dns:///name:port, for all servers that the name has.
+        url: host:port; or several, separated by commas; or dns:///name:port, for all servers that the name has. The
+            port is 8001 if none is given; `grpc://` may stand before the host.
 
     Raises:
         InvalidArgument: it is none of these.
     """
 
     def __init__(self, url: str) -> None:
-        parts = [part.strip() for part in url.split(",")]
-        for part in parts:
-            if not part.removeprefix(DNS) or "://" in part.removeprefix(DNS):
-                raise InvalidArgument(
-                    f"`url` {quoted(url)} is wrong; give host:port of the server's gRPC endpoint, without a scheme, or "
-                    f"several of them, separated by commas, or {DNS}name:port"
-                )
-            if part.count(":") > 1 and "[" not in part and not part.startswith(DNS):
-                raise InvalidArgument(f"`url` {quoted(url)} is wrong; an IPv6 address is in brackets: [::1]:8001")
-        self._fixed = [Address(part) for part in parts if not part.startswith(DNS)]
-        self._names = [_split(part.removeprefix(DNS)) for part in parts if part.startswith(DNS)]
+        servers = [(part.strip().startswith(DNS), *_split(part.strip(), url)) for part in url.split(",")]
+        self._fixed = [Address(_joined(host, port)) for is_name, host, port in servers if not is_name]
+        self._names = [(host, port) for is_name, host, port in servers if is_name]
 
     @property
     def fixed(self) -> list[Address] | None:
@@ -61,12 +57,23 @@ class Addresses:
             except (OSError, UnicodeError) as error:  # the second: it can be no name, such as one with two dots
                 raise ConnectionFailed(f"the address of {host!r} cannot be found ({error})") from None
             hosts = sorted({str(address[0]) for *_, address in entries})
-            found += [Address(f"[{each}]:{port}" if ":" in each else f"{each}:{port}", host) for each in hosts]
+            found += [Address(_joined(each, port), host) for each in hosts]
         return found
 
 
-def _split(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise InvalidArgument(f"`url` {quoted(DNS + text)} has no port; give {DNS}name:port")
-    return host, int(port)
+def _split(server: str, url: str) -> tuple[str, int]:
+    """Host and port of one server in a url; Triton's own port if it has none."""
+    address = server.removeprefix(DNS).removeprefix("grpc://").removesuffix("/")
+    if address.count(":") > 1 and not {"[", "/"} & set(address):
+        raise InvalidArgument(f"`url` {quoted(url)} is wrong; an IPv6 address is in brackets: [::1]:{PORT}")
+    found = _ADDRESS.fullmatch(address)
+    if found is None or (server.startswith(DNS) and not found[2]) or not 0 < int(found[2] or PORT) < 65536:
+        raise InvalidArgument(
+            f"`url` {quoted(url)} is wrong; give host:port of the server's gRPC endpoint, without a scheme, or several "
+            f"of them, separated by commas, or {DNS}name:port"
+        )
+    return found[1], int(found[2] or PORT)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host and "[" not in host else f"{host}:{port}"

@@ -14,7 +14,6 @@ from types import ModuleType
 
 import grpc
 import pytest
-import voice_clone_client as vc
 from tritonclient.utils import InferenceServerException
 
 from tests.support.doubles.triton_double import Failure, Server, chunk, empty_final, speech
@@ -59,11 +58,9 @@ def test_plain_tritonclient_raises(triton: Server, tmp_path: Path, before: int) 
 
 @pytest.fixture
 def here(triton: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; localhost:8001 is the double."""
+    """An empty working directory; the environment names the double."""
     monkeypatch.chdir(tmp_path)
-    for name in ("Client", "AsyncClient"):
-        kind = getattr(vc, name)
-        monkeypatch.setattr(vc, name, lambda url, kind=kind: kind(triton.url))
+    monkeypatch.setenv("VOICE_CLONE_SERVER", triton.url)
     return tmp_path
 
 
