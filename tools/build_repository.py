@@ -9,7 +9,6 @@ clip, and takes no optional input where it batches.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import shutil
 import sys
@@ -17,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from voice_clone_client._arguments import Parser
 
 from tools.config_file import ConfigError, ConfigFile
 from tools.families.names import owner
@@ -159,7 +160,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         BuildError: the options contradict each other, or there is something at the output.
         FamilyError: the checkpoint is of no family, or not whole.
     """
-    parser = argparse.ArgumentParser(prog="tools/build_repository", description=__doc__)
+    parser = Parser(prog="tools/build_repository", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
     add_repository_option(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder of the repository; must not be there yet")

@@ -6,10 +6,11 @@ Nothing that the files hold is run. A file that holds anything but the expected 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from voice_clone_client._arguments import Parser
 
 from tools.families.recognition import FamilyError, add_repository_option, family_of
 from tools.families.toolkit import families_with, pickle_converter
@@ -20,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent / "model_repository"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="tools/convert_pickles", description=__doc__)
+    parser = Parser(prog="tools/convert_pickles", description=__doc__)
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
     add_repository_option(parser)
     given = parser.parse_args(arguments)

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from voice_clone_client import Client, Unsupported, VoiceCloneError
+from voice_clone_client._arguments import Parser
+from voice_clone_client._whole_file import whole_file
 from voice_clone_client.wav import WavWriter
 
 from tools.families.recognition import FamilyError, add_repository_option
@@ -60,9 +62,7 @@ class Spoken:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="tools/demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     weights = parser.add_mutually_exclusive_group()
     weights.add_argument("--checkpoint", type=Path, help="folder of a checkpoint (default: the one that comes with it)")
     weights.add_argument(
@@ -203,7 +203,7 @@ def _speak(
     total = time.monotonic() - began
     samples = np.concatenate(chunks)
     if output is not None:
-        with output.open("wb") as file, WavWriter(file, sample_rate) as wav:
+        with whole_file(output) as file, WavWriter(file, sample_rate) as wav:
             wav.write(samples)
     extractions = client.stats()["extractions"] - before
     info, reason = dict(speech.info or {}), speech.finish_reason or ""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from voice_clone_client._arguments import Parser
+
 from voice_clone.audio import ClipLimits, decode
 from voice_clone.errors import VoiceCloneError
 from voice_clone.marking.detection import SHORTEST, Detection, PerthDetector
@@ -21,9 +23,7 @@ LIMITS = ClipLimits(max_bytes=1 << 30, min_seconds=SHORTEST, max_seconds=4 * 360
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="tools/detect_mark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="tools/detect_mark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--json", action="store_true", help="one JSON object a file")
     given = parser.parse_args(arguments)

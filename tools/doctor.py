@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from voice_clone_client._arguments import Parser
+
 from tools.families.recognition import FamilyError, families_of
 from tools.preflight import check_checkpoints
 from tools.stopping import Stopped, stoppable
@@ -35,9 +37,7 @@ Tell = Callable[[str], None]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="tools/doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="tools/doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="measure this one, as a server would run it")
     parser.add_argument("--no-speed", action="store_true", help="measure nothing")
     parser.add_argument("--json", action="store_true", help="machine-readable")

@@ -6,12 +6,12 @@ refuses another one when it loads.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
 import onnxruntime
+from voice_clone_client._arguments import Parser
 
 from tools.families.recognition import FamilyError, family_of
 from tools.families.toolkit import families_with, onnx_exporter
@@ -25,7 +25,7 @@ from voice_clone.onnx.session import Runtime
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="tools/export_onnx", description=__doc__)
+    parser = Parser(prog="tools/export_onnx", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--output", type=Path, help="folder of the graphs (default: onnx in the checkpoint's folder)")
     arguments = parser.parse_args()

@@ -29,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 from voice_clone_client import Client, VoiceCloneError
+from voice_clone_client._arguments import Parser
 from voice_clone_client.spans import Span, first_audio_spans
 
 from tools import guard
@@ -137,9 +138,7 @@ def speak(arguments: argparse.Namespace, trace: Path) -> None:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="tools/inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="tools/inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a new server")
     source.add_argument("--trace", type=Path, help="a trace file of a server")

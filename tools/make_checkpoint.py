@@ -5,9 +5,10 @@ It loads and runs like a released checkpoint of its shape; what it says is noise
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
+
+from voice_clone_client._arguments import Parser
 
 from tools.families.toolkit import checkpoint_maker, families_with
 
@@ -15,11 +16,11 @@ from tools.families.toolkit import checkpoint_maker, families_with
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     known = families_with("checkpoint_maker")
-    family = argparse.ArgumentParser(add_help=False)
+    family = Parser(add_help=False)
     family.add_argument("--family", choices=known, default=known[0], help="whose format (default: %(default)s)")
     chosen, _ = family.parse_known_args(arguments)
     maker = checkpoint_maker(chosen.family)
-    parser = argparse.ArgumentParser(prog="tools/make_checkpoint", description=__doc__, parents=[family])
+    parser = Parser(prog="tools/make_checkpoint", description=__doc__, parents=[family])
     parser.add_argument("--shape", choices=sorted(maker.SHAPES), required=True, help="tiny is for tests and the demo")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
     parser.add_argument("--dtype", choices=sorted(maker.DTYPES), default="bf16", help="of the weights (default: bf16)")

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voice_clone_client._arguments import Parser
+
 from tools import addresses, guard
 from tools.families.recognition import FamilyError, add_repository_option
 from tools.preflight import named_checkpoints, occupied
@@ -110,7 +112,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
             gateway += [word] if "=" in word else [word, *([value] if (value := next(words, None)) else [])]
         else:
             own.append(word)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tools/serve",
         usage="%(prog)s --checkpoint DIR [OPTION ...] [-- TRITONSERVER_OPTION ...]",
         description=__doc__,

@@ -5,11 +5,11 @@ VOICE_CLONE_VOICE_STORE is its address, as for the servers. `migrate` needs a ro
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import psycopg
+from voice_clone_client._arguments import Parser
 
 from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings
@@ -28,7 +28,7 @@ from voice_clone.speakers.voice_file import AUDIO, group_artifacts, verify
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="tools/voice_store", description=__doc__)
+    parser = Parser(prog="tools/voice_store", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     migrating = commands.add_parser("migrate", help="make the tables, or bring them up to this version")
     migrating.add_argument("--app", help="a role that may then read and change voices: that of the servers")

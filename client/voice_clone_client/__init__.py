@@ -13,69 +13,28 @@
 `AsyncClient` is the same for asyncio. Every failure is a `VoiceCloneError`; `voice_clone_client.errors` shows the tree.
 """
 
-from ._servers.channel import tls_credentials
-from ._speeches.async_speech import AsyncSpeech
-from ._speeches.speech import Speech
-from ._version import __version__
-from .aio import AsyncClient
-from .client import Client
-from .errors import (
-    BrokenStream,
-    Cancelled,
-    ConnectionFailed,
-    DeadlineExceeded,
-    Incomplete,
-    Internal,
-    InvalidArgument,
-    Overloaded,
-    PermissionDenied,
-    QuotaExceeded,
-    StreamNotFound,
-    Unsupported,
-    VoiceCloneError,
-    VoiceExists,
-    VoiceNotFound,
-)
-from .long_text.async_long_speech import AsyncLongSpeech
-from .long_text.long_speech import LongSpeech
-from .types import Artifacts, Candidate, Chunk, ClipWarning, Detection, Family, Knobs, Mark, Preset, SpeechStatus, Voice
-from .wav import WavWriter, pcm16
+from __future__ import annotations
 
-__all__ = [
-    "Artifacts",
-    "AsyncClient",
-    "AsyncLongSpeech",
-    "AsyncSpeech",
-    "BrokenStream",
-    "Cancelled",
-    "Candidate",
-    "Chunk",
-    "Client",
-    "ClipWarning",
-    "ConnectionFailed",
-    "DeadlineExceeded",
-    "Detection",
-    "Family",
-    "Incomplete",
-    "Internal",
-    "InvalidArgument",
-    "Knobs",
-    "LongSpeech",
-    "Mark",
-    "Overloaded",
-    "PermissionDenied",
-    "Preset",
-    "QuotaExceeded",
-    "Speech",
-    "SpeechStatus",
-    "StreamNotFound",
-    "Unsupported",
-    "Voice",
-    "VoiceCloneError",
-    "VoiceExists",
-    "VoiceNotFound",
-    "WavWriter",
-    "__version__",
-    "pcm16",
-    "tls_credentials",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """A public name: all are imported with the first one, which takes a second, so that a program of this package can
+    take care of signals before."""
+    if name == "__all__" or not name.startswith("_"):
+        public = importlib.import_module("._public", __name__)
+        if hasattr(public, name):
+            return getattr(public, name)
+        if name in globals():  # a module
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__getattr__("__all__")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,5 +103,10 @@ class AudioFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.mux(self._stream.encode(None))
-        self._file.close()
+        import av
+
+        try:
+            self._file.mux(self._stream.encode(None))
+            self._file.close()
+        except av.PyAVCallbackError:  # of an error of the file, which PyAV has lost
+            raise OSError(errno.EIO, "it cannot be written to its end") from None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from ._audio_file import AudioFile, is_encoded
+from ._program import naming, stdout_is_closed
+from ._whole_file import WholeFile
 from .types import Chunk
 from .wav import WavWriter, pcm16
 
@@ -22,34 +24,34 @@ class AudioOutput:
     """An audio file in the format of its suffix, WAV if it has none, or for `-` raw PCM (16-bit little-endian mono) on
     stdout.
 
-    The first chunk creates the file, so a speech that fails before it leaves an existing file unchanged. However the
-    `with` block ends, the file is a valid one of all chunks that arrived.
+    The file takes the place of an older one when the `with` block ends. If it ends with an error, an older file stays
+    as it was; where there was none, the file is a valid one of all chunks that arrived.
 
     Args:
         path: of the file, or `-`.
         comment: for its tag, where the format has a place for it.
+        seal: makes the bytes of the whole file into others; None changes nothing.
     """
 
-    def __init__(self, path: str, comment: Comment) -> None:
+    def __init__(self, path: str, comment: Comment, seal: Callable[[bytes], bytes] | None = None) -> None:
         self._path = path
         self._comment = comment
-        self._open = ExitStack()
+        self._seal = seal
+        self._whole: WholeFile | None = None
         self._writer: WavWriter | AudioFile | None = None
 
     def write(self, chunk: Chunk) -> None:
         """Append a chunk and flush it."""
         if self._path == "-":
-            sys.stdout.buffer.write(pcm16(chunk.samples))
-            sys.stdout.buffer.flush()
-            return
-        if self._writer is None:
-            comment = self._comment(chunk.info)
-            file = self._open.enter_context(Path(self._path).open("wb"))  # noqa: SIM115
-            if is_encoded(self._path):
-                self._writer = self._open.enter_context(AudioFile(file, chunk.sample_rate, comment))
-            else:
-                self._writer = self._open.enter_context(WavWriter(file, chunk.sample_rate, comment))
-        self._writer.write(chunk.samples)
+            write_stdout(pcm16(chunk.samples))
+        else:
+            if self._writer is None:
+                comment = self._comment(chunk.info)
+                self._whole = WholeFile(self._path)
+                kind = AudioFile if is_encoded(self._path) else WavWriter
+                self._writer = kind(self._whole.file, chunk.sample_rate, comment)
+            with naming(self._path):
+                self._writer.write(chunk.samples)
 
     def __enter__(self) -> AudioOutput:
         return self
@@ -57,23 +59,75 @@ class AudioOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.__exit__(kind, error, trace)
+        if self._whole is None:
+            return
+        try:
+            with naming(self._path):
+                if self._ended(kind, error, trace) and (kind is None or not self._whole.replaces):
+                    self._whole.keep()
+        finally:
+            self._whole.drop()
+
+    def _ended(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End the file; whether it is a valid one. What is wrong after an error is not raised as well."""
+        assert self._whole is not None
+        if self._writer is None:
+            return False
+        try:
+            self._writer.__exit__(kind, error, trace)
+        except Exception:
+            if kind is None:
+                raise
+            return False
+        if kind is None and self._seal is not None:
+            try:
+                sealed = self._seal(_content(self._whole.file))
+            except BaseException:
+                if not self._whole.replaces:
+                    self._whole.keep()
+                raise
+            self._whole.file.seek(0)
+            self._whole.file.truncate()
+            self._whole.file.write(sealed)
+        return True
+
+
+def _content(file: BinaryIO) -> bytes:
+    file.flush()
+    file.seek(0)
+    return file.read()
+
+
+def write_stdout(data: bytes) -> None:
+    """Write bytes to stdout at once.
+
+    Raises:
+        OSError: it takes none.
+    """
+    if stdout_is_closed():
+        raise OSError(errno.EBADF, "it is closed", "stdout")
+    with naming("stdout"):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 class Progress:
-    """One line on stderr that counts the audio; none if stderr is no terminal."""
+    """One line on stderr that counts the audio; none if stderr is no terminal, or `quiet`."""
 
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+    def __init__(self, quiet: bool = False) -> None:
+        self._shown = not quiet and sys.stderr.isatty()
         self._began = time.monotonic()
         self._first: float | None = None  # seconds until the first samples
-        self._audio = 0.0  # seconds
+        self.audio = 0.0
+        """Seconds that came."""
 
     def update(self, chunk: Chunk) -> None:
         """Count a chunk and update the line."""
         elapsed = time.monotonic() - self._began
-        self._audio += len(chunk.samples) / chunk.sample_rate
-        if self._audio and self._first is None:
+        self.audio += len(chunk.samples) / chunk.sample_rate
+        if self.audio and self._first is None:
             self._first = elapsed
         if self._shown and self._first is not None:
             sys.stderr.write(f"\r\x1b[K{self.line(elapsed)}")
@@ -82,8 +136,8 @@ class Progress:
     def line(self, elapsed: float) -> str:
         """The line after `elapsed` seconds, once there is audio; the real-time factor is elapsed time by audio time."""
         return (
-            f"{self._audio:.1f} s of audio, first after {self._first or 0.0:.2f} s, "
-            f"real-time factor {elapsed / self._audio:.2f}"
+            f"{self.audio:.1f} s of audio, first after {self._first or 0.0:.2f} s, "
+            f"real-time factor {elapsed / self.audio:.2f}"
         )
 
     def end(self) -> None:
@@ -93,9 +147,9 @@ class Progress:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
+def progress(quiet: bool = False) -> Iterator[Progress]:
     """A `Progress` that ends with the block."""
-    shown = Progress()
+    shown = Progress(quiet)
     try:
         yield shown
     finally:

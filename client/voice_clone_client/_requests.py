@@ -6,14 +6,14 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from tritonclient.grpc import service_pb2
 
-from .clips import Source, readable
+from ._sources import LARGEST_BUNDLE, Source, content
+from .clips import readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
 from .types import Knobs, SpeechOptions
 
@@ -81,7 +81,7 @@ def synthesis(
             "reference_audio": _clip(reference_audio, "reference_audio"),
             "reference_text": reference_text,
             "speaker_embedding": speaker_embedding,
-            "voice_prompt": None if voice_prompt is None else _bytes(voice_prompt),
+            "voice_prompt": None if voice_prompt is None else content(voice_prompt),
             "x_vector_only": x_vector_only,
             **knobs,
             "options": None if options is None else _json(options),
@@ -139,7 +139,7 @@ def cache(
             "operation": operation,
             "name": name,
             "model_type": model_type,
-            "audio": _clip(audio) if bundle is None else _bytes(bundle),
+            "audio": _clip(audio) if bundle is None else content(bundle, LARGEST_BUNDLE),
             "reference_text": reference_text,
             "consent": consent,
             "description": description,
@@ -189,6 +189,8 @@ def _encode(name: str, dtype: str, value: Any) -> tuple[int, bytes]:
         if dtype == "FP32":
             return 1, struct.pack("<f", value)
         return 1, _integer(_INTEGERS[dtype], value)
+    except UnicodeError:
+        raise InvalidArgument(f"`{name}` cannot be sent: it is not UTF-8") from None
     except (ValueError, TypeError, OverflowError, struct.error) as error:
         raise InvalidArgument(f"`{name}` cannot be sent: {error}") from None
 
@@ -196,7 +198,12 @@ def _encode(name: str, dtype: str, value: Any) -> tuple[int, bytes]:
 def _utf8(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError(f"it must be a string, not {type(value).__name__}")
-    return value.encode()
+    try:
+        return value.encode()
+    except UnicodeEncodeError:  # an argument of a shell whose locale is not UTF-8 has its bytes
+        raw = value.encode(errors="surrogateescape")
+        raw.decode()
+        return raw
 
 
 def _integer(kind: type[np.integer[Any]], value: Any) -> bytes:
@@ -213,10 +220,6 @@ def _clip(source: Source | None, name: str = "audio") -> bytes | None:
         return None if source is None else readable(source)
     except VoiceCloneError as error:
         raise renamed(error, {"audio": name}) from None
-
-
-def _bytes(source: Source) -> bytes:
-    return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 
 def _json(options: Any) -> str:

@@ -15,23 +15,22 @@ import itertools
 import os
 import struct
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ._sources import Source as Source
+from ._sources import name, opened, rest
 from .errors import InvalidArgument, Unsupported
 from .wav import pcm16
-
-Source = str | os.PathLike[str] | bytes
-"""Audio: the path of a file, or the bytes of one."""
 
 SHORTEST, LONGEST = 1, 30
 """Seconds of a clip that the server takes."""
 _PADDING = 0.1  # seconds: codecs fill up their last frame
 
 _HEAD = 64  # bytes that show the kind of a file
+_HEAD_OF_URL = 300  # of a data: URL
 _MAX_RATE = 192_000  # Hz
 _STEREO_RATE = 48_000  # Hz: two channels of more would make files that the server finds too big
 _MOST_FRAMES = 20_000  # the shortest that a codec of speech has, of 2.5 ms, are fewer in the longest clip
@@ -73,7 +72,7 @@ _KINDS = (  # offset, first bytes, kind
 
 def foreign_kind(clip: bytes) -> Kind | None:
     """The kind of a file, or of the one in a `data:` URL, if the server does not read it; else None."""
-    head = _head_of_url(clip) if clip[:5].lower() == b"data:" else clip[:_HEAD]
+    head = _head_of_url(clip) if _is_url(clip) else clip[:_HEAD]
     if head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt " and len(head) >= 46:
         codec, extended = struct.unpack_from("<H", head, 20)[0], struct.unpack_from("<H", head, 44)[0]
         return _WAV if (extended if codec == 0xFFFE else codec) in _WAV_CODECS else None
@@ -84,20 +83,29 @@ def readable(source: Source) -> bytes:
     """The bytes of a clip that the server reads: those of the file, or of a WAV file made of it.
 
     Args:
-        source: path or bytes of a file, or a `data:audio/...;base64,` URL.
+        source: path or bytes of a file, also of a pipe; an open file; or a `data:audio/...;base64,` URL in bytes.
 
     Raises:
-        InvalidArgument: the file has a foreign format and cannot be decoded, or lasts too long; says why.
+        InvalidArgument: the file is too large; or it has a foreign format and cannot be decoded, or lasts too long.
         Unsupported: it has a foreign format, and PyAV is not installed.
         OSError: the file cannot be read.
     """
-    if isinstance(source, bytes):
-        kind = foreign_kind(source)
-        return source if kind is None else to_wav(io.BytesIO(_without_url(source)), kind)
-    with Path(source).open("rb") as file:
-        kind = foreign_kind(file.read(_HEAD))
-        file.seek(0)
-        return file.read() if kind is None else to_wav(file, kind)
+    if isinstance(source, str | os.PathLike):
+        with opened(source) as file:
+            return _readable(file, name(source))
+    return _readable(opened(source), name(source))
+
+
+def _readable(file: BinaryIO, called: str) -> bytes:
+    if not file.seekable():  # a pipe
+        file = io.BytesIO(rest(file, called))
+    begin = file.tell()
+    head = file.read(_HEAD_OF_URL)
+    kind = foreign_kind(head)
+    file.seek(begin)
+    if kind is None:
+        return rest(file, called)
+    return to_wav(io.BytesIO(_without_url(rest(file, called))) if _is_url(head) or begin else file, kind)
 
 
 def to_wav(file: Any, kind: Kind) -> bytes:
@@ -213,8 +221,12 @@ def _protected(kind: Kind) -> str:
     return f"the `audio` is {kind.name} that is protected (DRM or a password); send a recording without protection"
 
 
+def _is_url(clip: bytes) -> bool:
+    return clip[:5].lower() == b"data:"
+
+
 def _head_of_url(url: bytes) -> bytes:
-    body = url[:300].partition(b",")[2][: _HEAD // 4 * 4]
+    body = url[:_HEAD_OF_URL].partition(b",")[2][: _HEAD // 4 * 4]
     try:
         return base64.b64decode(body[: len(body) // 4 * 4], validate=True)
     except binascii.Error:
@@ -222,7 +234,7 @@ def _head_of_url(url: bytes) -> bytes:
 
 
 def _without_url(clip: bytes) -> bytes:
-    if clip[:5].lower() != b"data:":
+    if not _is_url(clip):
         return clip
     try:
         return base64.b64decode(clip.partition(b",")[2], validate=True)

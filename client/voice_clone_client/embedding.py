@@ -5,8 +5,8 @@ A file is `.npy` (one array of shape [dimension]) or `.safetensors` (a tensor `s
 
 from __future__ import annotations
 
+import io
 import os
-from pathlib import Path
 from typing import Literal
 from zipfile import BadZipFile
 
@@ -15,11 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
+from ._sources import Source, content, name
+from ._whole_file import whole_file
 from .errors import InvalidArgument, quoted
 
 Method = Literal["linear", "spherical"]
 SUFFIXES = (".npy", ".safetensors")
 _TENSOR = "speaker_embedding"
+_NPY = b"\x93NUMPY"
 _NEAR = 1e-6  # radians; below it the sine of an angle has no precision left
 
 
@@ -93,26 +96,23 @@ def is_file(name: str) -> bool:
     return name.endswith(SUFFIXES)
 
 
-def load(path: str | os.PathLike[str]) -> NDArray[np.float32]:
-    """The speaker embedding [dimension] in a file.
+def load(source: Source) -> NDArray[np.float32]:
+    """The speaker embedding [dimension] in a file, whose format its suffix says, or else its first bytes.
 
     Raises:
         InvalidArgument: the file has none.
         OSError: it cannot be read.
     """
-    name = os.fspath(path)
+    data, called = content(source), name(source)
+    tensors = called.endswith(".safetensors") or not (called.endswith(".npy") or data.startswith(_NPY))
     try:
-        if name.endswith(".safetensors"):
-            values = safetensors.load(Path(name).read_bytes())[_TENSOR]
-        else:
-            with open(name, "rb") as file:  # np.load leaves a damaged zip open
-                values = np.load(file, allow_pickle=False)
+        values = safetensors.load(data)[_TENSOR] if tensors else np.load(io.BytesIO(data), allow_pickle=False)
         return _vector(values).astype(np.float32)
     except KeyError:
-        raise InvalidArgument(f"{name} has no tensor {_TENSOR!r}") from None
+        raise InvalidArgument(f"{called} has no tensor {_TENSOR!r}") from None
     except (ValueError, TypeError, EOFError, BadZipFile, SafetensorError):
-        kind = ".safetensors" if name.endswith(".safetensors") else ".npy"
-        raise InvalidArgument(f"{name} is no {kind} file of numbers") from None
+        kind = ".safetensors" if tensors else ".npy"
+        raise InvalidArgument(f"{called} is no {kind} file of numbers") from None
 
 
 def save(path: str | os.PathLike[str], embedding: NDArray[np.float32]) -> None:
@@ -122,10 +122,19 @@ def save(path: str | os.PathLike[str], embedding: NDArray[np.float32]) -> None:
         InvalidArgument: the suffix is unknown.
         OSError: it cannot be written.
     """
-    name = os.fspath(path)
-    if not is_file(name):
-        raise InvalidArgument(f"{name} must end with {' or '.join(SUFFIXES)}")
-    if name.endswith(".npy"):
-        np.save(name, embedding)
-    else:
-        Path(name).write_bytes(safetensors.save({_TENSOR: embedding}))
+    target = os.fspath(path)
+    if not is_file(target):
+        raise InvalidArgument(f"{target} must end with {' or '.join(SUFFIXES)}")
+    with whole_file(target) as file:
+        file.write(encoded(embedding, target))
+
+
+def encoded(embedding: NDArray[np.float32], called: str) -> bytes:
+    """A speaker embedding [dimension] as the bytes of a file of this name, whose suffix determines the format:
+    .safetensors if it has none.
+    """
+    if not called.endswith(".npy"):
+        return safetensors.save({_TENSOR: embedding})
+    file = io.BytesIO()
+    np.save(file, embedding)
+    return file.getvalue()

@@ -13,9 +13,9 @@ import json
 import threading
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
+from ._sources import Source, content, name
 from ._version import __version__
 from .errors import Internal, InvalidArgument, Unsupported
 from .statements import SOURCE_TYPE
@@ -71,17 +71,17 @@ class FileSigner:
         Unsupported: c2pa-python is not installed.
     """
 
-    def __init__(self, certificates: Path, key: Path, algorithm: str = "es256") -> None:
+    def __init__(self, certificates: Source, key: Source, algorithm: str = "es256") -> None:
         c2pa = _library()
         if algorithm not in _ALGORITHMS:
             raise InvalidArgument(f"the algorithm {algorithm} is unknown; it must be one of {', '.join(_ALGORITHMS)}")
-        pair = c2pa.C2paSignerInfo(algorithm.encode(), certificates.read_bytes(), key.read_bytes(), None)
+        pair = c2pa.C2paSignerInfo(algorithm.encode(), content(certificates), content(key), None)
         self._c2pa, self._turn = c2pa, threading.Lock()
         try:
             self._signer = c2pa.Signer.from_info(pair)
             self.sign(_EXAMPLE, "audio/wav")
         except c2pa.C2paError as error:
-            raise InvalidArgument(f"{certificates} and {key} cannot sign files: {error}") from None
+            raise InvalidArgument(f"{name(certificates)} and {name(key)} cannot sign files: {error}") from None
 
     def sign(
         self,

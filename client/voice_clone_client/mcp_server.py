@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +23,9 @@ from ._output import AudioOutput
 from ._speeches.async_speech import AsyncSpeech
 from ._version import __version__
 from .aio import AsyncClient
-from .errors import Incomplete, VoiceCloneError
+from .errors import Incomplete, VoiceCloneError, VoiceNotFound
 from .long_text.async_long_speech import AsyncLongSpeech
+from .names import meant
 from .statements import comment_of
 from .wav import WavWriter
 
@@ -92,7 +93,7 @@ class _Tools:
 
     async def list_voices(self, after: After = None) -> list[ListedVoice]:
         """The voices that can speak: the models' own first, then those that were uploaded, at most 100 in an answer."""
-        async with _refusals():
+        async with _refusals(self._client):
             found = [
                 ListedVoice(name=preset.name, models=[preset.model_type], preset=True)
                 for preset in ([] if after else await self._client.presets())
@@ -111,7 +112,7 @@ class _Tools:
     ) -> list[AudioContent | TextContent]:
         """Speak a text in a voice. The answer has the audio, of at most a minute, as a WAV file."""
         file = io.BytesIO()
-        async with _refusals(), self._speech(text, voice, language, seed) as speech:
+        async with _refusals(self._client, voice), self._speech(text, voice, language, seed) as speech:
             wav: WavWriter | None = None
             family = await self._client._family()
             async for chunk in speech:
@@ -133,7 +134,7 @@ class _Tools:
         if reason := refusal(file):
             raise ToolError(f"invalid_argument: {reason}")
         seconds = 0.0
-        async with _refusals(), self._speech(text, voice, language, seed) as speech:
+        async with _refusals(self._client, voice), self._speech(text, voice, language, seed) as speech:
             family = await self._client._family()
             with _new(path), AudioOutput(str(path), partial(comment_of, family, signs=False)) as output:
                 async for chunk in speech:
@@ -163,10 +164,17 @@ def _how(seconds: float, voice: str | None, speech: AsyncSpeech) -> str:
 
 
 @asynccontextmanager
-async def _refusals() -> AsyncIterator[None]:
+async def _refusals(client: AsyncClient, voice: str | None = None) -> AsyncIterator[None]:
     """Errors that the caller is to read."""
     try:
         yield
+    except VoiceNotFound as error:
+        guess = ""
+        with suppress(Exception):  # a server that does not say helps no further
+            known = [voice.name for voice in await client.list()]
+            known += [preset.name for preset in await client.presets()]
+            guess = meant(voice or "", known)
+        raise ToolError(f"{error.slug}: {error}; {guess and guess + ' '}list_voices has all") from error
     except VoiceCloneError as error:
         raise ToolError(f"{error.slug}: {error}") from error
     except OSError as error:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from voice_clone_client._standard_output import until_reader_leaves
-
-from .settings import parse
+from voice_clone_client._program import run_program
 
 
 def main() -> int:
     """Serve until a signal; returns the exit code."""
-    return until_reader_leaves(_serve)
+    return run_program("voice-clone-gateway", _serve)
 
 
 def _serve() -> int:
+    from .settings import parse
+
     settings = parse()
     try:
         from .app import serve  # takes seconds, which --help and a wrong option need not wait for

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from voice_clone_client import __version__
+from voice_clone_client._arguments import Parser
 
 from .voice_names import parse_voice_alias
 
@@ -224,7 +225,7 @@ def parse(
         prefix: which it puts before the name of each.
     """
     environment = os.environ if environment is None else environment
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=prog,
         usage=f"{prog} ... [--{prefix}NAME VALUE ...]" if prefix else None,
         description="Serve the OpenAI speech API in front of a voice-clone Triton server.",

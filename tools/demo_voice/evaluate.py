@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from voice_clone_client import Client
+from voice_clone_client._arguments import Parser
 
 from tools.demo_voice.evaluation import MODES, Evaluation, Voice
 from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
@@ -22,7 +23,7 @@ from tools.demo_voice.train import WORK
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tools/demo_voice/evaluate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(

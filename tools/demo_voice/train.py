@@ -12,6 +12,7 @@ from pathlib import Path
 
 import platformdirs
 import torch
+from voice_clone_client._arguments import Parser
 
 from tools.demo_voice.options import Options
 from tools.demo_voice.qwen3_tts.stages import STAGES
@@ -22,7 +23,7 @@ WORK = Path(platformdirs.user_cache_dir("voice-clone")) / "demo_voice"
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tools/demo_voice/train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, default=WORK, help="folder of all states (default: %(default)s)")

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
+from .._environment import DEFAULT, PROXY, SERVER, TOKEN
+from .._output import write_stdout
+from .._program import naming
 from .._servers.channel import tls_credentials
+from .._sources import Source
+from .._whole_file import whole_file
 from ..client import Client
 from ..errors import worded
 from ..types import Mark, Voice
 
 Command = Callable[[Client, argparse.Namespace], int | None]
-SERVER = "VOICE_CLONE_SERVER"
+FILES = ("file", "reference", "prompt", "embedding", "text_file", "sign_key", "sign_certificates", "ca")
+"""Options whose file may be `-`, which is stdin."""
 
 
 # What the command calls a parameter whose option has another name: the first of these that the command has.
@@ -60,11 +65,11 @@ def add_connection(parser: argparse.ArgumentParser, default: str | None = None) 
     group = parser.add_argument_group("connection")
     group.add_argument(
         "--url",
-        default=usual(os.environ.get(SERVER) or "localhost:8001"),
+        default=default,
         help=f"host:port of the server's gRPC endpoint; several of a fleet, separated by commas; or dns:///name:port "
-        f"(default: {SERVER}, or else localhost:8001)",
+        f"(default: {SERVER}, or else {DEFAULT})",
     )
-    group.add_argument("--model", default=usual(None), help="the model family that speaks (default: the server's)")
+    group.add_argument("--model", default=default, help="the model family that speaks (default: the server's)")
     group.add_argument(
         "--timeout", type=float, default=usual(60.0), help="maximum seconds of any command but speak (default: 60)"
     )
@@ -75,19 +80,22 @@ def add_connection(parser: argparse.ArgumentParser, default: str | None = None) 
         help="connect by TLS, verified with the system's authorities",
     )
     group.add_argument(
-        "--ca", metavar="FILE", default=usual(None), help="connect by TLS, verified with the authority in this PEM file"
+        "--ca", metavar="FILE", default=default, help="connect by TLS, verified with the authority in this PEM file"
     )
     group.add_argument(
         "--token",
-        default=usual(os.environ.get("VOICE_CLONE_TOKEN")),
-        help="the server's write token, if it has one (default: VOICE_CLONE_TOKEN, which other users cannot see)",
+        default=default,
+        help=f"the server's write token, if it has one (default: {TOKEN}, which other users cannot see)",
     )
     group.add_argument(
         "--proxy",
         metavar="URL",
-        default=usual(os.environ.get("VOICE_CLONE_PROXY")),
+        default=default,
         help="http://host:port of an HTTP proxy to the server; http_proxy and the like are not used "
-        "(default: VOICE_CLONE_PROXY, or else none)",
+        f"(default: {PROXY}, or else none)",
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", default=usual(False), help="print only data, warnings and errors"
     )
 
 
@@ -108,10 +116,10 @@ def connection(parsed: argparse.Namespace) -> dict[str, Any]:
         "url": parsed.url,
         "model": parsed.model,
         "timeout": parsed.timeout,
-        "credentials": tls_credentials(parsed.ca) if parsed.tls or parsed.ca else None,
+        "credentials": tls_credentials(parsed.ca and given(parsed.ca)) if parsed.tls or parsed.ca else None,
         "token": parsed.token,
         "mark": getattr(parsed, "mark", None),
-        "proxy": parsed.proxy or None,
+        "proxy": parsed.proxy,
     }
 
 
@@ -137,6 +145,20 @@ def in_words(text: str, parser: argparse.ArgumentParser) -> str:
     return worded(text, word)
 
 
+def given(path: str) -> Source:
+    """What an option that names a file gives: the file, or stdin for `-`."""
+    return sys.stdin.buffer if path == "-" else path
+
+
+def check_stdin(parsed: argparse.Namespace) -> None:
+    """Exit with code 2 if stdin is to be two things."""
+    wanted = [getattr(parsed, name, None) for name in FILES]
+    if parsed.run.__name__ == "_speak":
+        wanted.append(parsed.text)
+    if wanted.count("-") > 1:
+        parsed.parser.error("- is stdin, which can be only one of the files and the text")
+
+
 def policy(parsed: argparse.Namespace) -> Literal["immutable"] | None:
     """What becomes of a taken name: it is refused, or with --replace what the server's own policy says."""
     return None if parsed.replace else "immutable"
@@ -149,10 +171,38 @@ def summary(voice: Voice) -> str:
     return f"{voice.name}\tgeneration {voice.generation}\t{clip}\t{states}"
 
 
+def saved(path: str, data: bytes) -> None:
+    """Write a file, or stdout for `-`."""
+    if path == "-":
+        write_stdout(data)
+        return
+    with naming(path), whole_file(path) as file:
+        file.write(data)
+
+
+def report(parsed: argparse.Namespace, line: str) -> None:
+    """Print that something was done, unless that is not wanted, or stdout has the data."""
+    if not parsed.quiet and getattr(parsed, "output", None) != "-":
+        print_line(line)
+
+
 def print_line(line: str) -> None:
     """Print a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    with naming("stdout"):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows: in columns with titles on a terminal, separated by tabs elsewhere."""
+    if sys.stdout.isatty() and rows:
+        rows = [titles, *rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    else:
+        lines = ["\t".join(row) for row in rows]
+    for line in lines:
+        print_line(line)
 
 
 def print_json(value: object) -> None:

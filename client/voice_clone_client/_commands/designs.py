@@ -10,8 +10,8 @@ from typing import Any
 from .. import _designs
 from ..client import Client
 from ..errors import InvalidArgument
-from .common import add_mark, command, policy, print_line
-from .voices import report
+from .common import add_mark, command, policy, report, saved
+from .voices import registered
 
 FIELDS = ("text", "description", "model", "seed")
 
@@ -45,10 +45,11 @@ def _design(client: Client, parsed: argparse.Namespace) -> None:
     )
     for candidate in candidates:
         file = folder / f"{candidate.seed}.wav"
-        file.write_bytes(_designs.wav(candidate.samples, candidate.sample_rate))
+        saved(str(file), _designs.wav(candidate.samples, candidate.sample_rate))
         made = {name: getattr(candidate, name) for name in FIELDS}
-        file.with_suffix(".json").write_text(json.dumps(made, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        print_line(f"{file}: {len(candidate.samples) / candidate.sample_rate:.1f} s, by {candidate.model}")
+        text = json.dumps(made, ensure_ascii=False, indent=2) + "\n"
+        saved(str(file.with_suffix(".json")), text.encode(errors="surrogateescape"))
+        report(parsed, f"{file}: {len(candidate.samples) / candidate.sample_rate:.1f} s, by {candidate.model}")
 
 
 def _keep(client: Client, parsed: argparse.Namespace) -> None:
@@ -73,4 +74,4 @@ def _keep(client: Client, parsed: argparse.Namespace) -> None:
         design_model=model,
         design_seed=seed,
     )
-    report(voice, parsed)
+    registered(voice, parsed)

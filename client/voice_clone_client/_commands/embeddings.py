@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .. import embedding
 from ..client import Client
-from .common import command, policy, print_line, summary
+from .common import command, given, policy, report, saved, summary
 
 
 def add(commands: Any) -> None:
@@ -16,7 +19,13 @@ def add(commands: Any) -> None:
     actions = group.add_subparsers(metavar="ACTION", required=True)
     extract = command(actions, "extract", _extract, "save the speaker embedding of a voice")
     extract.add_argument("name")
-    extract.add_argument("-o", "--output", required=True, metavar="FILE", help="ends with .npy or .safetensors")
+    extract.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help=".npy or .safetensors; - for stdout",
+    )
     blend = command(actions, "blend", _blend, "blend the speaker embeddings of two voices")
     blend.add_argument("first", help="a registered voice, or an embedding file (.npy, .safetensors)")
     blend.add_argument("second", help="a voice or file like the first")
@@ -34,19 +43,31 @@ def add(commands: Any) -> None:
 
 
 def _extract(client: Client, parsed: argparse.Namespace) -> None:
-    embedding.save(parsed.output, client.speaker_embedding(parsed.name))
+    _save(parsed, client.speaker_embedding(parsed.name), parsed.name)
+
+
+def _save(parsed: argparse.Namespace, vector: NDArray[np.float32], what: str) -> None:
+    if parsed.output != "-" and not embedding.is_file(parsed.output):
+        parsed.parser.error(f"-o {parsed.output} must end with {' or '.join(embedding.SUFFIXES)}")
+    saved(parsed.output, embedding.encoded(vector, parsed.output))
+    report(parsed, f"{parsed.output}\t{what}\t{len(vector)} values")
+
+
+def _is_file(voice: str) -> bool:
+    """Whether it can be no name of a voice."""
+    return voice == "-" or "/" in voice or embedding.is_file(voice)
 
 
 def _blend(client: Client, parsed: argparse.Namespace) -> None:
     if parsed.output is None and parsed.register is None:
         parsed.parser.error("give --register NAME, -o FILE or both")
     first, second = (
-        embedding.load(voice) if embedding.is_file(voice) else client.speaker_embedding(voice)
+        embedding.load(given(voice)) if _is_file(voice) else client.speaker_embedding(voice)
         for voice in (parsed.first, parsed.second)
     )
     blended = embedding.blend(first, second, parsed.weight, parsed.method)
     if parsed.output is not None:
-        embedding.save(parsed.output, blended)
+        _save(parsed, blended, f"{parsed.first} and {parsed.second}, weight {parsed.weight:g}")
     if parsed.register is not None:
         described = f"{parsed.method} blend of {parsed.first} and {parsed.second}, weight {parsed.weight:g}"
         voice = client.upload(
@@ -57,4 +78,4 @@ def _blend(client: Client, parsed: argparse.Namespace) -> None:
             wait=True,
             policy=policy(parsed),
         )
-        print_line(summary(voice))
+        report(parsed, summary(voice))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from .._sources import content
 from ..client import Client
 from ..errors import ConnectionFailed, InvalidArgument, Unsupported, VoiceCloneError
 from ..examination import Examination, examined
 from ..manifests import Manifest, read
 from ..statements import Statement
 from ..types import Detection
-from .common import command, in_words, print_json, print_line
+from .common import command, given, in_words, print_json, print_line
 
 
 def add(commands: Any) -> None:
@@ -21,12 +21,14 @@ def add(commands: Any) -> None:
     detect = command(
         commands, "detect", _detect, "look for the mark of synthetic speech, a manifest and a tag in a file"
     )
-    detect.add_argument("file", help="WAV, FLAC, OGG or MP3, up to 10 minutes; m4a, mp4, webm, amr up to 30 s")
+    detect.add_argument(
+        "file", help="WAV, FLAC, OGG, MP3, up to 10 minutes; m4a, mp4, webm, amr up to 30 s; - for stdin"
+    )
     detect.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _detect(client: Client, parsed: argparse.Namespace) -> None:
-    data = Path(parsed.file).read_bytes()
+    data = content(given(parsed.file))
     found = examined(data, _mark(client, data, parsed), _manifest(data))
     if parsed.json:
         print_json(asdict(found))

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from .._audio_file import MISSING, formats, has_codecs
+from .._environment import server
 from .._player import PlayerFailed, find_player
 from ..client import Client
 from ..errors import ConnectionFailed, Unsupported, VoiceCloneError
 from .common import add_mark, command, connection, print_json, print_line
+from .guesses import explained
 
 MISSING_SDK = "voice-clone mcp needs the SDK of the protocol: pip install './client[mcp]'"
 
@@ -42,10 +44,10 @@ def _models(client: Client, parsed: argparse.Namespace) -> None:
 
 def _doctor(client: Client, parsed: argparse.Namespace) -> int:
     """Each check prints a line; one that fails does not keep the others from being made."""
-    healthy = [_check("server", lambda: _server(client, parsed.url))]
+    healthy = [_check("server", lambda: _server(client, server(parsed.url)), client, parsed)]
     if healthy[0]:
-        healthy.append(_check("model", lambda: _families(client, parsed)))
-        healthy.append(_check("voices", lambda: str(len(client.list()))))
+        healthy.append(_check("model", lambda: _families(client, parsed), client, parsed))
+        healthy.append(_check("voices", lambda: str(len(client.list())), client, parsed))
     print_line(f"formats\t{', '.join(formats())}{'' if has_codecs() else f' ({MISSING} adds others)'}")
     try:
         print_line(f"player\t{find_player()}")
@@ -54,11 +56,11 @@ def _doctor(client: Client, parsed: argparse.Namespace) -> int:
     return 0 if all(healthy) else 1
 
 
-def _check(name: str, check: Callable[[], str]) -> bool:
+def _check(name: str, check: Callable[[], str], client: Client, parsed: argparse.Namespace) -> bool:
     try:
         print_line(f"{name}\t{check()}")
     except VoiceCloneError as error:
-        print_line(f"{name}\tFAILED: {' '.join(str(error).split())}")
+        print_line(f"{name}\tFAILED: {' '.join(explained(error, client, parsed).split())}")
         return False
     return True
 

@@ -25,7 +25,7 @@ from ..manifests import TYPES, FileSigner, consent_of
 from ..sentences import MAX_CHARACTERS
 from ..statements import comment_of
 from ..types import Chunk, Knobs
-from .common import add_mark, command, complain
+from .common import add_mark, command, complain, given, report
 
 # Name, type and help of each numeric knob; its option is the name with dashes.
 _NUMBERS: tuple[tuple[str, type, str], ...] = (
@@ -110,28 +110,31 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
     how = {
         "voice": parsed.voice,
-        "reference_audio": parsed.reference,
+        "reference_audio": parsed.reference and given(parsed.reference),
         "reference_text": parsed.reference_text,
-        "speaker_embedding": None if parsed.embedding is None else embedding.load(parsed.embedding),
-        "voice_prompt": parsed.prompt,
+        "speaker_embedding": None if parsed.embedding is None else embedding.load(given(parsed.embedding)),
+        "voice_prompt": parsed.prompt and given(parsed.prompt),
         "x_vector_only": parsed.x_vector_only,
         "deadline": parsed.deadline,
         **knobs,
     }
     with ExitStack() as stack:
-        shown = stack.enter_context(progress())
+        shown = stack.enter_context(progress(parsed.quiet))
         outputs: list[AudioOutput | Player] = []
-        if parsed.output is not None:
-            outputs.append(stack.enter_context(AudioOutput(parsed.output, partial(_comment, client, parsed))))
-        if parsed.play:
+        if parsed.play:  # it ends after the file, which does not depend on it
             outputs.append(stack.enter_context(Player(parsed.output)))
         speech, chunks = _begin(client, parsed, how)
+        if parsed.output is not None:
+            seal = sign and partial(sign, client, speech)
+            saved = AudioOutput(parsed.output, partial(_comment, client, parsed), seal)
+            outputs.insert(0, stack.enter_context(saved))
         stack.enter_context(speech)
         for chunk in chunks:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
-    sign(client, speech)
+    if parsed.output not in (None, "-"):
+        report(parsed, f"{parsed.output}\t{shown.audio:.2f} s{_frames(speech.info)}")
     if (speech.info or {}).get("mark") == "failed":
         complain("the speech could not be marked as synthetic, and was made without the mark")
     if not speech.whole:
@@ -141,29 +144,33 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         complain(str(missed))
 
 
+def _frames(info: Mapping[str, Any] | None) -> str:
+    frames = (info or {}).get("frames")
+    return "" if frames is None else f"\t{frames} frames"
+
+
 def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any] | None) -> str | None:
     """What the tag of the file says."""
     return comment_of(client._family(parsed.model), info, signs=parsed.sign_key is not None)
 
 
-def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech], None]:
-    """What signs the file when it is whole; nothing if that is not asked for."""
+def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], bytes] | None:
+    """What signs the whole file; None if that is not asked for."""
     if parsed.sign_key is None and parsed.sign_certificates is None:
         if parsed.sign_consent:
             parsed.parser.error("--sign-consent belongs to --sign-key and --sign-certificates")
-        return lambda client, speech: None
+        return None
     if None in (parsed.sign_key, parsed.sign_certificates):
         parsed.parser.error("--sign-key and --sign-certificates belong together")
-    path = Path(parsed.output or "-")
-    if path.suffix.lower() not in TYPES:
+    media_type = TYPES.get(Path(parsed.output or "-").suffix.lower(), "")
+    if not media_type:
         parsed.parser.error(f"only files can be signed that end in {', '.join(TYPES)}; give such a -o FILE")
-    signer = FileSigner(Path(parsed.sign_certificates), Path(parsed.sign_key))
+    signer = FileSigner(given(parsed.sign_certificates), given(parsed.sign_key))
 
-    def sign(client: Client, speech: Speech) -> None:
+    def sign(client: Client, speech: Speech, data: bytes) -> bytes:
         digest = (speech.info or {}).get("voice_digest")
         consent = _consent(client, parsed.voice, digest) if parsed.sign_consent and digest is not None else None
-        media_type, family = TYPES[path.suffix.lower()], client._family(parsed.model)
-        path.write_bytes(signer.sign(path.read_bytes(), media_type, family, digest, consent))
+        return signer.sign(data, media_type, client._family(parsed.model), digest, consent)
 
     return sign
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from .. import embedding
+from .._sources import content
 from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
 from .clip_report import description, faults
-from .common import command, complain, in_words, policy, print_json, print_line, summary
+from .common import (
+    command,
+    complain,
+    given,
+    in_words,
+    policy,
+    print_json,
+    print_line,
+    print_table,
+    report,
+    saved,
+    summary,
+)
 
 _WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
@@ -21,7 +33,9 @@ def add(commands: Any) -> None:
     upload = command(commands, "upload", _upload, "register a voice")
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
-    source.add_argument("file", nargs="?", help="a clip of speech, 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, webm, amr")
+    source.add_argument(
+        "file", nargs="?", help="a clip of speech, 1 to 30 s (WAV, FLAC, OGG, MP3, m4a, mp4, ...); - for stdin"
+    )
     source.add_argument(
         "--embedding", metavar="FILE", help="a speaker embedding instead of a clip (.npy, .safetensors)"
     )
@@ -55,12 +69,12 @@ def add(commands: Any) -> None:
     prepare.add_argument("--force", action="store_true", help="prepare it again even if it is ready")
     export = command(commands, "export", _export, "save one voice, or all, as a bundle")
     export.add_argument("name", nargs="?")
-    export.add_argument("-o", "--output", required=True, metavar="FILE")
+    export.add_argument("-o", "--output", required=True, metavar="FILE", help="the bundle; - for stdout")
     export.add_argument(
         "--audio", action=argparse.BooleanOptionalAction, default=True, help="include the clips (default)"
     )
     importing = command(commands, "import", _import, "register the voices of a bundle")
-    importing.add_argument("file")
+    importing.add_argument("file", help="a bundle, made by export; - for stdin")
     importing.add_argument("--replace", action="store_true", help="replace voices of the same names (default: refuse)")
     importing.add_argument("--reextract", action="store_true", help="compute artifacts of another checkpoint again")
 
@@ -68,14 +82,14 @@ def add(commands: Any) -> None:
 def _upload(client: Client, parsed: argparse.Namespace) -> None:
     text = parsed.text
     if parsed.text_file is not None:
-        text = Path(parsed.text_file).read_text(encoding="utf-8").strip()
+        text = content(given(parsed.text_file)).decode("utf-8-sig").strip()
     voice = client.upload(
         parsed.name,
-        parsed.file,
+        parsed.file and given(parsed.file),
         reference_text=text,
         consent=parsed.consent,
         description=parsed.description,
-        speaker_embedding=None if parsed.embedding is None else embedding.load(parsed.embedding),
+        speaker_embedding=None if parsed.embedding is None else embedding.load(given(parsed.embedding)),
         wait=parsed.wait,
         timeout=parsed.wait_seconds,
         policy=policy(parsed),
@@ -83,21 +97,21 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         trim_silence=parsed.trim_silence,
         shared=parsed.shared,
     )
-    report(voice, parsed)
+    registered(voice, parsed)
 
 
-def report(voice: Voice, parsed: argparse.Namespace) -> None:
+def registered(voice: Voice, parsed: argparse.Namespace) -> None:
     """Print an uploaded voice, the faults of its clip, and why it is not ready for some families.
 
     Args:
         voice: as the server answered the upload.
-        parsed: what the command line says.
+        parsed: the command, which may name a family.
 
     Raises:
         Internal: the preparation failed for a family.
         Unsupported: the named family, or each one if none is named, does not support the voice.
     """
-    print_line(summary(voice))
+    report(parsed, summary(voice))
     for line in faults(voice, parsed.parser):
         complain(line)
     for artifacts in voice.artifacts:
@@ -117,8 +131,9 @@ def _list(client: Client, parsed: argparse.Namespace) -> None:
     if parsed.json:
         print_json([voice.record for voice in voices])
         return
-    for voice in voices:
-        print_line(summary(voice))
+    print_table(("NAME", "GENERATION", "CLIP", "STATES"), [summary(voice).split("\t") for voice in voices])
+    if parsed.quiet:
+        return
     if not voices:
         complain("no voice is registered; voice-clone upload NAME FILE registers one")
     presets = client.presets()
@@ -135,7 +150,7 @@ def _presets(client: Client, parsed: argparse.Namespace) -> None:
     for preset in presets:
         instead = "; a registered voice of this name speaks instead" if preset.registered else ""
         print_line(f"{preset.name}: {preset.model_type}{instead}")
-    if not presets:
+    if not presets and not parsed.quiet:
         complain("no model of this server has preset voices")
 
 
@@ -150,18 +165,20 @@ def _get(client: Client, parsed: argparse.Namespace) -> None:
 
 def _delete(client: Client, parsed: argparse.Namespace) -> None:
     client.delete(parsed.name)
+    report(parsed, f"{parsed.name}\tdeleted")
 
 
 def _prepare(client: Client, parsed: argparse.Namespace) -> None:
     voice = client.prepare(parsed.name, force=parsed.force, mode=parsed.mode, timeout=parsed.wait_seconds)
-    print_line(summary(voice))
+    report(parsed, summary(voice))
 
 
 def _export(client: Client, parsed: argparse.Namespace) -> None:
     bundle = client.export(parsed.name, include_audio=parsed.audio)
-    Path(parsed.output).write_bytes(bundle)
+    saved(parsed.output, bundle)
+    report(parsed, f"{parsed.output}\t{parsed.name or 'all voices'}\t{len(bundle)} bytes")
 
 
 def _import(client: Client, parsed: argparse.Namespace) -> None:
-    for voice in client.import_(parsed.file, reextract=parsed.reextract, policy=policy(parsed)):
-        print_line(summary(voice))
+    for voice in client.import_(given(parsed.file), reextract=parsed.reextract, policy=policy(parsed)):
+        report(parsed, summary(voice))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2
 
+from .._sources import Source, content, name
 from ..errors import InvalidArgument
 from .addresses import Address
 from .proxies import Way
@@ -52,7 +52,7 @@ def stream_of(channel: Any) -> Any:
     )
 
 
-def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:
+def tls_credentials(ca: Source | None = None) -> grpc.ChannelCredentials:
     """Credentials of a TLS connection.
 
     Args:
@@ -64,9 +64,9 @@ def tls_credentials(ca: str | None = None) -> grpc.ChannelCredentials:
     """
     if ca is None:
         return grpc.ssl_channel_credentials()
-    pem = Path(ca).read_bytes()
+    pem = content(ca)
     if b"-----BEGIN CERTIFICATE-----" not in pem:
-        raise InvalidArgument(f"{ca} holds no certificate; give a PEM file with -----BEGIN CERTIFICATE-----")
+        raise InvalidArgument(f"{name(ca)} holds no certificate; give a PEM file with -----BEGIN CERTIFICATE-----")
     return grpc.ssl_channel_credentials(pem)
 
 

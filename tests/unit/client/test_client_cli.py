@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import voice_clone_client
 from voice_clone_client import __version__, cli
-from voice_clone_client._standard_output import READER_LEFT
+from voice_clone_client._program import READER_LEFT
 
 from tests.support.doubles.command_line import VOICE, Run, answer, in_process
 from tests.support.doubles.triton_double import Server

@@ -49,7 +49,7 @@ def test_each_suffix_is_its_format(
     triton.play = lambda context: iter(speech(10))
     out = tmp_path / f"out{suffix.upper() if suffix == '.mp3' else suffix}"
     assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (f"{out}\t0.80 s\t10 frames\n", "")
     codec, rate, samples = read(out)
     assert codec == CODECS[suffix] and rate in (RATE, 48000)
     assert abs(len(samples) / rate - 10 * 1920 / RATE) < 0.1  # the encoders' delays

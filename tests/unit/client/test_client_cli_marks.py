@@ -142,6 +142,7 @@ def test_a_server_without_the_detector(
         raise Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'mark_detector' is not found")
 
     triton.answer = unknown
+    capsys.readouterr()
     assert run("detect", out) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("no look for a mark: this server does not look for marks; serve the model mark_detector")

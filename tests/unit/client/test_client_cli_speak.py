@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from voice_clone_client import pcm16
-from voice_clone_client._standard_output import READER_LEFT
+from voice_clone_client._program import READER_LEFT
 
 from tests.support.doubles.command_line import Run, in_process
 from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, endless, samples_of, speech
@@ -50,6 +50,11 @@ def pcm_of(path: Path) -> bytes:
         return bytes(wav.readframes(wav.getnframes()))
 
 
+def size_so_far(out: Path) -> int:
+    """Of the file that is written beside `out`."""
+    return sum(path.stat().st_size for path in out.parent.glob(f".{out.name}.*.part{out.suffix}"))
+
+
 def pcm_of_chunks(count: int) -> bytes:
     return b"".join(pcm16(samples_of(index, 1920)) for index in range(count))
 
@@ -59,7 +64,9 @@ def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 0
     assert pcm_of(out) == pcm_of_chunks(3)
     assert triton.calls == [STATS, ("qwen3_tts", {"text": b"Hi.", "voice": b"Ada"})]  # absent options are not sent
-    assert capsys.readouterr() == ("", "")  # stderr is no terminal
+    assert capsys.readouterr() == (f"{out}\t0.24 s\t3 frames\n", "")  # stderr is no terminal
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("reason", ["budget", "runaway", "length"])
@@ -171,7 +178,7 @@ def test_a_speech_that_ends_while_its_text_is_still_written(
     process.stdin.write(b"The first words, ")
     process.stdin.flush()
     if end == "interrupted":
-        until(lambda: out.exists() and out.stat().st_size > 20000)
+        until(lambda: size_so_far(out) > 20000)
         process.send_signal(signal.SIGINT)
     assert process.wait(timeout=WAIT) == code  # stdin is open
     said = process.stderr.read()
@@ -203,9 +210,8 @@ def test_speak_that_fails_at_once_leaves_the_file_alone(
 
     triton.play = play
     assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 1
-    assert capsys.readouterr().err == (
-        "voice-clone: speaker_not_found: no voice is registered under the name 'Ada'\n"  # one line
-    )
+    said = capsys.readouterr().err
+    assert said == "voice-clone: speaker_not_found: no voice is registered under the name 'Ada'\n"  # one line
     assert out.read_bytes() == b"before" if existing else not out.exists()
 
 
@@ -218,14 +224,31 @@ def test_speak_that_breaks_off_leaves_a_valid_file(
     assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
 
 
-def test_ctrl_c_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path) -> None:
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+
+def interrupted(triton: Server, out: Path, number: int) -> None:
+    """Speak to a file until a signal comes; nothing is left beside the file."""
     triton.play = endless()
-    out = tmp_path / "out.wav"
     process = start(triton, out)
-    until(lambda: out.exists() and out.stat().st_size > 20000)
-    process.send_signal(signal.SIGINT)
+    until(lambda: size_so_far(out) > 20000)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=WAIT)
-    assert (process.returncode, stdout, stderr) == (130, b"", b"")
+    assert (process.returncode, stdout, stderr) == (128 + number, b"", b"")
+    assert list(out.parent.iterdir()) == [out]
+
+
+@SIGNALS
+def test_a_signal_leaves_an_older_file_as_it_was(triton: Server, tmp_path: Path, number: int) -> None:
+    (tmp_path / "out.wav").write_bytes(b"before")
+    interrupted(triton, tmp_path / "out.wav", number)
+    assert (tmp_path / "out.wav").read_bytes() == b"before"
+
+
+@SIGNALS
+def test_a_signal_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out.wav"
+    interrupted(triton, out, number)
     pcm = pcm_of(out)
     assert len(pcm) >= 3840 and len(pcm) % 3840 == 0
     assert pcm == pcm_of_chunks(len(pcm) // 3840)

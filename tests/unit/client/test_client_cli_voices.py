@@ -108,7 +108,7 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
     assert json.loads(triton.calls[-1][1]["options"]) == {"force": True}
     assert run("prepare", "Ada", "--mode", "x_vector", "--wait-seconds", "2.5") == 0
     assert json.loads(triton.calls[-1][1]["options"]) == {"mode": "x_vector", "timeout": 2.5}
-    assert capsys.readouterr().out == LINE * 2
+    assert capsys.readouterr().out == "Ada\tdeleted\n" + LINE * 2
     answer(triton, {"hits": 1})
     assert run("stats") == 0
     assert json.loads(capsys.readouterr().out) == {
@@ -125,7 +125,8 @@ def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pyt
     assert run("export", "Ada", "-o", bundle) == 0
     assert bundle.read_bytes() == b"\0bundle\xff"
     assert "options" not in triton.calls[-1][1]
-    assert run("export", "-o", bundle, "--no-audio") == 0
+    assert capsys.readouterr().out == f"{bundle}\tAda\t8 bytes\n"
+    assert run("export", "-o", bundle, "--no-audio", "--quiet") == 0
     assert json.loads(triton.calls[-1][1]["options"]) == {"include_audio": False}
     assert run("import", bundle, "--reextract") == 0
     assert triton.calls[-1][1]["audio"] == b"\0bundle\xff"
@@ -214,7 +215,7 @@ def test_embedding_blend(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     embeddings(triton, Ada=[1.0, 0.0])
     np.save(tmp_path / "b.npy", np.array([0.0, 1.0]))
     ends = ["Ada", tmp_path / "b.npy"]
-    straight = ["--method", "linear", "--weight", "0.25", "-o", tmp_path / "out.safetensors"]
+    straight = ["--method", "linear", "--weight", "0.25", "-q", "-o", tmp_path / "out.safetensors"]
     assert run("embedding", "blend", *ends, *straight) == 0
     assert embedding.load(tmp_path / "out.safetensors").tolist() == [0.75, 0.25]
     assert run("embedding", "blend", *ends, "--register", "Between", "--consent", "signed") == 0

@@ -1,0 +1,80 @@
+"""The bytes of what a caller gives: a path, also of a pipe, an open file, or the bytes themselves."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from typing import Any, BinaryIO
+
+from .errors import InvalidArgument
+
+Source = str | os.PathLike[str] | bytes | BinaryIO
+"""A path, the bytes of a file, or a file that is open for reading, in binary."""
+
+LARGEST = 512 << 20
+"""Bytes of any file but a bundle; servers take less."""
+LARGEST_BUNDLE = (2 << 30) - (1 << 20)
+"""Bytes of a bundle: gRPC sends no larger message."""
+_PIECE = 1 << 20
+
+
+def opened(source: Source) -> BinaryIO:
+    """A file of its bytes. What the caller has opened stays open: this is to be closed only if it is another one.
+
+    Raises:
+        InvalidArgument: it is open for text.
+        OSError: it cannot be opened.
+    """
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    if isinstance(source, str | os.PathLike):
+        return open(source, "rb")
+    file: Any = source
+    if isinstance(file, io.TextIOBase):
+        raise InvalidArgument("the file is open for text; open it in binary")
+    return source
+
+
+def content(source: Source, largest: int = LARGEST) -> bytes:
+    """Its bytes, of an open file from its position on.
+
+    Raises:
+        InvalidArgument: there are more than `largest`; or as `opened`.
+        OSError: it cannot be read.
+    """
+    if isinstance(source, bytes):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return rest(opened(source), name(source), largest)
+    with opened(source) as file:
+        return rest(file, name(source), largest)
+
+
+def rest(file: BinaryIO, called: str, largest: int = LARGEST) -> bytes:
+    """What an open file has from its position on; `called` is its name for errors, which are those of `content`."""
+    pieces: list[bytes] = []
+    size = largest + 1 if _is_larger(file, largest) else 0
+    while size <= largest:
+        piece = file.read(_PIECE)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+    raise InvalidArgument(f"{called} has more than {largest >> 20} MiB; give a smaller file")
+
+
+def name(source: Source) -> str:
+    """What it is called in errors."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return "stdin" if getattr(source, "name", None) == "<stdin>" else "the file"
+
+
+def _is_larger(file: BinaryIO, largest: int) -> bool:
+    """Whether it is known to be, before it is read."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size > largest

@@ -1,0 +1,21 @@
+"""Names that somebody may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MOST = 3
+
+
+def nearest(wrong: str, known: Iterable[str]) -> list[str]:
+    """The known names that are like a wrong one, the most similar first, at most three; case does not count."""
+    by_folded = {name.casefold(): name for name in known}
+    found = difflib.get_close_matches(wrong.casefold(), by_folded, MOST)
+    return [by_folded[name] for name in found]
+
+
+def meant(wrong: str, known: Iterable[str]) -> str:
+    """A part of a message, `did you mean Ada or Ida?`; empty if no known name is near."""
+    found = nearest(wrong, known)
+    return f"did you mean {' or '.join(found)}?" if found else ""
