@@ -103,7 +103,7 @@ def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
     read: SpeechOptions = {
         **options,
         "reference_audio": _clip(clip),
-        "voice_prompt": None if prompt is None else _bytes(prompt),
+        "voice_prompt": None if prompt is None else content(prompt),
     }
     own: dict[str, Any] = {name: read.get(name) for name in _VOICE}
     others = (*_VOICE, "model", "require_whole", "headers")
