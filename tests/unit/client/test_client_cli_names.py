@@ -24,7 +24,7 @@ def run(triton: Server) -> Run:
 
 def test_the_nearest_names() -> None:
     assert nearest("ADDA", ["Ben", "Ada", "Adam"]) == ["Ada", "Adam"]
-    assert nearest("Łodz", ["Łódź", "Ben"]) == ["Łódź"] and nearest("Zoë", ["Ada"]) == []
+    assert nearest("Łodź", ["Łódź", "Ben"]) == ["Łódź"] and nearest("Zoë", ["Ada"]) == []
 
 
 @pytest.mark.parametrize("words", [["speak", "Hi.", "-o", "/dev/null", "--voice"], ["delete"], ["show"]])
