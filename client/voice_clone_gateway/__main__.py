@@ -13,6 +13,8 @@ def main() -> int:
 
 
 def _serve() -> int:
+    import numpy  # noqa: F401 - first: the compiled libraries that want it print a traceback if a signal stops it
+
     from .settings import parse
 
     settings = parse()

@@ -70,7 +70,7 @@ def test_a_closed_stdin_is_an_empty_text(triton: Server) -> None:
 def test_an_argument_that_is_not_utf8(triton: Server) -> None:
     done = shell(triton, "voice-clone delete $'X\\xff'")
     assert (
-        done.returncode == 1 and done.stderr == b"voice-clone: invalid_argument: name cannot be sent: it is not UTF-8\n"
+        done.returncode == 1 and done.stderr == b"voice-clone: invalid_argument: NAME cannot be sent: it is not UTF-8\n"
     )
     answer(triton, {})
     done = shell(triton, f"voice-clone delete {NAME}", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", LC_ALL="C")
