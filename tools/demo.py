@@ -162,7 +162,7 @@ def _cloned(client: Client, arguments: argparse.Namespace, reference: Path, tran
     restored = any(voice.name == name for voice in client.list())
     if arguments.reference is not None or not restored:
         began = time.monotonic()
-        voice = client.upload(name, reference, reference_text=transcript, wait=True)
+        voice = client.upload(name, reference, reference_text=transcript, wait=True, replace=True)
         print(
             f"Registered the voice {name!r} from {voice.duration:.1f} s of speech"
             f" in {1e3 * (time.monotonic() - began):.0f} ms, extraction included."

@@ -4,7 +4,7 @@
     ├── InvalidArgument     invalid_argument    the request is wrong; it says what would be right
     ├── SpeakerNotFound     speaker_not_found   no voice of that name
     ├── StreamNotFound      stream_not_found    no speech of that text_stream
-    ├── SpeakerExists       speaker_exists      the name is taken and may not be replaced
+    ├── SpeakerExists       speaker_exists      the name is taken, and replace was not said
     ├── PermissionDenied    permission_denied   the request lacks the token that it needs
     ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
     ├── Unsupported         unsupported         this checkpoint or server cannot do it
@@ -81,7 +81,7 @@ class StreamNotFound(VoiceCloneError):
 
 
 class SpeakerExists(VoiceCloneError):
-    """The name is taken and the policy forbids to replace it."""
+    """The name is taken, and the request does not say `replace`, or the voice is another owner's."""
 
     slug = "speaker_exists"
     code = "ALREADY_EXISTS"

@@ -429,9 +429,6 @@ class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     cache_bytes: int = setting(512 << 20, "maximum bytes of artifacts in memory")
     cache_entries: int = setting(1024, "maximum number of artifacts in memory")
     max_voices: int = setting(1000, "registered voices")
-    upload_policy: str = setting(
-        "replace", "replace; immutable: a taken name is refused", choices=("replace", "immutable")
-    )
     require_consent: bool = setting(
         False, "true: a voice without consent is refused, at upload and import", choices=_SWITCH_OFF
     )

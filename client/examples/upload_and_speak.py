@@ -10,7 +10,8 @@ from voice_clone_client import Client, VoiceCloneError, WavWriter
 
 def main(clip: str, transcript: str, text: str, path: str) -> None:
     with Client() as client:
-        voice = client.upload("example", clip, reference_text=transcript, consent="my own voice", wait=True)
+        about = {"reference_text": transcript, "consent": "my own voice"}
+        voice = client.upload("example", clip, **about, wait=True, replace=True)  # that of an earlier run
         print(f"{voice.name} is registered, generation {voice.generation}")
         with client.speak_long(text, voice="example", language="English") as speech, open(path, "wb") as file:
             first = next(speech)  # the server still makes the rest

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from copy import copy
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import grpc
@@ -191,7 +191,7 @@ class AsyncClient:
         speaker_embedding: ArrayLike | None = None,
         wait: bool = False,
         timeout: float | None = None,
-        policy: Literal["replace", "immutable"] | None = None,
+        replace: bool = False,
         strict: bool = False,
         trim_silence: bool = False,
         shared: bool = False,
@@ -212,7 +212,7 @@ class AsyncClient:
             speaker_embedding=speaker_embedding,
             wait=wait or None,
             timeout=timeout,
-            policy=policy,
+            replace=replace or None,
             strict=strict or None,
             trim_silence=trim_silence or None,
             shared=shared or None,
@@ -247,7 +247,7 @@ class AsyncClient:
         description: str | None = None,
         wait: bool = False,
         timeout: float | None = None,
-        policy: Literal["replace", "immutable"] | None = None,
+        replace: bool = False,
         shared: bool = False,
         model: str | None = None,
     ) -> Voice:
@@ -258,7 +258,7 @@ class AsyncClient:
             description=description,
             wait=wait,
             timeout=timeout,
-            policy=policy,
+            replace=replace,
             shared=shared,
             model=model,
             **_designs.upload_of(candidate),
@@ -339,11 +339,9 @@ class AsyncClient:
             await self._cache("export", name=name, include_audio=None if include_audio else False)
         )
 
-    async def import_(
-        self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
-    ) -> Voices:
+    async def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
-        answer = await self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy)
+        answer = await self._cache("import", bundle=bundle, reextract=reextract or None, replace=replace or None)
         return _responses.voices(answer)
 
     async def detect(self, audio: Source) -> Detection:

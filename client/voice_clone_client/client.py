@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -96,7 +96,7 @@ class Client(Speaking):
         speaker_embedding: ArrayLike | None = None,
         wait: bool = False,
         timeout: float | None = None,
-        policy: Literal["replace", "immutable"] | None = None,
+        replace: bool = False,
         strict: bool = False,
         trim_silence: bool = False,
         shared: bool = False,
@@ -105,7 +105,10 @@ class Client(Speaking):
         design_model: str | None = None,
         design_seed: int | None = None,
     ) -> Voice:
-        """Register a voice, or replace the one of that name: exactly one of `audio`, `speaker_embedding`.
+        """Register a voice: exactly one of `audio`, `speaker_embedding`.
+
+        If a voice of that name was uploaded just like this one, it stays as it is, and is the answer. So an upload
+        whose answer was lost can be repeated.
 
         Args:
             name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
@@ -116,7 +119,7 @@ class Client(Speaking):
             speaker_embedding: float [dimension of the model], instead of a clip.
             wait: return when all `artifacts` are ready or failed; False returns when the voice is stored.
             timeout: seconds to wait for them, instead of the server's default.
-            policy: `immutable` refuses to replace a voice.
+            replace: replace a voice of that name that differs; otherwise it is an error.
             strict: refuse a clip that has warnings, see `Voice.warnings`.
             trim_silence: cut the silence off both ends of the clip; `Voice.report` says how much.
             shared: whether other owners may use the voice.
@@ -138,7 +141,7 @@ class Client(Speaking):
             speaker_embedding=speaker_embedding,
             wait=wait or None,
             timeout=timeout,
-            policy=policy,
+            replace=replace or None,
             strict=strict or None,
             trim_silence=trim_silence or None,
             shared=shared or None,
@@ -186,7 +189,7 @@ class Client(Speaking):
         description: str | None = None,
         wait: bool = False,
         timeout: float | None = None,
-        policy: Literal["replace", "immutable"] | None = None,
+        replace: bool = False,
         shared: bool = False,
         model: str | None = None,
     ) -> Voice:
@@ -199,7 +202,7 @@ class Client(Speaking):
             description=description,
             wait=wait,
             timeout=timeout,
-            policy=policy,
+            replace=replace,
             shared=shared,
             model=model,
             **_designs.upload_of(candidate),
@@ -318,20 +321,20 @@ class Client(Speaking):
         """
         return _responses.artifacts(self._cache("export", name=name, include_audio=None if include_audio else False))
 
-    def import_(
-        self, bundle: Source, reextract: bool = False, *, policy: Literal["replace", "immutable"] | None = None
-    ) -> Voices:
-        """Register the voices of a bundle (path or bytes), and return them.
+    def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
+        """Register the voices of a bundle (path or bytes), all or none, and return them.
 
         Args:
             bundle: the result of `export`.
             reextract: compute artifacts of another encoder again, from the audio in the bundle.
-            policy: `immutable` refuses to replace a voice.
+            replace: replace voices of the same names that differ; otherwise one is an error.
 
         Raises:
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
         """
-        return _responses.voices(self._cache("import", bundle=bundle, reextract=reextract or None, policy=policy))
+        return _responses.voices(
+            self._cache("import", bundle=bundle, reextract=reextract or None, replace=replace or None)
+        )
 
     def detect(self, audio: Source) -> Detection:
         """Look for the mark of synthetic speech in a sound.

@@ -4,7 +4,7 @@
     ├── InvalidArgument     invalid_argument    the request is invalid; the text says what is valid
     ├── VoiceNotFound       speaker_not_found   no voice of that name
     ├── StreamNotFound      stream_not_found    no speech that takes this text
-    ├── VoiceExists         speaker_exists      the name is taken and may not be replaced
+    ├── VoiceExists         speaker_exists      the name is taken, and replace was not said
     ├── PermissionDenied    permission_denied   the server requires a token or key that was not sent
     ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
     ├── Unsupported         unsupported         the server or its checkpoint does not support it
@@ -72,7 +72,7 @@ class StreamNotFound(VoiceCloneError):
 
 
 class VoiceExists(VoiceCloneError):
-    """The name is taken, and the policy `immutable` forbids replacement."""
+    """The name is taken, and the call does not say `replace`, or the voice is another owner's."""
 
     slug = "speaker_exists"
     _field = "name"

@@ -97,7 +97,11 @@ class Load:
             return
         for name in self._names:
             await self._client.upload(
-                name, fresh_clip(self._random.getrandbits(32)), reference_text=TRANSCRIPT, wait=True
+                name,
+                fresh_clip(self._random.getrandbits(32)),
+                reference_text=TRANSCRIPT,
+                wait=True,
+                replace=True,  # what a run that was killed has left
             )
 
     async def unregister(self) -> None:

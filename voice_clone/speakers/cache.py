@@ -85,7 +85,7 @@ class SpeakerCache:
         self._voice_states = VoiceStates(config, self._other_processes)
         self._store = store
         try:
-            self._registry = Registry(store, config.max_speakers, config.immutable, self._voice_states.forget)
+            self._registry = Registry(store, config.max_speakers, self._voice_states.forget)
         except BaseException:
             self._store.close()
             raise
@@ -166,18 +166,16 @@ class SpeakerCache:
 
     def _check_upload(self, upload: Upload) -> None:
         check_consent(upload.consent, self._config)
-        self._registry.check_free(
-            upload.name, immutable=upload.immutable, owner=upload.owner, max_owned=upload.max_owned
-        )
+        # Before the work begins. Whether a speaker of this name is the same shows only then.
+        self._registry.check_free(upload.name, replace=True, owner=upload.owner, max_owned=upload.max_owned)
 
     def _register(self, upload: Upload, draft: Draft, until: float) -> Reply:
         defaults = tuple(self._model_types())
         wanted = defaults if upload.model_type is None else (upload.model_type,)
-        if self._registry.has_artifacts(draft.record):  # keep the old voice until the new one is ready
+        if upload.replace and self._registry.has_artifacts(draft.record):  # keep the old one until the new one is ready
             draft = self._background.with_artifacts(draft, wanted, until)
-        record = self._registry.add(draft, upload.immutable, upload.owner, upload.max_owned)
+        record = self._registry.add(draft, upload.replace, upload.owner, upload.max_owned)
         self._metrics.count("uploads")
-        log.info("registered the voice %r, generation %d", record.name, record.generation)
         self._background.begin(record, wanted, draft.clip, until if upload.wait else None)
         return Reply(self._show(self._registry.latest(record), defaults, upload.owner))
 

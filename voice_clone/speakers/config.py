@@ -17,7 +17,6 @@ class CacheConfig:
         max_speakers: the limit of registered speakers.
         clip: limits of a reference clip.
         max_bundle_bytes: the largest bundle exported or imported.
-        immutable: whether an upload may not replace a registered speaker.
         require_consent: whether a speaker without consent is refused.
         extraction_timeout: seconds that one extraction may take.
         workers: the number of extractions at once.
@@ -31,7 +30,6 @@ class CacheConfig:
     max_speakers: int = 1000
     clip: ClipLimits = field(default_factory=ClipLimits)
     max_bundle_bytes: int = 512 << 20
-    immutable: bool = False
     require_consent: bool = False
     extraction_timeout: float = 60.0
     workers: int = 4

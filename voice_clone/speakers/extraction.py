@@ -136,7 +136,7 @@ class Extractor:
         record = self._registry.find(name)
         if tried.count(record.generation) == TRIES:
             log.error("what the voice store has of %r does not belong to its record", record.name)
-            raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
+            raise Internal(f"the stored voice {record.name!r} is damaged; upload it again, with the option `replace`")
         tried.append(record.generation)
         return record
 
@@ -338,7 +338,9 @@ class Extractor:
             if not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
                 self._registry.set_aside(record, str(error))
                 self._voice_states.drop(record)
-            raise Internal(f"the stored clip of the voice {record.name!r} is damaged; upload it again") from None
+            raise Internal(
+                f"the stored clip of the voice {record.name!r} is damaged; upload it again, with the option `replace`"
+            ) from None
         if audio is None:
             raise Unsupported(
                 f"the voice {record.name!r} was registered without audio, and not for {artifact.model_type} in mode "

@@ -13,9 +13,10 @@ The option `owner` of any operation says for whom the caller acts. That caller d
 except that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.
 
     upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
-             wait (for artifacts), timeout, policy (`immutable` refuses to replace), shared, max_owned (how many
-             the owner may have); with audio trim_silence (at its ends), strict (refuses a clip with warnings), and
-             design, design_model and design_seed (see `SpeakerRecord`), all or none. The speaker.
+             wait (for artifacts), timeout, replace, shared, max_owned (how many the owner may have); with audio
+             trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
+             design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
+             `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
     get      name. The speaker.
     list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
              `after`.
@@ -35,7 +36,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
-    import   audio: a bundle; options reextract, policy, max_owned. {"speakers": [speaker, ...], "count": n}
+    import   audio: a bundle; options reextract, replace, max_owned. {"speakers": [speaker, ...], "count": n}. For
+             names that are taken the rule is that of `upload`; all speakers are registered, or none.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ class Upload(Operation):
         wait: whether the answer waits for the artifacts.
         timeout: seconds to wait; None: as the server is configured.
         shared: whether other owners may use the speaker.
-        immutable: refuse to replace a speaker.
+        replace: a speaker of that name, which differs, goes; otherwise it is an error.
         max_owned: how many speakers the owner may have; None: any number.
     """
 
@@ -83,7 +85,7 @@ class Upload(Operation):
     wait: bool
     timeout: float | None
     shared: bool
-    immutable: bool
+    replace: bool
     max_owned: int | None
 
 
@@ -231,12 +233,12 @@ class Import(Operation):
 
     Attributes:
         reextract: drop artifacts of another checkpoint where there is audio to make them again.
-        immutable, max_owned: as of `Upload`.
+        replace, max_owned: as of `Upload`.
     """
 
     bundle: bytes
     reextract: bool
-    immutable: bool
+    replace: bool
     max_owned: int | None
 
 

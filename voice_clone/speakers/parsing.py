@@ -122,7 +122,7 @@ def check_text(field_name: str, text: str | None, most: int) -> str | None:
 def _upload(given: Given, options: Given) -> Upload:
     if ("audio" in given) == ("speaker_embedding" in given):
         raise InvalidArgument("give exactly one of `audio` and `speaker_embedding`")
-    immutable, name = _immutable(options), _name(given)
+    name = _name(given)
     embedding = _embedding(given["speaker_embedding"]) if "speaker_embedding" in given else None
     if embedding is not None:
         if "reference_text" in given:
@@ -144,7 +144,7 @@ def _upload(given: Given, options: Given) -> Upload:
         "wait": options.get("wait", False),
         "timeout": options.get("timeout"),
         "shared": options.get("shared", False),
-        "immutable": immutable,
+        "replace": options.get("replace", False),
         "max_owned": options.get("max_owned"),
     }
     if embedding is not None:
@@ -233,7 +233,7 @@ def _import(given: Given, options: Given) -> Import:
         owner=options.get("owner"),
         bundle=given["audio"],
         reextract=options.get("reextract", False),
-        immutable=_immutable(options),
+        replace=options.get("replace", False),
         max_owned=options.get("max_owned"),
     )
 
@@ -254,7 +254,7 @@ _FORMS = {
     "upload": _Form(
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
-        ("wait", "policy", "timeout", "strict", "trim_silence", "shared", "max_owned", *_DESIGN),
+        ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", *_DESIGN),
     ),
     "get": _Form(_get, ("name",)),
     "list": _Form(_list, (), ("limit", "after")),
@@ -268,13 +268,15 @@ _FORMS = {
     ),
     "stats": _Form(_stats),
     "export": _Form(_export, ("name",), ("include_audio",)),
-    "import": _Form(_import, ("audio",), ("reextract", "policy", "max_owned")),
+    "import": _Form(_import, ("audio",), ("reextract", "replace", "max_owned")),
 }
 OPERATIONS = tuple(_FORMS)
 
 _OPTIONS: dict[str, type] = {
-    **dict.fromkeys(("wait", "force", "cache", "reextract", "strict", "trim_silence", "include_audio", "shared"), bool),
-    **dict.fromkeys(("mode", "policy", "owner", "after", "design", "design_model"), str),
+    **dict.fromkeys(
+        ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared"), bool
+    ),
+    **dict.fromkeys(("mode", "owner", "after", "design", "design_model"), str),
     **dict.fromkeys(("max_owned", "limit", "design_seed"), int),
     "timeout": float,
 }
@@ -321,14 +323,6 @@ def _for_family(given: Given, options: Given) -> dict[str, Any]:
         "mode": check_word("the option `mode`", options["mode"]) if "mode" in options else None,
         "timeout": options.get("timeout"),
     }
-
-
-def _immutable(options: Given) -> bool:
-    """Whether an upload or an import refuses to replace."""
-    policy = options.get("policy", "replace")
-    if policy not in ("replace", "immutable"):
-        raise InvalidArgument(f"the option `policy` is {quoted(policy)}; it must be replace or immutable")
-    return bool(policy == "immutable")
 
 
 def _embedding(embedding: NDArray[Any]) -> Embedding:

@@ -120,6 +120,11 @@ class SpeakerRecord:
         """Whether a caller that acts for `owner` gets this speaker; with `shared`, also one that others share."""
         return owner is None or self.owner == owner or (shared and self.shared)
 
+    def says_the_same(self, other: SpeakerRecord) -> bool:
+        """Whether both were uploaded alike, whenever that was and whatever has been computed since."""
+        since = ("generation", "created_at", "report", "artifacts", "beside")
+        return replace(self, **{name: getattr(other, name) for name in since}) == other
+
     def stored(self, artifact: ArtifactId, fingerprint: str) -> ArtifactInfo | None:
         """The origin of the stored artifacts of this encoder; None if there are none."""
         for made in (self.artifacts, self.beside):
@@ -139,7 +144,8 @@ class SpeakerRecord:
         older = self.artifacts.get(artifact)
         if older is None and len(self.artifacts) >= MAX_ARTIFACTS:
             raise InvalidArgument(
-                f"the voice {self.name!r} has {MAX_ARTIFACTS} artifacts and can keep no more; upload its clip again"
+                f"the voice {self.name!r} has {MAX_ARTIFACTS} artifacts and can keep no more; upload its clip again, "
+                "with the option `replace`"
             )
         kept = dict(self.beside)
         if beside and older is not None and older.fingerprint != info.fingerprint:

@@ -11,11 +11,12 @@ import contextlib
 import heapq
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import (
@@ -30,9 +31,11 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import Change, Store
+from voice_clone.speakers.store import Change, NotDurable, Store
+from voice_clone.speakers.tensor_file import Damaged
 
 log = logging.getLogger(__name__)
+_SHOWN = 5  # names that one error lists
 
 MOST_COMPARED = 500  # speakers whose names are compared with one that no speaker has
 
@@ -43,22 +46,19 @@ class Registry:
     Args:
         store: used by this registry alone.
         max_speakers: their limit; speakers already stored are kept even beyond it.
-        immutable: whether an upload may not replace a speaker.
         on_gone: called with each record that was deleted or replaced, here or by another server: before an operation
             returns, and before one that begins later finds another record.
     """
 
-    def __init__(
-        self, store: Store, max_speakers: int, immutable: bool, on_gone: Callable[[SpeakerRecord], None]
-    ) -> None:
+    def __init__(self, store: Store, max_speakers: int, on_gone: Callable[[SpeakerRecord], None]) -> None:
         self._store = store
         self._max_speakers = max_speakers
-        self._immutable = immutable
         self._on_gone = on_gone
         self._lock = threading.Lock()  # held for moments only, never during input or output
         self._creating: dict[str, str | None] = {}  # by key: the owner
         self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
         self._records: dict[str, SpeakerRecord] = {}
+        self._unconfirmed: set[str] = set()  # keys of speakers that a crash of the machine may undo
         self._restored = threading.Event()
         try:
             self._records.update({record.key: record for record in store.restore(self._apply)})
@@ -144,19 +144,29 @@ class Registry:
             return record
 
     def check_free(
-        self, *names: SpeakerName, immutable: bool = False, owner: str | None = None, max_owned: int | None = None
+        self, *names: SpeakerName, replace: bool, owner: str | None = None, max_owned: int | None = None
     ) -> None:
-        """An early refusal before the work begins; `add` decides. With `immutable`, every name must be free.
+        """Check that speakers of these names may be registered; without `replace`, every name must be free.
+
+        A name is shown as it is stored where the owner may know that, otherwise as it is given.
 
         Raises:
             SpeakerExists, QuotaExceeded, Overloaded: as `add`.
         """
-        for text, key in names:
-            there = self._records.get(key)
-            if there is not None and not there.serves(owner, shared=False):
-                raise SpeakerExists(f"the name {text!r} is taken; choose another one")
-            if (immutable or self._immutable) and key in self._records:
-                raise SpeakerExists(f"a voice is registered under the name {text!r} already; delete it first")
+        there = [(name, self._records.get(name.key)) for name in names]
+        taken = [(name, record) for name, record in there if record is not None]
+        others = [
+            record.name if record.serves(owner, shared=True) else name.text
+            for name, record in taken
+            if not record.serves(owner, shared=False)
+        ]
+        if others:
+            raise SpeakerExists(f"{_are_taken(others)}; choose another one")
+        if taken and not replace:
+            which = "its voice" if len(taken) == 1 else "their voices"
+            raise SpeakerExists(
+                f"{_are_taken([record.name for _, record in taken])}; the option `replace` replaces {which}"
+            )
         keys = {key for _, key in names}
         creating = {key: creator for key, creator in self._creating.copy().items() if key not in keys}
         if owner is not None and max_owned is not None:
@@ -176,58 +186,110 @@ class Registry:
     def add(
         self,
         draft: Draft,
-        immutable: bool = False,
+        replace: bool = False,
         owner: str | None = None,
         max_owned: int | None = None,
     ) -> SpeakerRecord:
-        """Register a speaker as a new generation; it replaces an older one of that name. Returns: its record.
+        """Register a speaker as a new generation. Returns: its record.
+
+        Without `replace`, a speaker that is registered just as the draft says stays as it is, and its record is the
+        answer: a caller that has lost the answer asks again.
 
         Args:
-            immutable: refuse to replace an older one, whatever the server's policy is.
+            replace: an older speaker of that name goes.
             owner: for whom the caller acts: it replaces no speaker of others.
             max_owned: how many speakers this owner may have.
 
         Raises:
-            SpeakerExists: the name is taken and must not be replaced.
+            SpeakerExists: the name is taken, by the speaker of another owner or without `replace`.
             QuotaExceeded: the owner has `max_owned` speakers.
             Overloaded: the limit of speakers is reached, or the disk is full.
         """
-        [record] = self.add_all([draft], immutable, owner, max_owned)
+        [record] = self.add_all([draft], replace, owner, max_owned)
         return record
 
     def add_all(
         self,
         drafts: Sequence[Draft],
-        immutable: bool = False,
+        replace: bool = False,
         owner: str | None = None,
         max_owned: int | None = None,
     ) -> list[SpeakerRecord]:
         """Register several speakers of different names as `add` does: all of them, or none."""
+        by_key = {draft.record.key: draft for draft in drafts}
+        with contextlib.ExitStack() as held:
+            for key in sorted(by_key):  # in one order: two imports never wait for each other
+                held.enter_context(self._changing(key))
+            found = {} if replace else self._registered(drafts)
+            while True:
+                again = {key for key in found if key in self._unconfirmed}
+                new = [draft for key, draft in by_key.items() if key not in found or key in again]
+                try:
+                    written = self._write(new, replace, again, owner, max_owned)
+                    break
+                except SpeakerExists:  # perhaps another server of the fleet has just registered the same
+                    before, found = found, {} if replace else self._registered(drafts)
+                    if found.keys() == before.keys():
+                        raise
+        found |= {record.key: record for record in written}
+        return [found[key] for key in by_key]
+
+    def _registered(self, drafts: Sequence[Draft]) -> dict[str, SpeakerRecord]:
+        """By key, the speakers that are registered just as these drafts say."""
+        there = [(self._records.get(draft.record.key), draft) for draft in drafts]
+        return {record.key: record for record, draft in there if record is not None and self._holds(record, draft)}
+
+    def _holds(self, record: SpeakerRecord, draft: Draft) -> bool:
+        """Whether what is stored of a speaker is what the draft has: the bytes of its clip, or else its artifacts."""
+        if not record.says_the_same(draft.record):
+            return False
+        try:
+            if draft.audio is not None:
+                return self._store.read_audio(record) == draft.audio
+            return all(
+                _are_equal(self._store.read_artifacts(record, each, draft.record.artifacts[each].fingerprint), tensors)
+                for each, tensors in draft.artifacts.items()
+            )
+        except (Damaged, Superseded):
+            return False
+
+    def _write(
+        self,
+        drafts: Sequence[Draft],
+        replace: bool,
+        again: Collection[str],
+        owner: str | None,
+        max_owned: int | None,
+    ) -> list[SpeakerRecord]:
+        """Write speakers, while nothing else on this server changes them; those of the keys `again` once more."""
         if not drafts:
             return []
-        keys = sorted(draft.record.key for draft in drafts)  # in one order: two imports never wait for each other
-        names = [parse_name(draft.record.name) for draft in drafts]
+        names = [parse_name(draft.record.name) for draft in drafts if draft.record.key not in again]
 
         def approve() -> None:
-            self.check_free(*names, immutable=immutable, owner=owner, max_owned=max_owned)
+            self.check_free(*names, replace=replace, owner=owner, max_owned=max_owned)
 
-        with contextlib.ExitStack() as held:
-            for key in keys:
-                held.enter_context(self._changing(key))
+        keys = [draft.record.key for draft in drafts]
+        with self._lock:
+            approve()
+            replaced = self._records.keys() & keys
+            self._creating.update({draft.record.key: draft.record.owner for draft in drafts})
+        try:
+            written = self._store.write(drafts, approve)
+            self._unconfirmed.difference_update(keys)
+            for record in written:
+                log.info("registered the voice %r, generation %d", record.name, record.generation)
+            for key in replaced:
+                with contextlib.suppress(VoiceCloneError):  # the next delete tries again
+                    self._store.purge(key)
+            return written
+        except NotDurable:
+            self._unconfirmed.update(keys)
+            raise
+        finally:
             with self._lock:
-                approve()
-                replaced = self._records.keys() & keys
-                self._creating.update({draft.record.key: draft.record.owner for draft in drafts})
-            try:
-                written = self._store.write(drafts, approve)
-                for key in replaced:
-                    with contextlib.suppress(VoiceCloneError):  # the next delete tries again
-                        self._store.purge(key)
-                return written
-            finally:
-                with self._lock:
-                    for key in keys:
-                        self._creating.pop(key, None)
+                for key in keys:
+                    self._creating.pop(key, None)
 
     def publish(
         self,
@@ -323,3 +385,18 @@ class Registry:
 def _upload(record: SpeakerRecord) -> tuple[int, float]:
     """Which upload a record is of: a database that was restored from a backup may have given a generation twice."""
     return record.generation, record.created_at
+
+
+def _are_taken(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    if len(names) > _SHOWN:
+        shown += f" and {len(names) - _SHOWN} more"
+    return f"the name {shown} is taken" if len(names) == 1 else f"the names {shown} are taken"
+
+
+def _are_equal(stored: Mapping[str, NDArray[Any]] | None, given: Mapping[str, NDArray[Any]]) -> bool:
+    return (
+        stored is not None
+        and stored.keys() == given.keys()
+        and all(np.array_equal(stored[name], tensor) for name, tensor in given.items())
+    )

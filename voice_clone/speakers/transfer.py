@@ -131,13 +131,7 @@ class Transfer:
         drafts = self._drafts(given.bundle, given.reextract)
         if given.owner is not None:
             drafts = [replace(draft, record=_given_to(given.owner, draft.record)) for draft in drafts]
-        whose: dict[str, Any] = {
-            "immutable": given.immutable,
-            "owner": given.owner,
-            "max_owned": given.max_owned,
-        }
-        self._registry.check_free(*(parse_name(draft.record.name) for draft in drafts), **whose)
-        return self._registry.add_all(drafts, **whose)
+        return self._registry.add_all(drafts, given.replace, given.owner, given.max_owned)
 
     def preload(self, folder: Path) -> None:
         """Register the voices of the bundles in a folder under names that are free: the operator's, and shared.
@@ -177,7 +171,7 @@ class Transfer:
         while True:
             free = [draft for draft in drafts if self._registry.is_free(draft.record.key)]
             try:
-                return self._registry.add_all(free, immutable=True)
+                return self._registry.add_all(free)
             except SpeakerExists:  # another server of the fleet registered one meanwhile
                 if all(self._registry.is_free(draft.record.key) for draft in free):
                     raise
@@ -212,7 +206,9 @@ class Transfer:
                 header, tensors = self._store.read_all(now)
             voice_file.verify(header, tensors)
         except Damaged:
-            raise Internal(f"the file of the voice {record.name!r} is damaged; upload it again") from None
+            raise Internal(
+                f"the file of the voice {record.name!r} is damaged; upload it again, with the option `replace`"
+            ) from None
         if not include_audio:
             tensors.pop(AUDIO, None)
         return voice_file.pack(header.record, tensors, header.digests)

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from .._environment import DEFAULT, PROXY, SERVER, TOKEN
 from .._output import write_stdout
@@ -157,11 +157,6 @@ def check_stdin(parsed: argparse.Namespace) -> None:
         wanted.append(parsed.text)
     if wanted.count("-") > 1:
         parsed.parser.error("- is stdin, which can be only one of the files and the text")
-
-
-def policy(parsed: argparse.Namespace) -> Literal["immutable"] | None:
-    """What becomes of a taken name: it is refused, or with --replace what the server's own policy says."""
-    return None if parsed.replace else "immutable"
 
 
 def summary(voice: Voice) -> str:

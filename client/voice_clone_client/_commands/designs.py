@@ -10,7 +10,7 @@ from typing import Any
 from .. import _designs
 from ..client import Client
 from ..errors import InvalidArgument
-from .common import add_mark, command, policy, report, saved
+from .common import add_mark, command, report, saved
 from .voices import registered
 
 FIELDS = ("text", "description", "model", "seed")
@@ -68,7 +68,7 @@ def _keep(client: Client, parsed: argparse.Namespace) -> None:
         consent=parsed.consent,
         description=parsed.description,
         wait=True,
-        policy=policy(parsed),
+        replace=parsed.replace,
         shared=parsed.shared,
         design=description,
         design_model=model,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .. import embedding
 from ..client import Client
-from .common import command, given, policy, report, saved, summary
+from .common import command, given, report, saved, summary
 
 
 def add(commands: Any) -> None:
@@ -76,6 +76,6 @@ def _blend(client: Client, parsed: argparse.Namespace) -> None:
             description=described,
             consent=parsed.consent,
             wait=True,
-            policy=policy(parsed),
+            replace=parsed.replace,
         )
         report(parsed, summary(voice))

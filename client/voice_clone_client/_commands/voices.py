@@ -11,6 +11,7 @@ from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
 from .clip_report import description, faults
+<<<<<<< HEAD
 from .common import (
     command,
     complain,
@@ -24,6 +25,9 @@ from .common import (
     saved,
     summary,
 )
+=======
+from .common import command, complain, in_words, print_json, print_line, summary
+>>>>>>> d818dad4 (A taken name is refused unless replace is said, in every interface)
 
 _WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
@@ -92,7 +96,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         speaker_embedding=None if parsed.embedding is None else embedding.load(given(parsed.embedding)),
         wait=parsed.wait,
         timeout=parsed.wait_seconds,
-        policy=policy(parsed),
+        replace=parsed.replace,
         strict=parsed.strict,
         trim_silence=parsed.trim_silence,
         shared=parsed.shared,
@@ -180,5 +184,10 @@ def _export(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _import(client: Client, parsed: argparse.Namespace) -> None:
+<<<<<<< HEAD
     for voice in client.import_(given(parsed.file), reextract=parsed.reextract, policy=policy(parsed)):
         report(parsed, summary(voice))
+=======
+    for voice in client.import_(parsed.file, reextract=parsed.reextract, replace=parsed.replace):
+        print_line(summary(voice))
+>>>>>>> d818dad4 (A taken name is refused unless replace is said, in every interface)

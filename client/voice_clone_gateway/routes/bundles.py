@@ -26,12 +26,13 @@ async def import_voices(
     request: Request,
     bundle: Annotated[bytes, Body(media_type="application/octet-stream")],
     reextract: Annotated[bool, Query(description="Compute artifacts of another checkpoint again")] = False,
+    replace: Annotated[bool, Query(description="Replace voices of the same names that differ")] = False,
 ) -> Imported:
     """Register the voices of an exported bundle."""
     voice_names, owner = request.app.state.voice_names, request.state.key.owner
     with recorded(request, "import", None) as entry, preparing(request):
         reserved = await voice_names.configured(owner)
-        voices = await request.state.client.import_(bundle, reextract)
+        voices = await request.state.client.import_(bundle, reextract, replace=replace)
         names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
         refused = [name for name in names if name_key(name) in reserved]
         for name in refused:

@@ -61,6 +61,8 @@ class UploadForm(BaseModel):
     """Refuse a clip that has warnings."""
     trim_silence: bool = False
     """Cut the silence off both ends of the clip."""
+    replace: bool = False
+    """Replace a voice of that name that differs; otherwise it is an error 409, voice_exists."""
     shared: bool = False
     """Other keys that own voices may use it, too."""
     design: str | None = None
@@ -134,7 +136,7 @@ _PRIVATE = (
 async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
-    """Register a voice, or replace the one of that name. It can be used at once; its cache is made later."""
+    """Register a voice. It can be used at once; its cache is made later."""
     with recorded(request, "upload", form.name) as entry, preparing(request):
         if await request.app.state.voice_names.reserved([form.name], request.state.key.owner):
             raise name_reserved(form.name)
@@ -150,6 +152,7 @@ async def upload_voice(
                 speaker_embedding=embedding,
                 strict=form.strict,
                 trim_silence=form.trim_silence,
+                replace=form.replace,
                 shared=form.shared,
                 design=form.design,
                 design_model=form.design_model,

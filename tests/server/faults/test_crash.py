@@ -89,7 +89,7 @@ class Writer(threading.Thread):
                 self._states[name] = before[name] | {seed}
             self.importing = [name for name in self._names if before[name] != {seed}], seed
             self._saved -= set(self._names)
-            self._cache("import", audio=self._world.bundle(self._names, seed))
+            self._cache("import", audio=self._world.bundle(self._names, seed), options={"replace": True})
             self.importing = None
             for name in self._names:
                 self._states[name] = {seed}
@@ -99,7 +99,7 @@ class Writer(threading.Thread):
             self._states[name] = {now, seed}
             self._saved.discard(name)
             wait = self._random.random() < 0.5
-            self._cache("upload", name=name, audio=clip(seed), options={"wait": wait})
+            self._cache("upload", name=name, audio=clip(seed), options={"wait": wait, "replace": True})
             self._states[name] = {seed}
             if wait:
                 self._saved.add(name)
@@ -260,7 +260,7 @@ def test_killed_at_random_moments_with_the_real_encoders(checkpoint_folder: Chec
         for names in (NAMES[0::2], NAMES[1::2]):
             for seed in range(SEEDS):
                 for name in names:
-                    cache("upload", name=name, audio=clip(seed), options={"wait": True})
+                    cache("upload", name=name, audio=clip(seed), options={"wait": True, "replace": True})
                 made[seed] = load(cache("resolve", name=names[0])[1])
                 bundles[names, seed] = cache("export")[1]
             for name in names:

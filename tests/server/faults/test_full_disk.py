@@ -90,7 +90,7 @@ class Caller:
             if operation != "upload" and self.known.get(name) is None:
                 continue
             fields = {
-                "upload": {"audio": clip(seed), "options": {"wait": seed % 2 == 0}},
+                "upload": {"audio": clip(seed), "options": {"wait": seed % 2 == 0, "replace": True}},
                 "prepare": {"options": {"force": True}},
             }
             try:

@@ -154,7 +154,7 @@ def test_a_stop_while_the_cache_looks_for_what_voices_lack(tmp_path: Path) -> No
         log = tmp_path / f"log-{number}"
         with TritonServer(None, tmp_path / "voices", models=models, log=log) as server:
             cache = Cache(server)
-            cache("upload", name="Ada", audio=clip(number))
+            cache("upload", name="Ada", audio=clip(number), options={"replace": True})
             assert cache("stats")[0]["model_types"] == ["fish_speech", "qwen3_tts"]
             cache.close()
             assert server.stop() == 0, log.read_text()[-4000:]

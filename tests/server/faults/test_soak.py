@@ -103,11 +103,11 @@ class Caller:
         kind = rng.randrange(5)
         if kind <= 1:
             text = rng.choice([None, "What is said in the clip."])
-            client.upload(name, clip(rng), reference_text=text, wait=rng.random() < 0.5)
+            client.upload(name, clip(rng), reference_text=text, wait=rng.random() < 0.5, replace=True)
         elif kind == 2:
             client.delete(name)
         elif kind == 3:
-            client.import_(client.export(name))
+            client.import_(client.export(name), replace=True)
         else:
             client.list()
         return "managed"

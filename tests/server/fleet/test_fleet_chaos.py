@@ -101,7 +101,7 @@ class Watched:
                 sure, known.sure = known.sure, False
             with self._lock:
                 latest = self.latest
-            fields = {} if delete else {"audio": clip(draw.randrange(200))}
+            fields = {} if delete else {"audio": clip(draw.randrange(200)), "options": {"replace": True}}
             outcome, result = self._ask(server, "delete" if delete else "upload", name=name, **fields)
             with known.lock:
                 if outcome == "ok":

@@ -61,7 +61,7 @@ def test_an_acknowledged_upload_resolves_on_all_at_once_and_a_deletion_holds_on_
         cache("list")  # it hears of the deletions of other tests
     before = [cache("stats")[0]["entries"] for cache in caches]
     for seed in range(6):
-        uploaded = caches[seed % 3]("upload", name="Erna", audio=clip(seed), options={"wait": True})[0]
+        uploaded = caches[seed % 3]("upload", name="Erna", audio=clip(seed), options={"wait": True, "replace": True})[0]
         replies = [cache("resolve", name="Erna") for cache in caches]
         assert len({artifacts for _, artifacts in replies}) == 1
         assert {result["generation"] for result, _ in replies} == {uploaded["generation"]}
@@ -77,7 +77,7 @@ def test_ninety_six_cold_requests_on_three_servers_are_one_extraction(
 ) -> None:
     caches[0]("upload", name="Cold", audio=clip(7), options={"wait": True})
     before = sum(cache("stats")[0]["extractions"] for cache in caches)
-    caches[0]("upload", name="Cold", audio=clip(8))
+    caches[0]("upload", name="Cold", audio=clip(8), options={"replace": True})
     with ThreadPoolExecutor(96) as pool:
         many = [Cache(fleet[number % 3]) for number in range(96)]
         replies = list(pool.map(lambda cache: cache("resolve", name="Cold"), many))
@@ -103,7 +103,8 @@ def test_a_server_that_dies_takes_no_voice_with_it(fleet: list[TritonServer], ca
     for cache in caches[:2]:
         result, found = cache("resolve", name="CacheUsage")
         assert (result["generation"], result["status"], found) == (uploaded["generation"], "restored", artifacts)
-    assert caches[0]("upload", name="CacheUsage", audio=clip(10))[0]["generation"] > uploaded["generation"]
+    replaced = caches[0]("upload", name="CacheUsage", audio=clip(10), options={"replace": True})[0]
+    assert replaced["generation"] > uploaded["generation"]
     caches[0]("delete", name="CacheUsage")
     fleet[2].start(120)  # for the other tests
 

@@ -132,7 +132,9 @@ def test_strict_and_trimming(http: httpx2.Client, reference_clip: bytes) -> None
     [warning] = upload(http, padded.getvalue(), name="Padded").json()["voice"]["warnings"]
     assert warning["code"] == "leading_silence" and warning["message"].startswith("2.0 s of silence before the speech")
     assert http.get(f"{VOICES}/Padded").json()["warnings"] == [warning]
-    trimmed = upload(http, padded.getvalue(), name="Padded", strict="true", trim_silence="true").json()["voice"]
+    trimmed = upload(http, padded.getvalue(), name="Padded", strict="true", trim_silence="true", replace="true").json()[
+        "voice"
+    ]
     assert trimmed["warnings"] == [] and trimmed["report"]["trimmed_start"] == pytest.approx(1.7, abs=0.1)
     remove(http, "Padded")
 

@@ -72,7 +72,7 @@ def test_the_first_speech_afterwards_is_cold_everywhere(
     if way == "delete":
         client.delete("Ada")
     elif way == "replace":
-        client.upload("Ada", speaker_embedding=np.zeros(64, np.float32) + 1.0, model="qwen3_tts")
+        client.upload("Ada", speaker_embedding=np.zeros(64, np.float32) + 1.0, model="qwen3_tts", replace=True)
     else:
         client.prepare("Ada", force=True)
         before += 1

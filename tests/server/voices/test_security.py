@@ -31,7 +31,7 @@ FRAME = 1920  # samples
 
 Action = Callable[[Client], object]
 CHANGES: dict[str, Action] = {
-    "upload": lambda client: client.upload("Ada", speaker_embedding=-EMBEDDING),
+    "upload": lambda client: client.upload("Ada", speaker_embedding=-EMBEDDING, replace=True),
     "delete": lambda client: client.delete("Ada"),
     "prepare": lambda client: client.prepare("Ada", force=True),
     "export": lambda client: client.export(),
@@ -94,7 +94,7 @@ def guarded(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempP
 def voice(guarded: Guarded) -> str:
     """A registered voice, which is the same before each test."""
     with guarded.client(TOKEN) as client:
-        client.upload("Ada", speaker_embedding=EMBEDDING)
+        client.upload("Ada", speaker_embedding=EMBEDDING, replace=True)
     return "Ada"
 
 
@@ -123,7 +123,7 @@ def test_operations_that_change_or_export_voices_need_the_token(
 
 def test_all_operations_work_with_the_token(guarded: Guarded, voice: str, reference_clip: bytes) -> None:
     with guarded.client(TOKEN) as client:
-        client.upload(voice, reference_clip, wait=True)
+        client.upload(voice, reference_clip, wait=True, replace=True)
         bundle = client.export(voice)
         assert client.prepare(voice, force=True).name == voice
         client.delete(voice)

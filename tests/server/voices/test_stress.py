@@ -68,7 +68,7 @@ def write(cache: Cache, history: History, names: list[str], rng: random.Random, 
         try:
             if kind < 0.5 or name not in there:
                 seed = rng.randrange(CLIPS)
-                options = {"wait": rng.random() < 0.5}
+                options = {"wait": rng.random() < 0.5, "replace": True}
                 made = cache("upload", name=name, audio=clip(seed), options=options)[0]["generation"]
                 history.change(name, made, seed, began)
                 there.add(name)
@@ -173,7 +173,7 @@ def cycle(client: Client, history: History, name: str, cycles: int, rng: random.
                 say(client, name)
         seed, began = rng.randrange(CLIPS), time.monotonic()
         words = TEXTS[seed % len(TEXTS)]
-        voice = client.upload(name, chord(seed), reference_text=words, wait=rng.random() < 0.3)
+        voice = client.upload(name, chord(seed), reference_text=words, wait=rng.random() < 0.3, replace=True)
         history.change(name, voice.generation, seed, began)
         there = True
         assert say(client, name)[1] == voice.generation, "not the voice that was just acknowledged"
@@ -211,7 +211,7 @@ def test_speech_beside_deletions_and_uploads_is_in_the_voice_of_its_time(
     with Client(torch_server.url) as client:
         sounds = {}
         for seed in range(CLIPS):
-            client.upload("Sound", chord(seed), reference_text=TEXTS[seed % len(TEXTS)], wait=True)
+            client.upload("Sound", chord(seed), reference_text=TEXTS[seed % len(TEXTS)], wait=True, replace=True)
             sounds[seed] = say(client, "Sound")[0]
         client.delete("Sound")
         alike = [(a, b) for a in sounds for b in sounds if a < b and is_same_audio(sounds[a], sounds[b])]

@@ -26,7 +26,7 @@ def say(client: Client, voice: str | None, **given: Any) -> tuple[np.ndarray, di
 
 @on_every_engine
 def test_upload_get_list_delete(client: Client, reference_clip: bytes) -> None:
-    voice = client.upload("Ada", reference_clip, consent="by mail", description="a test", wait=True)
+    voice = client.upload("Ada", reference_clip, consent="by mail", description="a test", wait=True, replace=True)
     assert (voice.name, voice.consent, voice.description) == ("Ada", "by mail", "a test")
     assert voice.sample_rate == 22050 and voice.duration == pytest.approx(5.18, abs=0.01)
     assert voice.file_size == len(reference_clip) and voice.mime_type == "audio/wav"
@@ -51,11 +51,12 @@ def test_a_new_upload_replaces_and_is_never_stale(client: Client, reference_clip
     other = io.BytesIO()
     soundfile.write(other, samples[::-1], rate, format="WAV")
     with pytest.raises(InvalidArgument):
-        client.upload("Twice", b"no audio")
+        client.upload("Twice", b"no audio", replace=True)
     assert is_same_audio(say(client, "Twice")[0], old)
-    with pytest.raises(VoiceExists):
-        client.upload("Twice", other.getvalue(), policy="immutable")
-    second = client.upload("Twice", other.getvalue(), wait=True)
+    with pytest.raises(VoiceExists, match="'Twice'"):
+        client.upload("twice", other.getvalue())
+    assert client.upload("Twice", reference_clip).generation == first.generation, "it is the same"
+    second = client.upload("Twice", other.getvalue(), wait=True, replace=True)
     assert second.generation > first.generation
     new, info = say(client, "Twice")
     assert info["generation"] == second.generation

@@ -117,10 +117,10 @@ def do(voices: Voices, operation: str, name: str, seed: int) -> dict[str, Any]:
     """One operation; what was acknowledged."""
     try:
         if operation == "import":
-            speakers = voices.call("import", audio=bundle(seed)).result["speakers"]
+            speakers = voices.call("import", {"replace": True}, audio=bundle(seed)).result["speakers"]
             return {"imported": {each["name"]: each["generation"] for each in speakers}, "seed": seed}
         if operation == "upload":
-            return {"generation": voices.upload(name, seed)["generation"], "seed": seed}
+            return {"generation": voices.upload(name, seed, replace=True)["generation"], "seed": seed}
         if operation == "delete":
             return {"deleted": voices.call("delete", name=name).result["generation"]}
         return {"generation": voices.call("prepare", {"force": operation == "force"}, name=name).result["generation"]}

@@ -171,9 +171,11 @@ class Voices:
     def call(self, operation: str, options: dict[str, Any] | None = None, **fields: Any) -> Reply:
         return self.cache.call(parse(operation, fields, options or {}))
 
-    def upload(self, name: str = "Ada", seed: int = 0, wait: bool = True, **fields: Any) -> dict[str, Any]:
+    def upload(
+        self, name: str = "Ada", seed: int = 0, wait: bool = True, replace: bool = False, **fields: Any
+    ) -> dict[str, Any]:
         fields.setdefault("audio", clip(seed))
-        return self.call("upload", {"wait": wait}, name=name, **fields).result
+        return self.call("upload", {"wait": wait, "replace": replace}, name=name, **fields).result
 
     def resolve(self, name: str = "Ada", model_type: str = "qwen3_tts", **options: Any) -> Reply:
         return self.call("resolve", options, name=name, model_type=model_type)

@@ -55,7 +55,7 @@ TEXTS = (
         "nan",
     ),
     *("[" * 3000, '{"wait": "yes"}', '{"mode": 3}', '{"timeout": 1e999}', '{"unknown": true}', '{"reextract": null}'),
-    *('{"mode": "../x"}', '{"timeout": -1}', '{"policy": "never"}', '{"wait": NaN}', '{"error": "cancelled: by me"}'),
+    *('{"mode": "../x"}', '{"timeout": -1}', '{"replace": "never"}', '{"wait": NaN}', '{"error": "cancelled: by me"}'),
 )
 INTEGERS = (-(2**31), -(10**6), -5, -1, 0, 1, 2, 3, 5, 1000, 5000, 10**6, 2**31 - 1)
 FLOATS = (float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 1e-45, 1e-9, 0.5, 2.0, 1e9, 3.4e38)

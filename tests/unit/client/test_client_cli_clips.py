@@ -70,11 +70,7 @@ def test_strict_and_trim_silence_are_sent(triton: Server, run: Run, tmp_path: Pa
     (tmp_path / "a.wav").write_bytes(b"clip")
     answer(triton, VOICE)
     assert run("upload", "Ada", tmp_path / "a.wav", "--no-wait", "--strict", "--trim-silence") == 0
-    assert json.loads(triton.calls[-1][1]["options"]) == {
-        "policy": "immutable",
-        "strict": True,
-        "trim_silence": True,
-    }
+    assert json.loads(triton.calls[-1][1]["options"]) == {"strict": True, "trim_silence": True}
 
 
 def test_show(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:

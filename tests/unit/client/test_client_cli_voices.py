@@ -28,7 +28,7 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
     note = ["--consent", "signed", "--description", "calm"]
     assert run("upload", "Ada", tmp_path / "a.wav", "--text-file", tmp_path / "a.txt", *note) == 0
     inputs = triton.calls[-1][1]
-    assert json.loads(inputs.pop("options")) == {"wait": True, "policy": "immutable"}
+    assert json.loads(inputs.pop("options")) == {"wait": True}
     assert inputs == {
         "operation": b"upload",
         "name": b"Ada",
@@ -39,7 +39,7 @@ def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.Capture
     }
     assert capsys.readouterr() == (LINE, "")
     assert run("upload", "Ada", tmp_path / "a.wav", "--no-wait", "--replace", "--text", "Said.") == 0
-    assert "options" not in triton.calls[-1][1]  # what becomes of a taken name is the server's policy
+    assert json.loads(triton.calls[-1][1]["options"]) == {"replace": True}
     assert triton.calls[-1][1]["reference_text"] == b"Said."
     assert run("--model", "made_up", "upload", "Ada", tmp_path / "a.wav", "--no-wait") == 0
     assert triton.calls[-1][1]["model_type"] == b"made_up"
@@ -130,9 +130,9 @@ def test_export_and_import(triton: Server, run: Run, tmp_path: Path, capsys: pyt
     assert json.loads(triton.calls[-1][1]["options"]) == {"include_audio": False}
     assert run("import", bundle, "--reextract") == 0
     assert triton.calls[-1][1]["audio"] == b"\0bundle\xff"
-    assert json.loads(triton.calls[-1][1]["options"]) == {"reextract": True, "policy": "immutable"}
+    assert json.loads(triton.calls[-1][1]["options"]) == {"reextract": True}
     assert run("import", bundle, "--replace") == 0
-    assert "options" not in triton.calls[-1][1]
+    assert json.loads(triton.calls[-1][1]["options"]) == {"replace": True}
     assert capsys.readouterr().out == LINE * 2
 
 
@@ -222,6 +222,6 @@ def test_embedding_blend(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     inputs = triton.calls[-1][1]
     np.testing.assert_allclose(inputs["speaker_embedding"], np.sqrt([0.5, 0.5]), rtol=1e-6)
     assert (inputs["name"], inputs["consent"]) == (b"Between", b"signed")
-    assert json.loads(inputs["options"]) == {"wait": True, "policy": "immutable"}
+    assert json.loads(inputs["options"]) == {"wait": True}
     assert inputs["description"].startswith(b"spherical blend of Ada and ")
     assert capsys.readouterr().out == LINE

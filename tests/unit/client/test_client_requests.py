@@ -85,7 +85,7 @@ def test_upload_with_everything(triton: Server, client: Any, tmp_path: Path) -> 
         consent="signed",
         description="calm",
         wait=True,
-        policy="immutable",
+        replace=True,
     )
     assert sent(triton) == {
         "operation": b"upload",
@@ -94,7 +94,7 @@ def test_upload_with_everything(triton: Server, client: Any, tmp_path: Path) -> 
         "reference_text": "Grüße, 世界".encode(),
         "consent": b"signed",
         "description": b"calm",
-        "options": {"wait": True, "policy": "immutable"},
+        "options": {"wait": True, "replace": True},
     }
     assert (voice.name, voice.generation, voice.duration, voice.consent) == ("Ada", 3, 2.5, None)
     assert voice.record["colour"] == "unknown to this client"
@@ -201,8 +201,8 @@ def test_export_and_import(triton: Server, client: Any) -> None:
     assert sent(triton) == {"operation": b"export"}
     client.export("Ada")
     assert sent(triton) == {"operation": b"export", "name": b"Ada"}
-    assert [voice.name for voice in client.import_(bundle, reextract=True)] == ["Ada"]
-    assert sent(triton) == {"operation": b"import", "audio": bundle, "options": {"reextract": True}}
+    assert [voice.name for voice in client.import_(bundle, reextract=True, replace=True)] == ["Ada"]
+    assert sent(triton) == {"operation": b"import", "audio": bundle, "options": {"reextract": True, "replace": True}}
 
 
 def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> None:

@@ -141,8 +141,9 @@ def test_a_kept_candidate_says_how_it_was_made(designs: Server, serve: Serve) ->
 def test_the_clients_design_alike(designs: Server) -> None:
     with Client(designs.url) as client:
         found = client.design("An old captain.", "Good morning.", seeds=[3, 4], max_frames=9)
-        client.keep("Captain", found[1], consent="nobody's")
+        client.keep("Captain", found[1], consent="nobody's", replace=True)
     options = upload(designs)
+    assert options["replace"] is True
     assert (options["design"], options["design_model"], options["design_seed"]) == ("An old captain.", DESIGNER, 4)
 
     async def too() -> list[Candidate]:
@@ -170,7 +171,10 @@ def test_the_shell_writes_files_and_keeps_one(
     assert sorted(file.name for file in folder.iterdir()) == ["3.json", "3.wav", "4.json", "4.wav"]
     assert capsys.readouterr().out.count(f"by {DESIGNER}") == 2
     assert main(["--url", designs.url, "keep", "Captain", str(folder / "4.wav"), "--consent", "nobody's"]) == 0
+    assert "replace" not in upload(designs)
+    assert main(["--url", designs.url, "keep", "Captain", str(folder / "4.wav"), "--replace"]) == 0
     sent = upload(designs)
+    assert sent["replace"] is True
     assert sent["audio"] == (folder / "4.wav").read_bytes() and sent["reference_text"] == b"Good morning."
     assert sent["design_seed"] == 4
     (folder / "4.json").write_text("{}")

@@ -85,14 +85,23 @@ def test_reference_audio_of_a_speech(triton: Server, serve: Serve) -> None:
     assert triton.speeches[-1][1]["reference_audio"] == readable(phone_clip("browser.webm"))
 
 
-def test_the_form_has_strict_and_trim_silence(triton: Server, serve: Serve) -> None:
+def test_the_form_has_strict_trim_silence_and_replace(triton: Server, serve: Serve) -> None:
     answer(triton, VOICE)
     http = serve(triton.url)
-    upload(http, "clip.wav", CLIP.read_bytes(), strict="true", trim_silence="true")
-    assert json.loads(triton.calls[-1][1]["options"]) == {"strict": True, "trim_silence": True}
-    upload(http, "clip.wav", CLIP.read_bytes(), strict="false")
+    upload(http, "clip.wav", CLIP.read_bytes(), strict="true", trim_silence="true", replace="true")
+    assert json.loads(triton.calls[-1][1]["options"]) == {"strict": True, "trim_silence": True, "replace": True}
+    upload(http, "clip.wav", CLIP.read_bytes(), strict="false", replace="false")
     assert "options" not in triton.calls[-1][1]
     assert upload(http, "clip.wav", CLIP.read_bytes(), strict="perhaps").status_code == 400
+
+
+def test_a_bundle_replaces_voices_if_it_says_so(triton: Server, serve: Serve) -> None:
+    answer(triton, {"speakers": [VOICE], "count": 1})
+    http = serve(triton.url)
+    for query, options in (("", None), ("?replace=true", {"replace": True})):
+        sent = {"content": b"x", "headers": {"Content-Type": "application/octet-stream"}}
+        assert http.post(f"/v1/audio/bundle{query}", **sent).status_code == 200
+        assert json.loads(triton.calls[-1][1].get("options", "null")) == options
 
 
 def test_warnings_of_a_voice(triton: Server, serve: Serve) -> None:

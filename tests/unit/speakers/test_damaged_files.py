@@ -145,7 +145,7 @@ def test_a_damaged_generation_counter_is_not_fatal_and_generations_still_grow(
     voices.cache.close()
     (voices.directory / "generation").write_bytes(b"\xff garbage")
     voices.restart()
-    assert voices.upload()["generation"] > before + 1_000_000 and "counter is damaged" in caplog.text
+    assert voices.upload(replace=True)["generation"] > before + 1_000_000 and "counter is damaged" in caplog.text
 
 
 def quarantined(voices: Voices) -> list[str]:
@@ -177,7 +177,7 @@ def test_quarantine_keeps_nothing_of_a_deleted_voice(voices: Voices) -> None:
         voices.call("delete", name="bob")
     assert len(quarantined(voices)) == 2
     voices.upload("Cid", 3)
-    voices.upload("Cid", 4)
+    voices.upload("Cid", 4, replace=True)
     assert quarantined(voices) == ["something else"]
 
 
@@ -213,9 +213,9 @@ def test_a_voice_that_takes_the_place_of_a_file_that_cannot_be_read_stays(
         patch.setattr(voice_file, "read_header", unreadable)
         voices.restart()
     voices.upload("Ada", 2)
-    voices.upload("Ada", 3)
+    voices.upload("Ada", 3, replace=True)
     for _ in range(2):
-        voices.call("import", audio=bundle)
+        voices.call("import", {"replace": True}, audio=bundle)
     voices.restart()
     assert [voices.resolve(name).result["status"] for name in ("Ada", "Bob")] == ["restored", "restored"]
 

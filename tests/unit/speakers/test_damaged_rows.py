@@ -123,7 +123,7 @@ def test_no_damage_makes_a_voice_anothers_or_hangs_a_request(which: str, three: 
                     assert reply.artifacts == right[name], f"{name} speaks in another voice"
                     assert reply.result["reference_text"] == f"words of {name}"
     for voices in (three, fresh):  # uploaded again, the voice is as good as new, on both servers at once
-        made = voices.upload("Ada", 0, reference_text="words of Ada")
+        made = voices.upload("Ada", 0, reference_text="words of Ada", replace=True)
         assert made["generation"] > SEEDS["Ada"] + len(SEEDS)
         for each in (three, fresh):
             reply = each.resolve("Ada", cache=False)

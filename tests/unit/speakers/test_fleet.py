@@ -51,7 +51,7 @@ def fleet(make_voices: Make) -> list[Voices]:
 
 def test_an_acknowledged_upload_resolves_on_all_at_once_with_equal_bytes(fleet: list[Voices]) -> None:
     for seed in range(20):
-        fleet[seed % 3].upload("Ada", seed)
+        fleet[seed % 3].upload("Ada", seed, replace=True)
         replies = [voices.resolve() for voices in fleet]
         assert len({reply.artifacts for reply in replies}) == 1
         assert len({reply.result["generation"] for reply in replies}) == 1
@@ -111,7 +111,7 @@ def test_limits_hold_for_the_fleet(make_voices: Make) -> None:
     assert sum(isinstance(result, Overloaded) for result in results) == 7
     first = fleet[0].call("list").result["speakers"][0]["name"]
     with pytest.raises(SpeakerExists):
-        fleet[1].call("upload", {"policy": "immutable"}, name=first, audio=clip(1))
+        fleet[1].call("upload", name=first, audio=clip(5))
     fleet[2].call("delete", name=first)
     fleet[1].call("upload", {"owner": "eve", "max_owned": 1}, name="Eve", audio=clip(1))
     fleet[1].call("delete", name=fleet[0].call("list").result["speakers"][1]["name"])
@@ -240,7 +240,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(proxied: tuple[Proxy, Voices,
 
     proxy.watch = at_commit
     if operation == "upload":
-        made = far.upload("Ada", 2)["generation"]
+        made = far.upload("Ada", 2, replace=True)["generation"]
     elif operation == "prepare":
         made = far.call("prepare", {"force": True}, name="Ada", model_type="qwen3_tts").result["generation"]
     else:

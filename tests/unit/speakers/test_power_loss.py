@@ -151,13 +151,13 @@ class Machine:
         kind, name, seed = operation.kind, operation.name, operation.seed
         held = self.voices[name]
         if kind == "upload":
-            found = voices.upload(name, seed)
+            found = voices.upload(name, seed, replace=True)
             # They are written after the voice. If the disk went meanwhile, that write may be one it did not confirm.
             ready = {each["model_type"] for each in found["artifacts"] if each["state"] == "ready"}
             saved = set() if self._disk.dead else ready
             self._replaced(name, Held(found["generation"], seed, frozenset(saved)))
         elif kind == "import":
-            for each in voices.call("import", audio=bundle(seed)).result["speakers"]:
+            for each in voices.call("import", {"replace": True}, audio=bundle(seed)).result["speakers"]:
                 self._replaced(each["name"], Held(each["generation"], seed))
         elif kind == "delete":
             try:

@@ -52,7 +52,7 @@ class Server:
 
     def upload(self, name: str, seed: int) -> str:
         """The origin of a new voice."""
-        self("upload", {"wait": True}, name=name, audio=clip(seed), reference_text="Hello.")
+        self("upload", {"wait": True, "replace": True}, name=name, audio=clip(seed), reference_text="Hello.")
         return str(self("resolve", name=name, model_type="qwen3_tts").result["origin"])
 
     def gone(self) -> set[str]:
@@ -79,7 +79,7 @@ def test_every_way_in_which_a_voice_goes(server: Server) -> None:
     third = server("resolve", name="Ada", model_type="qwen3_tts").result["origin"]
     assert third not in (first, second)
     bundle = server("export", name="Ada").artifacts
-    server("import", audio=bundle)
+    server("import", {"replace": True}, audio=bundle)
     assert third in server.gone()
     server("delete", name="Bob")
     assert other in server.gone()

@@ -305,7 +305,7 @@ def test_one_server_alone_changes_a_directory_whose_lock_was_removed(make_voices
         FileStore(first.directory)
     (first.directory / "lock").unlink()
     second = make_voices()  # it is quicker
-    second.upload("Ada", 2)
+    second.upload("Ada", 2, replace=True)
     for change in (lambda: first.upload("Cid", 3), lambda: first.call("delete", name="Ada")):
         with pytest.raises(Overloaded, match="in use by process"):
             change()

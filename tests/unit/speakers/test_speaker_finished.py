@@ -73,17 +73,17 @@ def test_a_clip_of_which_no_voice_can_be_made_leaves_the_old_voice(make_voices: 
         voices.upload("Ada", wait=wait, audio=loud(3e38))
     encoder.nan = True
     with pytest.raises(InvalidArgument, match="no voice could be made of this clip: speaker_embedding came out as NaN"):
-        voices.upload("Ada", 2, wait=wait)
+        voices.upload("Ada", 2, wait=wait, replace=True)
     encoder.nan = False
     for error in (Overloaded("busy"), Internal("broken"), DeadlineExceeded("slow")):
         encoder.error = error
         with pytest.raises(type(error)):
-            voices.upload("Ada", 2, wait=wait)
+            voices.upload("Ada", 2, wait=wait, replace=True)
     encoder.error = None
     assert voices.get("Ada") == before and voices.resolve("Ada").artifacts == speaks
     voices.restart()
     assert voices.get("Ada") == before and voices.resolve("Ada").artifacts == speaks
-    newer = voices.upload("Ada", 2, wait=wait)
+    newer = voices.upload("Ada", 2, wait=wait, replace=True)
     assert [each["state"] for each in newer["artifacts"]] == ["ready"], "it can speak when it is acknowledged"
     assert voices.resolve("Ada").artifacts != speaks
 
@@ -93,7 +93,7 @@ def test_a_replacement_waits_for_no_encoder_that_is_not_there(make_voices: Make)
     voices = make_voices(encoder=encoder)
     voices.upload("Ada", 1)
     encoder.error = Unsupported("no such model")
-    newer = voices.upload("Ada", 2, wait=False)
+    newer = voices.upload("Ada", 2, wait=False, replace=True)
     assert newer["generation"] > 1
 
 
@@ -142,7 +142,7 @@ def test_a_replacement_on_a_full_disk_leaves_the_old_voice(make_voices: Make) ->
     before = voices.get("Ada")
     disk.room = 0
     with pytest.raises(Overloaded, match="full"):
-        voices.upload("Ada", 2)
+        voices.upload("Ada", 2, replace=True)
     assert voices.get("Ada") == before and voices.resolve("Ada").artifacts
 
 

@@ -57,7 +57,7 @@ def test_a_voice_that_meets_no_mode_is_unsupported_and_not_failed(make_voices: M
     voices.restart()  # nothing of it is written down
     until(lambda: states(voices)["fish_speech"] == ("icl", "unsupported"))
     assert voices.call("list").result["speakers"][0]["artifacts"] == voices.get()["artifacts"]
-    voices.upload(reference_text="Hello.")
+    voices.upload(reference_text="Hello.", replace=True)
     assert states(voices) == {"fish_speech": ("icl", "ready"), "qwen3_tts": ("icl", "ready")}
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load
 
 from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.waiting import until
-from voice_clone.errors import InvalidArgument, Overloaded, SpeakerExists, SpeakerNotFound, Unsupported
+from voice_clone.errors import InvalidArgument, Overloaded, SpeakerNotFound, Unsupported
 from voice_clone.speakers import operations
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Extraction
@@ -54,7 +54,7 @@ def test_the_digest_of_a_generation(voices: Voices) -> None:
     first = voices.upload("Ada", 3)["digest"]
     assert first == voices.get("Ada")["digest"] == voices.resolve("ada").result["digest"]
     forced = voices.call("prepare", {"force": True}, name="Ada", model_type="qwen3_tts").result["digest"]
-    again, other = voices.upload("Ada", 3)["digest"], voices.upload("Bob", 3)["digest"]
+    again, other = voices.upload("Ada", 3, replace=True)["digest"], voices.upload("Bob", 3)["digest"]
     assert len({first, forced, again, other}) == 4  # each generation of each voice has its own
     voices.restart()
     assert voices.get("Ada")["digest"] == again and voices.resolve("Bob").result["digest"] == other
@@ -108,7 +108,7 @@ def test_one_more_than_may_be_is_refused_but_an_existing_name_may_be_uploaded_ag
         voices.upload(name, wait=False)
     with pytest.raises(Overloaded, match="3 voices are registered; this server keeps at most 3, delete some first"):
         voices.upload("d")
-    assert voices.upload("B")["generation"] > 3
+    assert voices.upload("B", replace=True)["generation"] > 3
     voices.call("delete", name="a")
     voices.upload("d")
     voices.restart(max_speakers=2)  # what is on disk is kept, though it is more
@@ -139,24 +139,11 @@ def test_a_bad_upload_leaves_the_old_voice_as_it_was(voices: Voices) -> None:
     assert voices.resolve().artifacts == artifacts and voices.encoder.extractions == 1
 
 
-def test_replace_is_the_default_and_immutable_refuses(make_voices: Make) -> None:
-    voices = make_voices()
-    voices.upload("Ada", 1)
-    first = voices.resolve().artifacts
-    assert voices.upload("ADA", 2)["name"] == "ADA"
-    assert voices.resolve().artifacts != first and voices.call("list").result["count"] == 1
-    voices.restart(immutable=True)
-    with pytest.raises(SpeakerExists, match="under the name 'ada' already; delete it first"):
-        voices.upload("ada", 3)
-    voices.call("delete", name="Ada")
-    voices.upload("ada", 3)
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_name_that_is_uploaded_again_never_has_its_old_voice(voices: Voices, restart: bool) -> None:  # C3
     seen = []
     for seed in range(3):
-        voices.upload("Ada", seed)
+        voices.upload("Ada", seed, replace=True)
         seen.append(voices.resolve().artifacts)
         if seed == 1:
             voices.call("delete", name="Ada")
@@ -299,7 +286,13 @@ def test_a_request_is_never_changed(voices: Voices) -> None:  # A15, B20
 @pytest.mark.parametrize(
     ("operation", "inputs", "options", "wanted", "fields"),
     [
-        ("upload", {"name": "A", "audio": b"x"}, {"strict": True}, operations.UploadClip, {"strict": True}),
+        (
+            "upload",
+            {"name": "A", "audio": b"x"},
+            {"strict": True},
+            operations.UploadClip,
+            {"strict": True, "replace": False},
+        ),
         ("upload", {"name": "A", "speaker_embedding": np.zeros(4)}, {}, operations.UploadEmbedding, {"wait": False}),
         ("get", {"name": "A"}, {}, operations.Get, {"name": ("A", "a")}),
         ("list", {}, {"after": "B", "limit": 0}, operations.List, {"after": "b", "limit": 0}),
@@ -311,7 +304,7 @@ def test_a_request_is_never_changed(voices: Voices) -> None:  # A15, B20
         ("resolve", {"voice_prompt": b"x"}, {}, operations.ResolvePrompt, {"bundle": b"x"}),
         ("stats", {}, {}, operations.Stats, {}),
         ("export", {}, {"include_audio": False}, operations.Export, {"name": None, "include_audio": False}),
-        ("import", {"audio": b"x"}, {"policy": "immutable"}, operations.Import, {"bundle": b"x", "immutable": True}),
+        ("import", {"audio": b"x"}, {"replace": True}, operations.Import, {"bundle": b"x", "replace": True}),
     ],
 )
 def test_a_request_becomes_one_frozen_dataclass(
@@ -382,16 +375,6 @@ def test_stats_count_everything(voices: Voices) -> None:
     assert seconds["count"] == 4 == seconds["buckets"]["+Inf"] and seconds["sum"] > 0
     assert list(seconds["buckets"].values()) == sorted(seconds["buckets"].values())
     json.dumps(stats)
-
-
-def test_an_upload_may_refuse_to_replace(voices: Voices) -> None:
-    first = voices.upload("Ada", 1)
-    with pytest.raises(SpeakerExists, match="ADA"):
-        voices.call("upload", {"policy": "immutable"}, name="ADA", audio=clip(2))
-    assert voices.get("Ada")["generation"] == first["generation"]
-    with pytest.raises(InvalidArgument, match="replace or immutable"):
-        voices.call("upload", {"policy": "overwrite"}, name="Bob", audio=clip(2))
-    assert voices.call("upload", {"policy": "immutable"}, name="Bob", audio=clip(2)).result["name"] == "Bob"
 
 
 def test_a_list_has_pages(voices: Voices) -> None:

@@ -66,7 +66,7 @@ def test_only_the_owner_and_the_operator_change_or_take_a_voice(voices: Voices, 
 
 def test_the_operator_does_everything(voices: Voices) -> None:
     add(voices, "ada", "alice")
-    assert "owner" not in add(voices, "ADA", None, seed=1), "it is the operator's now"
+    assert "owner" not in add(voices, "ADA", None, seed=1, replace=True), "it is the operator's now"
     with pytest.raises(SpeakerNotFound):
         by(voices, "alice", "get", "ada")
     add(voices, "bea", "alice")
@@ -76,12 +76,17 @@ def test_the_operator_does_everything(voices: Voices) -> None:
 def test_a_taken_name_is_refused_and_does_not_show_whose_it_is(voices: Voices) -> None:
     first = add(voices, "Ada", "alice")["generation"]
     add(voices, "hall", None, seed=3)
-    for name in ("ada", "hall"):
-        with pytest.raises(SpeakerExists) as taken:
-            add(voices, name, "bob", seed=1)
-        assert str(taken.value) == f"the name {name!r} is taken; choose another one"
-    assert voices.get("Ada")["generation"] == first
-    assert add(voices, "ada", "alice", seed=2)["generation"] > first, "her own she replaces"
+    add(voices, "Open", "alice", seed=4, shared=True)
+    before = voices.call("list").result
+    for name, shown in (("ada", "ada"), ("HALL", "HALL"), ("open", "Open")):  # as it is stored if bob may know that
+        for seed, replace in ((1, False), (1, True), (0, False)):  # nor does the same clip tell him more
+            with pytest.raises(SpeakerExists) as taken:
+                add(voices, name, "bob", seed=seed, replace=replace)
+            assert str(taken.value) == f"the name {shown!r} is taken; choose another one"
+    assert voices.call("list").result == before
+    with pytest.raises(SpeakerExists, match=r"^the name 'Ada' is taken; the option `replace` replaces its voice"):
+        add(voices, "ada", "alice", seed=2)
+    assert add(voices, "ada", "alice", seed=2, replace=True)["generation"] > first, "her own she replaces"
 
 
 def test_two_owners_take_a_name_at_once(voices: Voices) -> None:
@@ -98,8 +103,10 @@ def test_an_owner_has_as_many_voices_as_it_may(voices: Voices) -> None:
         add(voices, f"voice-{index}", "alice", seed=index, max_owned=2)
     with pytest.raises(QuotaExceeded, match="at most 2"):
         add(voices, "voice-2", "alice", max_owned=2)
-    add(voices, "voice-1", "alice", seed=5, max_owned=2)
-    add(voices, "voice-1", "alice", seed=6, max_owned=1)  # more than it may have now: it still replaces its own
+    add(voices, "voice-1", "alice", seed=5, max_owned=2, replace=True)
+    add(
+        voices, "voice-1", "alice", seed=6, max_owned=1, replace=True
+    )  # more than it may have now: it still replaces its own
     by(voices, "alice", "delete", "voice-0")
     add(voices, "voice-2", "alice", max_owned=2)
 
@@ -136,7 +143,7 @@ def test_bundles_of_an_owner(voices: Voices, make_voices: Make) -> None:
     assert names(by(other, "bob", "list")) == ["mine", "open"] and names(by(other, "alice", "list")) == []
     with pytest.raises(SpeakerExists):
         other.call("import", {"owner": "alice"}, audio=bundle.artifacts)
-    other.call("import", audio=bundle.artifacts)  # the operator's: each voice is its owner's again
+    other.call("import", {"replace": True}, audio=bundle.artifacts)  # the operator's: each voice is its owner's again
     assert names(by(other, "alice", "list")) == ["mine", "open"] and names(by(other, "bob", "list")) == ["open"]
 
 

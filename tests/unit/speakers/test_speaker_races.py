@@ -99,7 +99,7 @@ def test_an_extraction_that_ends_after_a_replace_writes_nothing(make_voices: Mak
     voices = make_voices(encoder=encoder)
     voices.upload("Ada", 1, wait=False)
     encoder.wait_inside()
-    voices.upload("Ada", 2, wait=False)
+    voices.upload("Ada", 2, wait=False, replace=True)
     encoder.wait_inside()
     results: list[Any] = []
     reader = threading.Thread(target=lambda: results.append(voices.resolve()))
@@ -121,7 +121,7 @@ def test_a_caller_that_waits_for_a_replaced_voice_gets_the_new_one(make_voices: 
     for reader in readers:
         reader.start()
     encoder.wait_inside()
-    voices.upload("Ada", 2)
+    voices.upload("Ada", 2, replace=True)
     encoder.wait_inside()
     encoder.go.release(2)
     for reader in readers:
@@ -137,7 +137,7 @@ def made_of(seed: int) -> bytes:
 
 def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> None:  # B10
     for seed in range(60):
-        voices.upload("Ada", seed % 4, wait=False)
+        voices.upload("Ada", seed % 4, wait=False, replace=True)
         results = together(
             4,
             lambda index: voices.call("delete", name="Ada") if index == 0 else voices.call("prepare", name="Ada"),
@@ -168,7 +168,7 @@ def test_a_voice_that_another_server_deletes_while_this_one_starts_is_gone(tmp_p
     voices.cache.close()
     gone: list[SpeakerRecord] = []
     store = Early(tmp_path)
-    registry = Registry(store, 10, False, gone.append)
+    registry = Registry(store, 10, gone.append)
     store.reporting.join(WAIT)
     assert [record.name for record in registry.records()] == ["Bob"]
     assert [record.name for record in gone] == ["Ada"]
@@ -240,7 +240,7 @@ def _writer(voices: Voices, history: History, names: list[str], seed: int, over:
         try:
             if kind < 0.55:
                 clip_seed = rng.randrange(CLIPS)
-                made = voices.upload(name, clip_seed, wait=rng.random() < 0.5)["generation"]
+                made = voices.upload(name, clip_seed, wait=rng.random() < 0.5, replace=True)["generation"]
                 history.uploads.append((name, made, clip_seed, began, time.monotonic()))
             elif kind < 0.75:
                 gone = voices.call("delete", name=name).result["generation"]

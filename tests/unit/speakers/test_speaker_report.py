@@ -118,7 +118,7 @@ def test_strict_refuses_a_clip_with_warnings_and_reports_all(voices: Voices) -> 
     with pytest.raises(SpeakerNotFound):
         voices.get()
     assert voices.call("upload", {"strict": True, "wait": True}, name="Ada", audio=CLEAN).result["warnings"] == []
-    voices.call("upload", {"strict": False}, name="Ada", audio=BAD)
+    voices.call("upload", {"strict": False, "replace": True}, name="Ada", audio=BAD)
 
 
 def test_strict_leaves_the_older_voice(voices: Voices) -> None:

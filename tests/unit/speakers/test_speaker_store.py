@@ -23,7 +23,7 @@ from safetensors.numpy import load, load_file
 
 from tests.support.doubles.fakes import Voices, clip, file_of
 from tests.support.waiting import until
-from voice_clone.errors import Internal, Overloaded, VoiceCloneError
+from voice_clone.errors import Internal, Overloaded, SpeakerExists, VoiceCloneError
 from voice_clone.settings import Settings, VoiceSettings
 from voice_clone.speakers.disk.files import BatchWriter, Files
 from voice_clone.speakers.disk.store import KnownInDirectory
@@ -151,7 +151,7 @@ def test_a_disk_that_fails_loses_nothing(
     voices.restart(files=FailingFiles(operation, code, after=1))  # the generation is written, the speaker is not
     for attempt in ("Ada", "Bob"):
         with pytest.raises(kind, match=words) as caught:
-            voices.upload(attempt, 5)
+            voices.upload(attempt, 5, replace=True)
         assert "secret" not in str(caught.value) and str(voices.directory) not in str(caught.value)
     with pytest.raises(kind, match=words):
         voices.call("prepare", {"force": True}, name="Ada")
@@ -215,7 +215,7 @@ def test_a_change_that_the_disk_does_not_confirm_is_reported_and_memory_agrees_w
         elif action == "prepare":
             voices.call("prepare", {"force": True}, name="Ada")
         else:
-            voices.upload("Bob" if action == "upload" else "Ada", 7, wait=False)
+            voices.upload("Bob" if action == "upload" else "Ada", 7, wait=False, replace=True)
     shown = voices.call("list").result["speakers"]
     voices.restart()
     names = ("name", "generation", "file_size", "created_at")
@@ -226,10 +226,27 @@ def test_a_change_that_the_disk_does_not_confirm_is_reported_and_memory_agrees_w
         assert voices.resolve(speaker["name"]).artifacts
 
 
+def test_what_the_disk_did_not_confirm_is_written_again(make_voices: Make) -> None:
+    """Also if the caller sends the same again, which otherwise changes nothing."""
+    files = FailingFiles("sync", errno.EIO, after=100)
+    voices = make_voices(files=files)
+    voices.upload("Bob", wait=False)  # the generations of a while are synced with it
+    files.left = 0
+    for _ in range(2):
+        with pytest.raises(Internal, match="did not confirm the change"):
+            voices.upload("Ada", 1, wait=False)
+    with pytest.raises(SpeakerExists):
+        voices.upload("Ada", 2, wait=False)
+    files.left = 100
+    before = voices.get("Ada")["generation"]
+    made = [voices.upload("Ada", 1, wait=False)["generation"] for _ in range(2)]
+    assert before < made[0] == made[1]
+
+
 def test_generations_grow_across_deletes_restarts_and_crashes(voices: Voices, tmp_path: Path) -> None:
     seen = [voices.upload()["generation"]]
     for crash in (False, True, False):
-        seen.append(voices.upload()["generation"])
+        seen.append(voices.upload(replace=True)["generation"])
         seen.append(voices.call("delete", name="Ada").result["generation"] + 0)
         assert seen.pop() == seen[-1]
         if crash:
@@ -240,7 +257,7 @@ def test_generations_grow_across_deletes_restarts_and_crashes(voices: Voices, tm
             other.cache.close()
             assert seen_there > seen[-1]
         voices.restart()
-    seen.append(voices.upload()["generation"])
+    seen.append(voices.upload(replace=True)["generation"])
     assert seen == sorted(set(seen))
 
 
@@ -280,7 +297,7 @@ def test_a_closed_store_changes_nothing_any_more(voices: Voices) -> None:
     voices.upload()
     voices.cache.close()
     other = Voices(voices.directory)
-    for action in (lambda: voices.upload(), lambda: voices.call("delete", name="Ada")):
+    for action in (lambda: voices.upload("Ada", 1, replace=True), lambda: voices.call("delete", name="Ada")):
         with pytest.raises(Overloaded, match="the server is stopping"):
             action()
     assert other.get()["name"] == "Ada"

@@ -163,15 +163,17 @@ def test_an_import_replaces_or_is_refused_as_an_upload_is(make_voices: Make) -> 
     source, target = filled(make_voices), make_voices("target")
     old = target.upload("ADA", 9)["generation"]
     bundle = source.call("export").artifacts
-    target.call("import", audio=bundle)
+    with pytest.raises(SpeakerExists, match=r"^the name 'ADA' is taken; the option `replace`"):
+        target.call("import", audio=bundle)
+    assert [each["name"] for each in target.call("list").result["speakers"]] == ["ADA"], "all or none"
+    target.call("import", {"replace": True}, audio=bundle)
     assert target.get("Ada")["generation"] > old and target.resolve("Ada").artifacts == source.resolve("Ada").artifacts
     before = target.call("list").result
-    with pytest.raises(SpeakerExists):
-        target.call("import", {"policy": "immutable"}, audio=bundle)
-    target.restart(immutable=True)
-    with pytest.raises(SpeakerExists):
+    assert target.call("import", audio=bundle).result == before, "it is there already"
+    target.upload("BOB", 9, replace=True)
+    target.upload("direct", 9, replace=True)
+    with pytest.raises(SpeakerExists, match=r"^the names 'BOB', 'direct' are taken"):
         target.call("import", audio=bundle)
-    assert target.call("list").result == before
 
 
 def test_an_import_is_all_or_nothing(make_voices: Make) -> None:
@@ -325,7 +327,7 @@ def test_a_clip_of_too_many_frames_leaves_the_old_voice(make_voices: Make) -> No
     before = voices.get()
     encoder.most = 10
     with pytest.raises(InvalidArgument, match="codec_codes has 13 rows; this server takes 1 to 10"):
-        voices.upload("Ada", 2, reference_text="Hello.")
+        voices.upload("Ada", 2, reference_text="Hello.", replace=True)
     assert voices.get() == before
 
 
@@ -371,7 +373,7 @@ def test_an_import_on_a_disk_that_fails_at_any_step_is_all_or_nothing(make_voice
         before = target.resolve("Ada").artifacts
         disk.at = at
         with contextlib.suppress(VoiceCloneError):
-            target.call("import", audio=bundle)
+            target.call("import", {"replace": True}, audio=bundle)
         failed, disk.at = disk.at <= 0, -1
         for _ in range(2):
             names = [each["name"] for each in target.call("list").result["speakers"]]

@@ -148,7 +148,9 @@ class FileStore:
             header, kept = self._read(older, lambda name: not name.startswith(prefix))
         except Damaged as error:
             log.error("the file of %r is damaged: %s", older.name, error)
-            raise Internal(f"the stored voice {older.name!r} is damaged; upload it again") from None
+            raise Internal(
+                f"the stored voice {older.name!r} is damaged; upload it again, with the option `replace`"
+            ) from None
         known = {name: header.digests[name] for name in kept}
         self._write(newer, {**kept, **voice_file.file_tensors(None, {artifact: tensors})}, known, renew)
         return newer

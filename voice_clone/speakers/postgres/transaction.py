@@ -73,7 +73,7 @@ class Transaction:
         parameters = (record.generation, change, json.dumps(patch), key)
         rows = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
         if not rows:
-            raise Internal(f"the stored voice {record.name!r} is damaged; upload it again")
+            raise Internal(f"the stored voice {record.name!r} is damaged; upload it again, with the option `replace`")
         [(token, text)] = rows
         assert isinstance(token, UUID) and isinstance(text, str)
         insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})

@@ -44,7 +44,6 @@ class SpeakerCacheModel(Model):
             max_entries=settings.cache_entries,
             max_speakers=settings.max_voices,
             clip=ClipLimits(max_seconds=settings.max_clip_seconds),
-            immutable=settings.upload_policy == "immutable",
             require_consent=settings.require_consent,
             extraction_timeout=settings.extraction_timeout,
         )
