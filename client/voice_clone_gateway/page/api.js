@@ -45,17 +45,19 @@ export const listModels = async () => (await (await request("v1/models")).json()
 // { uploaded_voices, default_voice, voice_aliases }
 export const listVoices = async () => (await request("v1/audio/voices")).json();
 export const clipOf = async (name) => (await request(`${voicePath(name)}/audio`)).blob();
+export const describeVoice = async (name) => (await request(voicePath(name))).json();
 export const deleteVoice = (name) => request(voicePath(name), { method: "DELETE" });
 export const prepareVoice = (name) => request(`${voicePath(name)}/cache`, { method: "POST" });
 
 // `design`: fields that say how a designed voice was made.
-export async function uploadVoice({ name, consent, transcript, audio, fileName, design = {} }) {
+export async function uploadVoice({ name, consent, transcript, audio, fileName, design = {}, replace = false }) {
   const form = new FormData();
   form.set("name", name);
   form.set("consent", consent);
   if (transcript) form.set("reference_text", transcript);
   form.set("audio_sample", audio, fileName);
   for (const [field, value] of Object.entries(design)) form.set(field, value);
+  if (replace) form.set("replace", "true");
   return (await (await request("v1/audio/voices", { method: "POST", body: form })).json()).voice;
 }
 

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { busy, element, find, icon, showError } from "./dom.js";
 import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
 import { listen, markListening, stopListening } from "./listening.js";
-import { mayRegister, showRegistered } from "./voices.js";
+import { registerVoice, showRegistered } from "./voices.js";
 
 let made = null; // { model, description, input, candidates: [{ seed, audio: Blob }] }
 
@@ -64,16 +64,15 @@ async function keep(event) {
   const { seed, audio } = made.candidates[find("candidates").querySelector("input:checked").value];
   busy("keep-button", "Keeping it");
   try {
-    const name = find("design-name").value;
-    if (!(await mayRegister(name))) return;
-    const voice = await api.uploadVoice({
-      name,
+    const voice = await registerVoice({
+      name: find("design-name").value,
       consent: "Designed from a description; no person's voice",
       transcript: made.input,
       audio,
       fileName: `${seed}.wav`,
       design: { design: made.description, design_model: made.model, design_seed: seed },
     });
+    if (!voice) return;
     for (const each of [find("design"), form]) each.reset();
     show(null);
     find("design-voice").open = false;

@@ -1,11 +1,10 @@
 // The form of a new voice: record or choose a clip, view it, listen to it, register it.
 
-import * as api from "./api.js";
 import { busy, find, showError } from "./dom.js";
 import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
 import { listen, stopListening } from "./listening.js";
 import { Recorder } from "./recorder.js";
-import { mayRegister, showRegistered } from "./voices.js";
+import { registerVoice, showRegistered } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
 
@@ -172,15 +171,14 @@ async function register(event) {
   if (!valid || !clip) return;
   busy("register-button", "Registering");
   try {
-    const name = find("name").value;
-    if (!(await mayRegister(name))) return;
-    const voice = await api.uploadVoice({
-      name,
+    const voice = await registerVoice({
+      name: find("name").value,
       consent: find("consent").value,
       transcript: find("transcript").value.trim(),
       audio: clip.audio,
       fileName: clip.fileName,
     });
+    if (!voice) return;
     form.reset();
     setClip(null);
     find("new-voice").open = false;

@@ -129,18 +129,25 @@ function showRows() {
   for (const radio of find("voices").querySelectorAll("input")) radio.checked = radio.value === chosen;
 }
 
-// Asks before a voice is replaced, as the list is now.
-export async function mayRegister(name) {
+// Registers a voice, and returns it. Asks before it takes the place of another one; null: the user does not want that.
+export async function registerVoice(fields) {
   await refreshVoices();
-  const taken = voiceNamed(name);
-  return (
-    !taken ||
-    confirmed({
-      title: `Replace ${taken.name}?`,
-      text: "There is a voice of this name. The new clip takes the place of its clip and of everything computed from it. It cannot be undone.",
-      action: "Replace",
-    })
-  );
+  let taken = voiceNamed(fields.name);
+  if (!taken) {
+    try {
+      return await api.uploadVoice(fields);
+    } catch (error) {
+      if (error.code !== "voice_exists") throw error;
+      taken = await api.describeVoice(fields.name).catch(() => null); // it has come meanwhile, or the list is not whole
+      if (!taken) throw error; // another owner's
+    }
+  }
+  const replace = await confirmed({
+    title: `Replace ${taken.name}?`,
+    text: "There is a voice of this name. The new clip takes the place of its clip and of everything computed from it. It cannot be undone.",
+    action: "Replace",
+  });
+  return replace ? api.uploadVoice({ ...fields, replace }) : null;
 }
 
 // Shows a voice that has just been registered, and moves the focus to the text.

@@ -219,7 +219,32 @@ def test_a_taken_name_is_replaced_only_after_a_question(page: Page, triton: Serv
     page.get_by_role("button", name="Register").click()
     page.get_by_role("button", name="Replace").click()
     expect(page.locator("#voices-note")).to_have_text("Ada is registered.")
-    assert len(uploads(triton)) == 1
+    [options] = [inputs["options"] for _, inputs in triton.calls if inputs.get("operation") == b"upload"]
+    assert json.loads(options) == {"replace": True}
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_name_that_is_taken_though_it_is_not_listed(page: Page, triton: Server, serve: Serve, own: bool) -> None:
+    """It came meanwhile, is one of too many, or another owner's, who keeps it."""
+    open_page(page, triton, serve, voice("Bo"))
+    usual = triton.answer
+
+    def refuses(inputs: Any) -> Any:
+        if inputs["operation"] == b"upload" and b"replace" not in inputs.get("options", b""):
+            raise Failure(grpc.StatusCode.ALREADY_EXISTS, "speaker_exists: the name 'Ada' is taken")
+        if inputs["operation"] == b"get" and not own:
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice of that name")
+        return usual(inputs)
+
+    triton.answer = refuses
+    fill_form(page, "ada")
+    page.get_by_role("button", name="Register").click()
+    if own:
+        page.get_by_role("button", name="Replace").click()
+        expect(page.locator("#voices-note")).to_contain_text("is registered.")
+    else:
+        expect(page.locator("#name-error")).to_have_text("The name 'Ada' is taken.")
+    assert len(uploads(triton)) == (2 if own else 1)
 
 
 def test_errors_stand_beside_their_fields(page: Page, triton: Server, serve: Serve) -> None:
