@@ -35,6 +35,11 @@ def main() -> int:
     migrating.add_argument("--reader", help="a role that may then read them: that of talker and code2wav")
     copying = commands.add_parser("copy", help="copy the voices of a stopped server's directory, generations kept")
     copying.add_argument("directory", type=Path)
+    copying.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace voices of the same names and earlier generations (default: refuse)",
+    )
     commands.add_parser("check", help="read every voice, and compare each with its checksum")
     arguments = parser.parse_args()
     try:
@@ -48,17 +53,22 @@ def main() -> int:
             print(f"{steps} steps taken; the tables are of version {schema.VERSION}")
             return 0
         if arguments.command == "copy":
-            return copy(arguments.directory, conninfo)
+            return copy(arguments.directory, conninfo, arguments.replace)
         return check(conninfo)
     except (VoiceCloneError, psycopg.Error) as error:
         print(f"tools/voice_store: {error}", file=sys.stderr)
         return 1
 
 
-def copy(directory: Path, conninfo: str) -> int:
+def copy(directory: Path, conninfo: str, replace: bool) -> int:
     """Copy voices; those of which the database has, or had, the same or a later generation are left out.
 
-    Returns: 0, or 1 if one is damaged.
+    Args:
+        directory: of the voices.
+        conninfo: the address of the database.
+        replace: replace voices of earlier generations; otherwise they stay.
+
+    Returns: 0, or 1 if a name was taken or a voice is damaged.
 
     Raises:
         InvalidArgument: it is no directory of voices.
@@ -68,12 +78,17 @@ def copy(directory: Path, conninfo: str) -> int:
         raise InvalidArgument(f"{directory} is no directory of voices: it has no folder {VOICES}")
     source, target = FileStore(directory), PostgresStore(conninfo)
     try:
-        there = {id_of(record.key): record.generation for record in target.restore(lambda changes: None)}
-        there |= target.deleted()
-        copied = left_out = damaged = 0
+        registered = {id_of(record.key): record for record in target.restore(lambda changes: None)}
+        there = {key: record.generation for key, record in registered.items()} | target.deleted()
+        copied = left_out = taken = damaged = 0
         for record in source.restore(lambda changes: None):
             if there.get(id_of(record.key), -1) >= record.generation:
                 left_out += 1
+                continue
+            if id_of(record.key) in registered and not replace:
+                name = registered[id_of(record.key)].name
+                print(f"the name {name!r} is taken; --replace replaces its voice", file=sys.stderr)
+                taken += 1
                 continue
             try:
                 target.adopt([_draft(source, record)])
@@ -84,8 +99,9 @@ def copy(directory: Path, conninfo: str) -> int:
     finally:
         source.close()
         target.close()
-    print(f"{copied} voices copied, {left_out} were there or were deleted, {damaged} are damaged")
-    return 1 if damaged else 0
+    refused = f", {taken} names are taken" if taken else ""
+    print(f"{copied} voices copied, {left_out} were there or were deleted, {damaged} are damaged{refused}")
+    return 1 if damaged or taken else 0
 
 
 def check(conninfo: str) -> int:

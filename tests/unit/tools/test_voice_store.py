@@ -22,16 +22,21 @@ def test_the_voices_of_a_directory_are_copied_with_their_generations(
     dsn = postgres.dsn("copied")
     monkeypatch.setenv("VOICE_CLONE_VOICE_STORE", dsn)
 
+    said: list[str] = []
+
     def tool(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["voice_store", *arguments])
-        return voice_store.main(), capsys.readouterr().out
+        code = voice_store.main()
+        out, error = capsys.readouterr()
+        said.append(error)
+        return code, out
 
     assert tool("check")[0] == 1, "there are no tables yet"
     assert tool("migrate", "--reader", "reader")[1].startswith("1 steps taken")
     assert tool("migrate")[1].startswith("0 steps taken")
     source = Voices(tmp_path)
     for seed, name in enumerate(("Ada", "Bob", "Ada")):
-        source.upload(name, seed, reference_text="Hello.")
+        source.upload(name, seed, reference_text="Hello.", replace=True)
     before = {name: (source.get(name), source.resolve(name).artifacts) for name in ("Ada", "Bob")}
     source.cache.close()
     assert tool("copy", str(tmp_path / "mistyped")) == (1, "") and not (tmp_path / "mistyped").exists()
@@ -45,6 +50,12 @@ def test_the_voices_of_a_directory_are_copied_with_their_generations(
     copied.call("delete", name="Bob")
     copied.cache.close()
     assert tool("copy", str(tmp_path)) == (0, "0 voices copied, 2 were there or were deleted, 0 are damaged\n")
+    assert tool("check") == (0, "2 voices, 0 damaged\n"), "a deleted voice came back"
+    later = Voices(tmp_path)
+    later.upload("ADA", 9, replace=True)
+    later.cache.close()
+    assert tool("copy", str(tmp_path))[0] == 1 and "the name 'Ada' is taken" in said[-1]
+    assert tool("copy", "--replace", str(tmp_path))[0] == 0
     assert tool("check") == (0, "2 voices, 0 damaged\n"), "a deleted voice came back"
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("UPDATE voice_clone.blob SET data = data || 'x' WHERE model_type = ''")
