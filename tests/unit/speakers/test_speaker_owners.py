@@ -84,7 +84,7 @@ def test_a_taken_name_is_refused_and_does_not_show_whose_it_is(voices: Voices) -
                 add(voices, name, "bob", seed=seed, replace=replace)
             assert str(taken.value) == f"the name {shown!r} is taken; choose another one"
     assert voices.call("list").result == before
-    with pytest.raises(SpeakerExists, match=r"^the name 'Ada' is taken; the option `replace` replaces its voice"):
+    with pytest.raises(SpeakerExists, match=r"^the name 'Ada' is taken; the option replace replaces its voice"):
         add(voices, "ada", "alice", seed=2)
     assert add(voices, "ada", "alice", seed=2, replace=True)["generation"] > first, "her own she replaces"
 

@@ -163,7 +163,7 @@ def test_an_import_replaces_or_is_refused_as_an_upload_is(make_voices: Make) -> 
     source, target = filled(make_voices), make_voices("target")
     old = target.upload("ADA", 9)["generation"]
     bundle = source.call("export").artifacts
-    with pytest.raises(SpeakerExists, match=r"^the name 'ADA' is taken; the option `replace`"):
+    with pytest.raises(SpeakerExists, match=r"^the name 'ADA' is taken; the option replace"):
         target.call("import", audio=bundle)
     assert [each["name"] for each in target.call("list").result["speakers"]] == ["ADA"], "all or none"
     target.call("import", {"replace": True}, audio=bundle)

@@ -27,7 +27,7 @@ def test_a_taken_name_is_refused_and_shown_as_it_is_stored(voices: Voices, store
     for fields in ({}, EMBEDDING):
         with pytest.raises(SpeakerExists) as refused:
             voices.upload(name, 2, **fields)
-        assert str(refused.value) == f"the name {before['name']!r} is taken; the option `replace` replaces its voice"
+        assert str(refused.value) == f"the name {before['name']!r} is taken; the option replace replaces its voice"
     assert voices.get(stored) == before
     assert voices.upload(name, 2, replace=True)["generation"] > before["generation"]
     assert "description" not in voices.get(stored) and voices.call("list").result["count"] == 1
