@@ -11,13 +11,11 @@ from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
 from .clip_report import description, faults
-<<<<<<< HEAD
 from .common import (
     command,
     complain,
     given,
     in_words,
-    policy,
     print_json,
     print_line,
     print_table,
@@ -25,9 +23,6 @@ from .common import (
     saved,
     summary,
 )
-=======
-from .common import command, complain, in_words, print_json, print_line, summary
->>>>>>> d818dad4 (A taken name is refused unless replace is said, in every interface)
 
 _WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
@@ -184,10 +179,5 @@ def _export(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _import(client: Client, parsed: argparse.Namespace) -> None:
-<<<<<<< HEAD
-    for voice in client.import_(given(parsed.file), reextract=parsed.reextract, policy=policy(parsed)):
+    for voice in client.import_(given(parsed.file), reextract=parsed.reextract, replace=parsed.replace):
         report(parsed, summary(voice))
-=======
-    for voice in client.import_(parsed.file, reextract=parsed.reextract, replace=parsed.replace):
-        print_line(summary(voice))
->>>>>>> d818dad4 (A taken name is refused unless replace is said, in every interface)
