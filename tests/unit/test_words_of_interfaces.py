@@ -42,9 +42,9 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     return found
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Slug and text of each error that the server's code raises; a value is shown as `it`."""
-    for path in sorted((ROOT / "voice_clone").rglob("*.py")):
+def texts(folder: str) -> Iterator[tuple[str, str]]:
+    """Slug and text of each error that this code raises; a value is shown as `it`."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ERRORS and node.args:
                 text = shown(node.args[0])
@@ -60,7 +60,8 @@ def shown(node: ast.AST) -> str:
     return ""
 
 
-MESSAGES = sorted({f"{slug}: {text}" for slug, text in texts()})
+MESSAGES = sorted({f"{slug}: {text}" for slug, text in texts("voice_clone")})
+OF_CLIENT = sorted({f"{slug}: {text}" for slug, text in texts("client/voice_clone_client")})
 PARSERS = parsers()
 
 
@@ -75,7 +76,7 @@ def test_a_message_marks_inputs_and_nothing_else(message: str) -> None:
         assert re.fullmatch("(it)+", name) or name in KNOWN or name.startswith("options."), name
 
 
-@pytest.mark.parametrize("message", [message for message in MESSAGES if "`" in message])
+@pytest.mark.parametrize("message", [message for message in sorted({*MESSAGES, *OF_CLIENT}) if "`" in message])
 def test_each_interface_has_its_own_names(message: str) -> None:
     error = from_status("INTERNAL", message)
     assert error.slug == message.partition(":")[0] and error.field

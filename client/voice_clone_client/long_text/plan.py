@@ -46,7 +46,7 @@ class Plan:
         if self.prefetch < 0 or self.parallel < 1 or self.retries < 0 or self.max_characters < 1:
             raise InvalidArgument("a speech needs prefetch >= 0, parallel >= 1, retries >= 0 and max_characters >= 1")
         if not all(0 <= pause < math.inf for pause in (self.sentence_pause, self.paragraph_pause)):
-            raise InvalidArgument("sentence_pause and paragraph_pause are seconds, 0 or more")
+            raise InvalidArgument("`sentence_pause` and `paragraph_pause` are seconds, 0 or more")
 
     def pause_after(self, ending: Ending) -> float:
         """Seconds of silence after a sentence with this ending that is not the last."""

@@ -271,10 +271,10 @@ class LongText(ABC, Generic[S]):
 
     def _read(self, text: str, final: bool) -> None:
         if self._ended:
-            raise InvalidArgument("the text was ended; more text needs another speech")
+            raise InvalidArgument("the `text` was ended; more text needs another speech")
         most = self._plan.total_characters
         if most is not None and self._characters + len(text) > most:
-            raise InvalidArgument(f"the text is too long; at most {most} characters are allowed")
+            raise InvalidArgument(f"the `text` is too long; at most {most} characters are allowed")
         self._characters += len(text)
         self._blank = self._blank and not text.strip()
         try:
@@ -295,7 +295,7 @@ class LongText(ABC, Generic[S]):
     def _add(self, sentence: Sentence) -> None:
         index, most = len(self._speeches), self._plan.total_sentences
         if most is not None and index >= most:
-            raise InvalidArgument(f"the text is too long; at most {most} sentences are allowed")
+            raise InvalidArgument(f"the `text` is too long; at most {most} sentences are allowed")
         pause = self._plan.pause_after(self._speeches[-1].sentence.ending) if self._speeches else 0.0
         self._speeches.append(self._new_speech(sentence, index, pause))
 
@@ -378,7 +378,7 @@ class LongText(ABC, Generic[S]):
                 raise Incomplete(speech.finish_reason)
             self._current += 1
         if self._ended and not self._speeches and not self._blank:
-            raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
+            raise InvalidArgument("the `text` has nothing to speak; it needs at least one letter or digit")
         return None
 
     @property

@@ -131,7 +131,7 @@ both = pytest.mark.parametrize("speak", [speak_sync, speak_async])
 @both
 def test_an_older_server(triton: Server, speak: Any) -> None:
     triton.model_types = None
-    with pytest.raises(vc.Unsupported, match=r"does not list its model families.*Client\(model=\.\.\.\).*--model"):
+    with pytest.raises(vc.Unsupported, match="does not list its model families; give model"):
         speak(triton)
     assert triton.speeches == []
     speak(triton, model=FAMILY)
@@ -156,7 +156,7 @@ def test_a_server_without_families(triton: Server, speak: Any) -> None:
 
 def test_ready_says_that_a_model_must_be_named(triton: Server) -> None:
     triton.model_types = None
-    with vc.Client(triton.url) as client, pytest.raises(vc.Unsupported, match="--model"):
+    with vc.Client(triton.url) as client, pytest.raises(vc.Unsupported, match="give model"):
         client.ready()
 
 
@@ -165,7 +165,7 @@ def test_a_failure_is_not_kept(triton: Server) -> None:
     with vc.Client(triton.url) as client:
         with pytest.raises(vc.ConnectionFailed) as caught:
             client.speak("Hi.", voice="ada")
-        assert "--model" not in str(caught.value), "another option would not help"
+        assert "give model" not in str(caught.value), "another option would not help"
         triton.answer = lambda inputs: {"result": VOICE}
         client.speak("Hi.", voice="ada").read()
 
