@@ -28,7 +28,7 @@ from .finish_reasons import is_whole
 from .types import Chunk, Detection, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
-_NAME_ONE = "give `model`, the name of a family"
+_NAME_ONE = "name the model family: give `model`"
 
 
 def rpc_error(error: Any) -> VoiceCloneError:

@@ -131,7 +131,7 @@ both = pytest.mark.parametrize("speak", [speak_sync, speak_async])
 @both
 def test_an_older_server(triton: Server, speak: Any) -> None:
     triton.model_types = None
-    with pytest.raises(vc.Unsupported, match="does not list its model families; give model"):
+    with pytest.raises(vc.Unsupported, match="does not list its model families; name the model family: give model"):
         speak(triton)
     assert triton.speeches == []
     speak(triton, model=FAMILY)
