@@ -61,7 +61,7 @@ def test_a_transcript_with_a_speaker_keeps_it(tokenizer: Tokenizer, plain: token
     ],
 )
 def test_control_tokens_are_refused(tokenizer: Tokenizer, token: str) -> None:
-    for ids, name in ((tokenizer.text_ids, "text"), (tokenizer.reference_ids, "transcript")):
+    for ids, name in ((tokenizer.text_ids, "text"), (tokenizer.reference_ids, "reference_text")):
         for text in (token, f"Hello {token} there", f"{token}{token}"):
             with pytest.raises(InvalidArgument, match=f"the {name} holds .* a control token"):
                 ids(text)
