@@ -70,7 +70,7 @@ def _unknown(words: list[str]) -> str:
     hints = []
     for word in words:
         near = difflib.get_close_matches(word, sorted(WORDS), n=1)
-        hints.append(quoted(word[:40]) + (f" (did you mean {near[0]}?)" if near else ""))
+        hints.append(quoted(word[:40]) + (f" (did you mean {near[0]!r}?)" if near else ""))
     known = ", ".join(sorted(each for each in WORDS if not is_chinese(each)))
     return (
         f"`options.instruct`: unknown {', '.join(hints)}; this model knows {known}, and their "
