@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_clone_client import cli
+from voice_clone_client._commands import line
 from voice_clone_client._commands.common import in_words
 from voice_clone_client.errors import from_status, renamed
 from voice_clone_gateway.http.errors import FIELDS, failure
@@ -38,7 +38,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
                     found[name] = inner
                     visit(inner)
 
-    visit(cli._parser())
+    visit(line._parser())
     return found
 
 
