@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
+from starlette.routing import WebSocketRoute, compile_path
 from voice_clone_client import VoiceCloneError, __version__
 
 from . import page
@@ -36,6 +37,13 @@ from .traces import Traces
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
 
+WEBSOCKETS = [
+    route.path
+    for router in (websocket.router, vendor_websockets.router)
+    for route in router.routes
+    if isinstance(route, WebSocketRoute)
+]
+"""The paths at which there are WebSockets alone."""
 READABLE = (
     *("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After"),
     *("ETag", "Accept-Ranges", "Content-Range"),
@@ -111,7 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.metrics = metrics.Metrics()
     errors.install(app)
 
-    app.add_middleware(OneReading)
+    app.add_middleware(OneReading, websockets=[compile_path(path)[0] for path in WEBSOCKETS])
     app.add_middleware(
         BodyLimit,
         most=settings.max_body_bytes,

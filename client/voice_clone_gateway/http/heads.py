@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -30,26 +30,33 @@ class OneReading:
 
     A slash at the end of a path is ignored, and so is an option of the query without a value. HEAD is answered as GET
     is, without the body; a route finds `request.state.head` true and may spare itself the work.
+
+    Args:
+        websockets: the paths at which there are WebSockets alone.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, websockets: Collection[re.Pattern[str]]) -> None:
         self._app = app
+        self._websockets = websockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        path: str = scope["path"]
+        path = path[:-1] if len(path) > 1 and path.endswith("/") else path
         if scope["type"] == "http":
             try:
                 check_head(scope)
+                if scope["method"] == "GET" and any(each.match(path) for each in self._websockets):
+                    raise _no_upgrade()
             except HTTPFailure as refusal:
                 await refusal.response()(scope, receive, send)
                 return
-        path: str = scope["path"]
         options = [option for option in scope["query_string"].split(b"&") if option.partition(b"=")[2]]
         inner = {
             **scope,
-            "path": path[:-1] if len(path) > 1 and path.endswith("/") else path,
+            "path": path,
             "query_string": b"&".join(options),
         }
         scope["state"]["head"] = scope.get("method") == "HEAD"
@@ -107,6 +114,16 @@ def in_origin_form(event: h11.Request) -> h11.Request:
 
 
 _CLOSE = {"Connection": "close"}
+
+
+def _no_upgrade() -> HTTPFailure:
+    return HTTPFailure(
+        426,
+        "this path is a WebSocket, and the request came without the header Upgrade; connect by ws:// or wss://, or, if "
+        "you do, let the proxy on the way pass the headers Upgrade and Connection on by HTTP/1.1",
+        "upgrade_required",
+        headers={"Upgrade": "websocket"},
+    )
 
 
 def _refused(message: str) -> HTTPFailure:

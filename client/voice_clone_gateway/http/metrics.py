@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import CLIENT_CLOSED, failure
+from .errors import CLIENT_CLOSED, error_code, failure
 from .keys import Key
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,16 @@ class Metrics:
         self.live = Gauge(f"{_PREFIX}live_speeches", "Running speeches", registry=self.registry)
         self.audio_seconds = Counter(f"{_PREFIX}audio_seconds", "Audio sent", registry=self.registry)
         self.aborted = Counter(
-            f"{_PREFIX}aborted_speeches", "Speeches that ended early, by reason", ("reason",), registry=self.registry
+            f"{_PREFIX}aborted_speeches",
+            "Speeches that ended early, after their first audio, by reason",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            f"{_PREFIX}refused_speeches",
+            "Speeches that ended before their first audio, by reason",
+            ("reason",),
+            registry=self.registry,
         )
         self.aborted.labels("incomplete")  # 0 from the start: a rate needs it
         self.retried = Counter(
@@ -56,6 +65,10 @@ class Metrics:
             ("rule", "result"),
             registry=self.registry,
         )
+
+    def count_failed(self, error: BaseException, began: bool) -> None:
+        """Count a speech that ended with an error; `began`: there was audio."""
+        (self.aborted if began else self.refused).labels(error_code(error)).inc()
 
     def count_mark(self, key: Key, info: Mapping[str, Any] | None) -> None:
         """Count a speech that has ended; `info` is the server's on it, None if there was no audio."""

@@ -267,7 +267,9 @@ class Session(ABC):
             except Exception as error:
                 utterance.failed, utterance.finish_reason = True, finish_reason(error)
                 utterance.speech.close()
-                self._app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
+                self._app.state.metrics.count_failed(
+                    error, utterance.first_audio is not None or utterance.speech.info is not None
+                )
                 await self.tell_failure(error, utterance)
                 await utterance.complete.wait()
             await self.tell_done(utterance)

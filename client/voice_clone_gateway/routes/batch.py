@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel, ConfigDict
+from voice_clone_client import Incomplete
+from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, usage
 from ..audio import Encoder
@@ -70,7 +72,6 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
             async with places:
                 return await speak_item(app, key, request_id, index, _merge(defaults, item))
         except Exception as error:
-            app.state.metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
             detail = ErrorDetail(**failure(error, request_id).body()["error"])
             reason = getattr(error, "finish_reason", None)
             return BatchResult(index=index, status="error", finish_reason=reason, error=detail)
@@ -106,13 +107,14 @@ async def speak_item(
 ) -> BatchResult:
     """Speak one text to its end. `in_one`: see `open_speech`. Raises: as that, and what the speech raises."""
     asked, metrics = audited(key, payload), app.state.metrics
+    spoken: Speech | None = None
     with (
         app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
         metrics.live.track_inprogress(),
     ):
-        spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True, in_one=in_one)
         encoder: Encoder | None = None
         try:
+            spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True, in_one=in_one)
             async for chunk in spoken:
                 encoder = encoder or Encoder(
                     payload.response_format,
@@ -127,12 +129,16 @@ async def speak_item(
             data, client = await encoder.finish_aside(), app.state.clients.of(key)
             media_type = encoder.format.base_type
             data = await app.state.signing.signed(data, media_type, ordered.family, spoken.info, client)
+        except BaseException as error:
+            metrics.count_failed(error, encoder is not None or isinstance(error, Incomplete))
+            raise
         finally:
-            spoken.close()
-            seconds = 0.0 if encoder is None else encoder.seconds
-            metrics.audio_seconds.inc(seconds)
-            metrics.count_mark(key, spoken.info)
-            entry |= audited_result(spoken.info, seconds)
+            if spoken is not None:
+                spoken.close()
+                seconds = 0.0 if encoder is None else encoder.seconds
+                metrics.audio_seconds.inc(seconds)
+                metrics.count_mark(key, spoken.info)
+                entry |= audited_result(spoken.info, seconds)
     return BatchResult(
         index=index,
         status="success",

@@ -15,6 +15,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.types import Message, Receive, Scope, Send
+from voice_clone_client import Incomplete
 from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, finish_reason, usage
@@ -58,6 +59,7 @@ class SpeechResponse(Response):
         self._began: float = request.state.began
         self._request_headers = request.headers
         self._payload = payload
+        self._began_audio = False
         self._warnings: tuple[str, ...] = ()
         self._family = ""  # that speaks
         self._statement: str | None = None
@@ -98,14 +100,14 @@ class SpeechResponse(Response):
     def _running(self) -> Iterator[None]:
         """Count the speech as a running one."""
         metrics = self._app.state.metrics
-        with self._key.gate.pass_through(), self._app.state.gate.pass_through(), metrics.live.track_inprogress():
-            try:
+        try:
+            with self._key.gate.pass_through(), self._app.state.gate.pass_through(), metrics.live.track_inprogress():
                 yield
-            except Exception as error:
-                metrics.aborted.labels(getattr(error, "slug", "refused")).inc()
-                raise
-            finally:
-                metrics.audio_seconds.inc(self._progress.seconds)
+        except Exception as error:
+            metrics.count_failed(error, self._began_audio or isinstance(error, Incomplete))
+            raise
+        finally:
+            metrics.audio_seconds.inc(self._progress.seconds)
 
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
@@ -146,7 +148,7 @@ class SpeechResponse(Response):
                     await send(_body(self._delta(encoder, index, piece) if events else piece))
                     index += 1
         except Exception as error:
-            self._app.state.metrics.aborted.labels(getattr(error, "slug", "internal")).inc()
+            self._app.state.metrics.count_failed(error, began=True)
             failed = self._failed(error)
             detail = failed.body()["error"]
             self._entry["outcome"] = detail["code"]
@@ -169,6 +171,7 @@ class SpeechResponse(Response):
     async def _begin(self, spoken: Speech, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
+        self._began_audio = True
         self._progress.first_audio()
         self._trace.first_audio(spoken.info)
         payload = self._payload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -258,3 +259,41 @@ def test_an_unknown_field_of_an_item_or_a_message_does_so_too(shared: Shared) ->
         ):
             connection.send(json.dumps(message))
             assert f"do you mean {meant}?" in json.loads(connection.recv(10))["error"]["message"]
+
+
+def test_a_speech_that_never_began_is_none_that_ended_early(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+
+    def counted(name: str) -> dict[str, float]:
+        lines = [line for line in http.get("/metrics").text.splitlines() if f"{name}_speeches_total{{" in line]
+        return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+    def refuse(context: Any) -> Iterator[Any]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under the name 'ada'")
+        yield
+
+    def fail(context: Any) -> Iterator[Any]:
+        yield chunk(0)
+        raise Failure(grpc.StatusCode.INTERNAL, "internal: broken")
+
+    body = {"input": "Hello.", "voice": "ada"}
+    url = str(http.base_url).replace("http", "ws")
+
+    def ask() -> None:
+        with contextlib.suppress(httpx2.RemoteProtocolError):
+            http.post("/v1/audio/speech", json=body)
+        http.post("/v1/audio/speech/batch", json={"items": [body]})
+        with websockets.sync.client.connect(f"{url}/v1/audio/speech/stream", proxy=None) as connection:
+            for message in ({"type": "session.config", "voice": "ada"}, {"type": "input.text", "text": "Hello."}):
+                connection.send(json.dumps(message))
+            connection.send('{"type": "input.done"}')
+            while not (isinstance(answer := connection.recv(10), str) and "session.done" in answer):
+                pass
+
+    triton.play = refuse
+    ask()
+    http.post("/v1/audio/speech", json={**body, "model": "none"})
+    assert counted("refused") == {"voice_not_found": 3, "model_not_found": 1} and not any(counted("aborted").values())
+    triton.play = fail
+    ask()
+    assert counted("aborted") == {"incomplete": 0, "internal": 3} and sum(counted("refused").values()) == 4

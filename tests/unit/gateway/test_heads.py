@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -196,3 +197,20 @@ def test_a_slash_at_the_end_is_ignored_and_sends_no_one_away(shared: Shared, pat
     for headers in ({"Host": "evil.example"}, {"Host": "localhost"}):
         answer: Any = http.get(path, headers=headers)
         assert answer.status_code in (200, 421) and "location" not in answer.headers
+
+
+WEBSOCKETS = ("/v1/audio/speech/stream", "/v1/speak", "/v1/text-to-speech/ada/stream-input?model_id=x")
+
+
+@pytest.mark.parametrize("path", [*WEBSOCKETS, "/v1/text-to-speech/ada/multi-stream-input/"])
+@pytest.mark.parametrize("connection", ["Connection: close", "Connection: Upgrade\r\nUpgrade: h2c", "X: y"])
+def test_a_websocket_whose_upgrade_a_proxy_dropped(
+    triton: Server, serve: Serve, tmp_path: Path, path: str, connection: str
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("key speak\n")
+    http = serve(triton.url, api_keys_file=str(keys))
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{connection}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    status, answer = sent(http, head.encode())
+    assert status == 426 and b"upgrade: websocket" in answer.lower() and b"proxy" in answer
+    assert http.post(path.partition("?")[0]).status_code in (404, 405)
