@@ -10,6 +10,7 @@
 Then come our engine on the GPU against the one on the CPU, compared likewise; the decoder at other precisions
 (decoder.py); the whole through Triton (server.py); a server on the GPU against one on the CPU (against_cpu.py).
 `--phases` takes some of it; engines, cpu and decoder need neither a server nor its client.
+`--server` tries the whole server alone, in one time limit: 8 minutes.
 `--minutes M` adds minutes of load with the server's memory beside it; for it alone, give `--phases` without a phase.
 At the end stands a table of the marks that the project set itself for Qwen3-TTS. The result file is written after each
 phase, and with `--within` no phase begins after so many seconds: the result names those that are left out.
@@ -31,6 +32,7 @@ same code, with steps of fixed shapes instead of graphs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,8 @@ from tools import guard
 from tools.families.toolkit import checkpoint_maker
 
 SETTINGS = ("family", "device", "shape", "frames", "runs", "seconds", "minutes", "within")  # that the result file has
+
+SERVER_SECONDS = 480.0  # the time of --server
 
 
 def main() -> int:
@@ -69,7 +73,9 @@ def main() -> int:
         folder = given.checkpoint or scratch / "checkpoint"
         if given.checkpoint is None:
             maker.make_checkpoint(given.shape, 0, folder)
-        measure(maker.make_endless(folder, scratch / "endless"), scratch, given, found, progress)
+        endless = maker.make_endless(folder, scratch / "endless")
+        with progress.ended_in_time() if given.server else contextlib.nullcontext():
+            measure(endless, scratch, given, found, progress)
     found["failed"] = [*faults(found)]
     if given.family == marks.FAMILY:
         found["marks"] = marks.of(found)
@@ -102,8 +108,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20.0, help="of load at each number of callers and rate")
     parser.add_argument("--minutes", type=float, default=0.0, help="of load by the most callers, with memory sampled")
     parser.add_argument("--within", type=float, help="seconds, after which no further phase begins")
+    parser.add_argument(
+        "--server",
+        action="store_true",
+        help=f"the whole server alone, within {SERVER_SECONDS:g} seconds or those of --within: first audio, then load "
+        "by the most callers, then the rest; the result file has each figure when it comes",
+    )
     parser.add_argument("-o", "--output", type=Path, help="the result file")
     given = parser.parse_args()
+    if given.server:
+        given.phases, given.within = list(SERVER), given.within or SERVER_SECONDS
+        given.callers, given.rates = sorted(given.callers, reverse=True), sorted(given.rates, reverse=True)
+        given.output = given.output or Path("server_figures.json")
     given.shape = FAMILIES[given.family].shape_of(given.shape, parser)
     return given
 

@@ -46,6 +46,7 @@ def measure(
         found["load_seconds"] = round(time.perf_counter() - began, 1)
         metrics = f"localhost:{server.metrics_port}"
         found["registered_ms"] = asyncio.run(_register(server.url))
+        progress.keep()
         if "voices" in phases and progress.begins("voices in every way"):
             embeddings = FAMILIES[given.family].embeddings
             if not embeddings:
@@ -59,11 +60,11 @@ def measure(
                 if progress.begins(f"load: {name}"):
                     found["load"] += asyncio.run(load.run(server.url, metrics, level))
         if "leaving" in phases and progress.begins("callers that leave"):
-            leavers = _level(given, given.callers[-1:], [], cancel=1.0)
+            leavers = _level(given, [max(given.callers)], [], cancel=1.0)
             found["left"] = asyncio.run(load.run(server.url, metrics, leavers))
             found["whole_after_leaving_ms"] = asyncio.run(_again(server.url))[0]
         if given.minutes and progress.begins(f"{given.minutes:g} minutes of load"):
-            level = _level(given, given.callers[-1:], [])
+            level = _level(given, [max(given.callers)], [])
             found["minutes"] = {}
             asyncio.run(minutes.run(server, level, given, found["minutes"], progress.keep))
     if "restart" in phases and progress.begins("the server restarts"):
@@ -73,7 +74,7 @@ def measure(
 
 def show(found: dict[str, Any]) -> None:
     """The tables."""
-    print(f"\nThrough Triton, loaded in {found['load_seconds']} s; first audio in ms\n")
+    print(f"\nThrough Triton, loaded in {found.get('load_seconds', '?')} s; first audio in ms\n")
     kinds = dict(found.get("first_audio_ms", {}))
     if "restored_ms" in found:
         kinds["restored"] = report.summary([found["restored_ms"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from perf.bench.families import qwen3_tts
 from perf.bench.families.qwen3_tts import Qwen3TTS
 from perf.bench.spent import Spent
 from perf.on_gpu import command, decoder, engines
+from perf.on_gpu.phases import Phases
 from tests.support.families.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
@@ -165,3 +167,17 @@ def test_a_shape_of_another_family(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_phase_under_way_ends_with_the_time(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    found: dict[str, Any] = {}
+    progress = Phases(file, found, 1000.0)
+    with progress.ended_in_time():
+        assert progress.begins("one")
+        found["one"] = 1
+        assert progress.begins("two")
+        signal.raise_signal(signal.SIGALRM)
+        found["two"] = 2
+    assert json.loads(file.read_text())["one"] == 1 and "two" not in found
+    assert [*found["left_out"]] == ["two"]
