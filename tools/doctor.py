@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with stoppable():
             found = examine(given.checkpoint, not given.no_speed, _keep if given.json else _show, _tell)
     except (FamilyError, VoiceCloneError) as error:
+        _tell("")
         print(f"tools/doctor: {error}", file=sys.stderr)
         return 2
     except Stopped as stopped:  # before anything was known
@@ -85,10 +86,10 @@ def examine(
 
     Returns: the findings. `stopped` is 0, or the exit status if a signal ended the measurement before its end.
     """
-    tell("looking at the machine ...")
     if checkpoint is not None:
         [(family, folder)] = families_of([checkpoint], [MODELS]).items()
         check_checkpoints({family: folder}, [MODELS])
+    tell("looking at the machine ...")
     # These import torch and numba, for seconds.
     from tools.diagnosis import sizing
     from tools.diagnosis.machine import hints, machine

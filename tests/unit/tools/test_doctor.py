@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -241,3 +242,25 @@ def test_a_folder_without_a_checkpoint_is_reported(tmp_path: Path, capsys: pytes
     measure: Callable[[list[str]], int] = doctor.main
     assert measure(["--checkpoint", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("tools/doctor: ")
+
+
+def test_what_is_known_is_shown_at_once_and_stays_after_ctrl_c(
+    short: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+    measured = iter(range(3))
+
+    def measure(self: Any, work: Any, pace: Any, precision: str) -> speed.Speed:
+        shown.append(capsys.readouterr().out)
+        if next(measured, None) is None:
+            signal.raise_signal(signal.SIGINT)
+        return speed.Speed(1e-3, 1e-3, 1e-3)
+
+    monkeypatch.setattr(speed.Measurement, "speed", measure)
+    assert doctor.main([]) == 128 + signal.SIGINT
+    assert "Machine" in shown[0] and "Needs" in shown[0] and "Speed" not in shown[0]
+    end = capsys.readouterr()
+    assert "Speed" in end.out and "stopped" in end.err
+    measured = iter(range(3))
+    assert doctor.main(["--json"]) == 128 + signal.SIGINT
+    assert len(json.loads(capsys.readouterr().out)["speed"]) == 3
