@@ -115,9 +115,19 @@ class SpeechReader:
         return is_whole(self.finish_reason)
 
 
-def joined(chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-    """All samples [n] of these chunks."""
-    return np.concatenate([np.zeros(0, np.float32), *(chunk.samples for chunk in chunks)])
+class Samples:
+    """Chunks, joined. The buffer grows where it is, so a long speech is there once."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, chunk: Chunk) -> None:
+        """The next one."""
+        self._data += chunk.samples.tobytes()
+
+    def all(self) -> NDArray[np.float32]:
+        """Their samples [n]."""
+        return np.frombuffer(self._data, np.float32)
 
 
 def result(response: Any) -> Any:

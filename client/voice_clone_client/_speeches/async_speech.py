@@ -71,7 +71,14 @@ class AsyncSpeech(AsyncIterator[Chunk]):
 
     async def read(self) -> tuple[NDArray[np.float32], int]:
         """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end."""
-        return _responses.joined([chunk async for chunk in self]), self._reader.sample_rate
+        samples = _responses.Samples()
+        async for chunk in self:
+            samples.add(chunk)
+        return samples.all(), self._sample_rate
+
+    @property
+    def _sample_rate(self) -> int:
+        return self._reader.sample_rate
 
     @property
     def info(self) -> Mapping[str, Any] | None:

@@ -68,7 +68,14 @@ class Speech(Iterator[Chunk]):
 
         Look at `whole` afterwards, or ask for `Incomplete` with `require_whole`.
         """
-        return _responses.joined(list(self)), self._reader.sample_rate
+        samples = _responses.Samples()
+        for chunk in self:
+            samples.add(chunk)
+        return samples.all(), self._sample_rate
+
+    @property
+    def _sample_rate(self) -> int:
+        return self._reader.sample_rate
 
     @property
     def info(self) -> Mapping[str, Any] | None:

@@ -26,7 +26,6 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _responses
 from .._servers.channel import END_SECONDS
 from .._speeches.async_speech import AsyncSpeech
 from .._speeches.progress import Progress
@@ -71,7 +70,11 @@ class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
         """The samples [n] of all chunks that were not iterated yet, and their rate in Hz; waits for the end. A sentence
         whose end the model missed is made again, as the plan says."""
         self.hold()
-        return _responses.joined([chunk async for chunk in self]), self.sample_rate
+        return await super().read()
+
+    @property
+    def _sample_rate(self) -> int:
+        return self.sample_rate
 
     def close(self) -> None:
         """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _responses
 from .._servers.channel import END_SECONDS
 from .._speeches.progress import Progress
 from .._speeches.speech import Speech
@@ -69,7 +68,11 @@ class LongSpeech(Speech):
     def read(self) -> tuple[NDArray[np.float32], int]:
         """As `Speech.read`. A sentence whose end the model missed is made again, as the plan says."""
         self._made.hold()
-        return _responses.joined(list(self)), self._made.sample_rate
+        return super().read()
+
+    @property
+    def _sample_rate(self) -> int:
+        return self._made.sample_rate
 
     @property
     def info(self) -> Mapping[str, Any] | None:
@@ -136,15 +139,13 @@ class _Made(LongText[SpokenSentence]):
             Exception: see `LongText._take`. Cancelled: nothing more is wanted.
         """
         with self._changed:
-            while not self._over:
-                if self._cancelled:
-                    raise Cancelled("the speech was closed before its end")
+            while self._over or not self._cancelled:
                 chunk = self._take()
                 if chunk is not None or self._over:
                     self._advance()
                     return chunk
                 self._changed.wait()
-        return None
+        raise Cancelled("the speech was closed before its end")
 
     def hold(self) -> None:
         with self._changed:

@@ -180,6 +180,7 @@ class LongText(ABC, Generic[S]):
         Raises:
             InvalidArgument: as for `write`.
         """
+        text = text if text.strip() else ""  # which the server refuses
         self._at_once = at_once or len(text) <= self._plan.max_characters
         self._splitter = self._new_splitter(min(MIN_CHARACTERS, self._plan.max_characters))
         self._read(text, final=True)
@@ -306,6 +307,8 @@ class LongText(ABC, Generic[S]):
         window = self._window()
         live = sum(speech.live for speech in window)
         for speech in window:
+            if speech.error is not None:
+                return  # nobody will hear what comes after it
             if speech.began is None and live < self._plan.parallel and self._unread < MOST_UNREAD:
                 live += 1
                 speech.began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
-from voice_clone_client import Client
+from voice_clone_client import AsyncClient, Client
 from voice_clone_client.long_text.plan import sentence_seed
 from voice_clone_client.wav import pcm16
 from websockets.sync.client import ClientConnection, connect
@@ -142,7 +143,9 @@ def test_errors_of_the_server(gateway: Gateway, voice: str) -> None:
         assert messages_until(connection, "session.done")[1]
 
 
-def test_a_long_text_over_http_is_the_same(gateway: Gateway, voice: str, http: httpx2.Client, client: Client) -> None:
+def test_a_long_text_is_the_same_everywhere(
+    gateway: Gateway, voice: str, http: httpx2.Client, client: Client, server: TritonServer
+) -> None:
     text = " ".join(f"Sentence number {index} of a long text, read aloud in one voice." for index in range(100, 107))
     asked = {"input": text, "voice": voice, "seed": 5, "max_new_tokens": 6, "response_format": "pcm"}
     answer = http.post("/v1/audio/speech", json=asked)
@@ -153,6 +156,14 @@ def test_a_long_text_over_http_is_the_same(gateway: Gateway, voice: str, http: h
         messages, audio = messages_until(connection, "session.done")
     assert messages[-1]["total_sentences"] == 7
     assert_same(answer.content, audio)
+    samples, _ = client.speak_long(text, voice=voice, seed=5, max_frames=6).read()
+    assert_same(answer.content, pcm16(samples))
+
+    async def by_asyncio() -> Any:
+        async with AsyncClient(server.url) as speaker:
+            return await speaker.speak_long(text, voice=voice, seed=5, max_frames=6).read()
+
+    assert_same(answer.content, pcm16(asyncio.run(by_asyncio())[0]))
 
 
 def test_a_text_goes_to_the_model_as_it_is_written(gateway: Gateway, voice: str, client: Client) -> None:

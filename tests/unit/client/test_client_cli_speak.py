@@ -161,6 +161,39 @@ def test_speak_from_stdin_with_a_model_that_needs_the_whole_text(triton: Server)
     assert triton.speeches[-1][1]["text"] == b"From stdin."
 
 
+SENTENCES = [f"This is the sentence number {index}, and no other." for index in range(100)]
+
+
+@pytest.mark.parametrize("way", ["argument", "stdin", "a model that needs the whole text"])
+def test_speak_a_long_text(triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        if "text_stream" in triton.speeches[0][1] and len(triton.spoken) == 1:
+            raise Failure(grpc.StatusCode.UNIMPLEMENTED, "unsupported: this model needs the whole text")
+        return iter(speech(3))
+
+    triton.play = play
+    monkeypatch.setattr(sys, "stdin", io.StringIO(" ".join(SENTENCES)))
+    text = " ".join(SENTENCES) if way == "argument" else "-"
+    more = ["--non-streaming-mode"] if way == "stdin" else []
+    assert run("speak", text, "--voice", "Ada", "-o", tmp_path / "out.wav", *more) == 0
+    assert pcm_of(tmp_path / "out.wav") == 100 * pcm_of_chunks(3)
+    said = [inputs["text"].decode() for model, inputs in triton.speeches if model == "qwen3_tts" and "text" in inputs]
+    assert said == SENTENCES
+
+
+@pytest.mark.parametrize(("text", "code"), [("Hi.", 1), (" ".join(SENTENCES), 0)], ids=["short", "long"])
+def test_a_sentence_of_a_long_file_is_tried_again(
+    triton: Server, run: Run, tmp_path: Path, text: str, code: int
+) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        reason = "budget" if len(triton.speeches) == 1 else "stop"
+        return iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
+
+    triton.play = play
+    assert run("speak", text, "--voice", "Ada", "-o", tmp_path / "out.wav") == code
+    assert len(triton.speeches) == (101 if code == 0 else 1)
+
+
 @pytest.mark.parametrize(("end", "code"), [("interrupted", 130), ("refused", 1), ("spoken", 0)])
 def test_a_speech_that_ends_while_its_text_is_still_written(
     triton: Server, tmp_path: Path, end: str, code: int

@@ -246,6 +246,23 @@ def test_the_server_goes_on_after_errors(triton: Server, server: Running) -> Non
     assert server.session(session) == [True, True, False]
 
 
+def test_a_long_text_is_spoken_sentence_by_sentence(triton: Server, server: Running, folder: Path) -> None:
+    sentences = [f"This is the sentence number {index}, and no other." for index in range(100)]
+    result = server.call("speak_to_file", text=" ".join(sentences), voice="Ada", file="long.wav")
+    assert not result.is_error and pcm_of((folder / "long.wav").read_bytes()) == 100 * PCM
+    assert [inputs["text"].decode() for _, inputs in triton.speeches] == sentences
+
+
+def test_a_missed_end_is_tried_again(triton: Server, server: Running) -> None:
+    def play(context: Any) -> Iterator[Any]:
+        reason = "runaway" if len(triton.speeches) < 3 else "stop"
+        return iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
+
+    triton.play = play
+    assert "not whole" not in text_of(server.call("speak", text="Hi.", voice="Ada"))
+    assert len(triton.speeches) == 3
+
+
 def test_a_missed_end_is_said(triton: Server, server: Running) -> None:
     triton.play = lambda context: iter([chunk(0), chunk(1, final=True, info={"finish_reason": "runaway"})])
     result = server.call("speak", text="Hi.", voice="Ada")
