@@ -381,6 +381,14 @@ def test_an_empty_voice_is_none(triton: Server, serve: Serve) -> None:
     assert sent(triton).keys() == {"text"}
 
 
+@pytest.mark.parametrize("voice", [None, "ada"])
+def test_a_long_text_without_a_voice_has_one_voice(triton: Server, serve: Serve, voice: str | None) -> None:
+    triton.voiceless.append(FAMILY)
+    body = {"input": "A sentence of many. " * 20, "voice": voice}
+    assert serve(triton.url).post("/v1/audio/speech", json=body).status_code == 200
+    assert (len(triton.speeches) == 1) == (voice is None)
+
+
 EMPTY = sorted(
     {*SpeechRequest.model_fields, *ALIASES, "task_type", "references", "extra_params", "lang_code"} - {"input"}
 )
