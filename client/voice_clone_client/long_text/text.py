@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from .._servers.channel import shorter
-from ..errors import Incomplete, InvalidArgument
+from ..errors import DeadlineExceeded, Incomplete, InvalidArgument
 from ..finish_reasons import is_whole, worse
 from ..sentences import MIN_CHARACTERS, Sentence, SentenceSplitter
 from ..types import Chunk
@@ -328,13 +328,19 @@ class LongText(ABC, Generic[S]):
         return sum(speech.unread for speech in self._window())
 
     def _arguments(self, speech: S) -> dict[str, Any]:
-        """The options with which a sentence is spoken. All its attempts share its time."""
+        """The options with which a sentence is spoken. All its attempts share its time.
+
+        Raises:
+            DeadlineExceeded: there is none left.
+        """
         assert self._options is not None and speech.began is not None
         speech.attempts += 1
         now = time.monotonic()
         spent = 0.0 if speech.attempts == 1 else now - speech.began
         own = None if self._seconds is None else self._seconds - spent
         left = shorter(own, None if self._until is None else self._until - now)
+        if left == 0.0:  # gRPC may let such a call pass
+            raise DeadlineExceeded("the server did not answer in time")
         return {**self._options, "seed": speech.seed, **({} if left is None else {"deadline": left})}
 
     def _end(self, speech: S, info: Mapping[str, Any] | None) -> bool:
