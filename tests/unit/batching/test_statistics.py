@@ -10,7 +10,7 @@ from tests.support.doubles.counted_frames import WAIT, Collector, Counter, Wish,
 from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.statistics import REASONS, Statistics
-from voice_clone.errors import _CLASSES, Overloaded
+from voice_clone.errors import Overloaded, VoiceCloneError
 
 # Errors before the engine knows the stream: of the request, which the talker checks first, and of voices.
 NOT_OF_STREAMS = {
@@ -22,7 +22,7 @@ FINISHES = {"stop", "length", "budget", "runaway", "text_timeout"}
 
 def test_each_error_has_a_series_or_never_ends_a_stream() -> None:
     """One without a series would count as `internal`."""
-    slugs = {error.slug for error in _CLASSES}
+    slugs = {error.slug for error in VoiceCloneError.__subclasses__()}
     assert set(REASONS) == FINISHES | slugs - NOT_OF_STREAMS
     assert len(set(REASONS)) == len(REASONS) and slugs >= NOT_OF_STREAMS
 
