@@ -95,17 +95,29 @@ install_torch() { # first and by itself: a plain '==' keeps pip from looking for
     pip_install "$torch"
 }
 
+has_extras() { # whether some installation of what $2 stands for had all extras in $1, separated by commas
+    local stamp extra
+    for stamp in "$ROOT"/.venv/.installed-*; do
+        [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$2" ] || continue
+        for extra in ${1//,/ }; do
+            [[ ",${stamp##*/.installed-}," == *",$extra,"* ]] || continue 2
+        done
+        return 0
+    done
+    return 1
+}
+
 make_environment() { # $1: extras of pyproject.toml to install
     local extras="$1" wanted python
     local stamp="$ROOT/.venv/.installed-$1"
     check_python
     wanted="$(cat "$ROOT"/{pyproject.toml,client/pyproject.toml,tools/env.sh} | sha256sum)"
-    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+    has_extras "$extras" "$wanted" && return
     trap 'printf "\nStopped; the next call goes on with the installation.\n" >&2; exit 130' INT
     (
         trap 'exit 130' INT # the line above is enough
         flock 9 # two tools at once: the second waits, then finds the work done
-        [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
+        has_extras "$extras" "$wanted" && exit 0
         cd "$ROOT"
         python="$(find_python)"
         if [ ! -x .venv/bin/pip ]; then

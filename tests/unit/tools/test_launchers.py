@@ -272,3 +272,26 @@ def test_in_container_runs_the_tests_that_start_a_server(
     last = calls[-1].split()
     assert last[:4] == ["python", str(folder), "-m", "pytest"] and last[-len(tests) :] == tests
     assert " -m not long " in calls[-1] and not any(call.startswith(("ruff", "mypy")) for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "wanted", "installs"),
+    [
+        (["server,test", "server,onnx"], "server", False),
+        (["server,onnx"], "onnx,server", False),
+        (["server"], "server,onnx", True),
+        (["server,test"], "test,onnx", True),
+        ([], "server", True),
+    ],
+)
+def test_an_environment_with_more_extras_is_used_as_it_is(
+    checkout: Path, stamps: list[str], wanted: str, installs: bool
+) -> None:
+    """An installation into an environment in use would change what runs."""
+    (checkout / ".venv").mkdir()
+    for stamp in stamps:
+        (checkout / ".venv" / f".installed-{stamp}").write_text("digest\n")
+    (checkout / ".venv" / ".installed-server,onnx,test").write_text("that of another state\n")
+    check = f". tools/env.sh; has_extras {wanted} digest"
+    found = subprocess.run(["bash", "-c", check], cwd=checkout, capture_output=True)
+    assert found.returncode == installs, found.stderr
