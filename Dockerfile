@@ -54,10 +54,11 @@ RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
 COPY model_repository /models
 WORKDIR /opt/voice-clone
-COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/guard.py tools/preflight.py tools/serve.py tools/server_log.py \
-    tools/stopping.py tools/triton_binary.py tools/triton_server.py tools/voice_store.py tools/
+COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/gateway_process.py tools/guard.py tools/preflight.py \
+    tools/restarts.py tools/serve.py tools/server_log.py tools/server_memory.py tools/stopping.py tools/triton_binary.py \
+    tools/triton_server.py tools/voice_store.py tools/
 COPY client/voice_clone_client/__init__.py client/voice_clone_client/_version.py client/voice_clone_client/_arguments.py \
-    client/voice_clone_client/names.py voice_clone_client/
+    client/voice_clone_client/confinement.py client/voice_clone_client/names.py voice_clone_client/
 COPY tools/families/__init__.py tools/families/names.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user. /cache has compiled code and packed
 # weights: mount a volume there, and the next container starts in seconds.

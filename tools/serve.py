@@ -8,19 +8,19 @@ can be given, too, with `gateway-` before its name: --gateway-max-requests 5.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voice_clone_client._arguments import Parser
 
-from tools import addresses, guard
+from tools import addresses
 from tools.families.recognition import FamilyError, add_repository_option
+from tools.gateway_process import GatewayFailed, GatewayProcess
 from tools.preflight import named_checkpoints, occupied
+from tools.restarts import WITHIN, Restarts
 from tools.server_log import ServerLog
 from tools.stopping import Stopped, ignore_signals, stoppable
 from tools.triton_server import EXIT_TIMEOUT, MODELS, ServerFailed, TritonServer
@@ -29,14 +29,9 @@ if TYPE_CHECKING:  # the image of the server has no gateway
     from voice_clone_gateway.settings import Settings
 
 GATEWAY = "--gateway-"  # begins each option that is passed on
-RESTARTS_IN = 600.0  # seconds
-PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
+PERIOD = 0.1  # seconds between two looks at the processes
 COMPUTES = r"%s_talker: weights in (\w+) on (\w+)"
-FIXED = ("triton", "port")  # options of the gateway that are ours to set
-
-
-class GatewayFailed(Exception):
-    """The gateway has ended; its log says why."""
+FIXED = ("triton", "port", "sockets")  # options of the gateway that are ours to set
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             models=repositories,
             options=given.options,
             exit_timeout=given.exit_seconds,
+            client_shm=given.client_shm,
         )
         if reason := occupied(given.voices, repositories):
             raise ServerFailed(reason)
@@ -70,10 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"Loading {names}; with large weights this takes minutes ...", flush=True)
             if given.gateway:  # first, for it starts without the server, and says in a second what is wrong with it
                 gateway = _start_gateway(given)
-                _wait_for(gateway, given, "/metrics")
+                gateway.wait_for("/metrics", first=True)
+                server.meanwhile = gateway.keep
             server.start(given.load_seconds)
             if gateway is not None:
-                _wait_for(gateway, given, "/health")
+                gateway.wait_for("/health")
             _print_start(server, log, given)
             return _wait(server, gateway, given)
     except Stopped:
@@ -86,13 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _stop(server, gateway)
 
 
-def _stop(server: TritonServer, gateway: subprocess.Popen[bytes] | None) -> None:
+def _stop(server: TritonServer, gateway: GatewayProcess | None) -> None:
     """In order, the gateway first, whose requests need the server; a second signal ends both at once."""
     try:
         with stoppable():
             if gateway is not None:
-                gateway.terminate()
-                gateway.wait()
+                gateway.stop()
             server.stop()
     except Stopped:
         ignore_signals()
@@ -150,8 +146,13 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         type=int,
         default=5,
         metavar="N",
-        help=f"how often in {RESTARTS_IN / 60:.0f} minutes a server that ends by itself is started again "
+        help=f"how often in {WITHIN / 60:.0f} minutes a server or gateway that ends by itself is started again "
         "(default: %(default)s; 0: never)",
+    )
+    parser.add_argument(
+        "--client-shm",
+        action="store_true",
+        help="let clients register shared memory; by its name also the models' own, with all that is spoken",
     )
     parser.add_argument(
         "--gateway", type=int, metavar="PORT", help="serve the OpenAI speech API and a web page, too, on this port"
@@ -193,7 +194,7 @@ def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -
     return parse_gateway(options, prog="tools/serve", prefix=GATEWAY.removeprefix("--"))
 
 
-def _start_gateway(given: argparse.Namespace) -> subprocess.Popen[bytes]:
+def _start_gateway(given: argparse.Namespace) -> GatewayProcess:
     """The HTTP gateway, which starts without the server."""
     options = [
         "--" + option.removeprefix(GATEWAY) if option.startswith(GATEWAY) else option
@@ -201,27 +202,7 @@ def _start_gateway(given: argparse.Namespace) -> subprocess.Popen[bytes]:
     ]
     quiet = [] if given.verbose else ["--log-level", "warning"]
     fixed = ["--port", str(given.gateway), "--triton", addresses.at(addresses.local(given.host), given.grpc_port)]
-    command = [sys.executable, "-m", "voice_clone_gateway", *quiet, *options, *fixed]
-    return subprocess.Popen(command, start_new_session=True, env=guard.marked())
-
-
-def _wait_for(gateway: subprocess.Popen[bytes], given: argparse.Namespace, page: str) -> None:
-    """Wait until the gateway answers with this page. `/health` asks the server: asked too early, it would answer late.
-
-    Raises:
-        GatewayFailed: it has ended instead, or does not answer so in `PATIENCE`.
-    """
-    deadline = time.monotonic() + PATIENCE
-    url = f"http://{addresses.at(addresses.local(given.gateway_settings.host), given.gateway)}{page}"
-    while gateway.poll() is None:
-        try:
-            addresses.fetch(url, timeout=5.0).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise GatewayFailed(f"the gateway does not work: {url} answers {error}") from None
-            time.sleep(0.1)
-    raise GatewayFailed("the gateway did not start; see its message above")
+    return GatewayProcess([*quiet, *options, *fixed], given.gateway_settings.host, given.gateway, given.restarts)
 
 
 def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
@@ -238,33 +219,25 @@ def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace
     print("\nReady (Ctrl-C stops)", *(f"  {name:{width}} {value}" for name, value in rows), "", sep="\n", flush=True)
 
 
-def _wait(server: TritonServer, gateway: subprocess.Popen[bytes] | None, given: argparse.Namespace) -> int:
-    """Start a server that ends by itself again, up to `given.restarts` times in `RESTARTS_IN`; at last an exit status.
+def _wait(server: TritonServer, gateway: GatewayProcess | None, given: argparse.Namespace) -> int:
+    """Start a server and a gateway that end by themselves again, each as often as it may; at last an exit status.
 
     Raises:
-        GatewayFailed: the gateway has ended by itself.
+        GatewayFailed: the gateway does not start again.
         ServerFailed: the server does not start again.
     """
     assert server.process is not None
-    ends: deque[float] = deque()
+    restarts = Restarts("tritonserver", given.restarts)
     while True:
-        try:
-            status = server.process.wait(None if gateway is None else 1.0)
-        except subprocess.TimeoutExpired:
-            if gateway is not None and gateway.poll() is not None:
-                raise GatewayFailed(f"the gateway has ended by itself, with status {gateway.returncode}") from None
-            continue
-        now = time.monotonic()
-        ends.append(now)
-        while now - ends[0] > RESTARTS_IN:
-            ends.popleft()
-        ended = f"tritonserver has ended by itself, with status {status}"
-        if status == 0 or len(ends) > given.restarts:  # 0: somebody has asked it to
-            print(f"{ended}; see the log above.", file=sys.stderr, flush=True)
-            return status or 1
-        print(f"{ended}; starting it again ({len(ends)} of {given.restarts}) ...", file=sys.stderr, flush=True)
-        server.restart(given.load_seconds)
-        print(f"tritonserver is ready again, after {time.monotonic() - now:.1f} s.", file=sys.stderr, flush=True)
+        if gateway is not None:
+            gateway.keep()
+        if (status := server.process.poll()) is not None:
+            ended = time.monotonic()
+            if not restarts.again(status):
+                return status or 1
+            server.restart(given.load_seconds)
+            print(f"tritonserver is ready again, after {time.monotonic() - ended:.1f} s.", file=sys.stderr, flush=True)
+        time.sleep(PERIOD)
 
 
 if __name__ == "__main__":

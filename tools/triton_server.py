@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
@@ -29,6 +30,7 @@ from tools.families.names import owner
 from tools.families.recognition import families, families_of, lent_models, models_of
 from tools.preflight import check_backends, check_checkpoints, check_settings
 from tools.server_log import ServerLog
+from tools.server_memory import FOLDER, SCRATCH, ServerMemory, remove_dead, start_privately
 from tools.triton_binary import ServerFailed as ServerFailed
 from tools.triton_binary import server_command
 
@@ -49,6 +51,9 @@ OPTIONS = (
     "--http-header-forward-pattern=(?i)x-voice-token",
     "--backend-config=python,stub-timeout-seconds=300",
 )
+
+ALLOW_CLIENT_SHM = "--allow-client-shm"
+RESTRICTIONS = ("--http-restricted-api", "--grpc-restricted-protocol")
 
 
 def free_ports(count: int) -> list[int]:
@@ -97,6 +102,23 @@ def _backends(command: Sequence[str]) -> Path:
     return Path(named[-1] if named else "/opt/tritonserver/backends")
 
 
+def shared_memory_options(
+    allowed: bool, command: Sequence[str], environment: Mapping[str, str], options: Sequence[str]
+) -> list[str]:
+    """The options that open or close shared memory to clients, but for those that `options` has already.
+
+    Servers of 26.04 and later have it closed, and an option to open it. Earlier ones can ask for a key: here for one
+    that nobody knows.
+    """
+    shown = subprocess.run([command[0], "--help"], env=dict(environment), capture_output=True, text=True, check=False)
+    known, given = shown.stdout + shown.stderr, "\0".join(options)
+    if ALLOW_CLIENT_SHM in known:
+        return [f"{ALLOW_CLIENT_SHM}=true"] if allowed and ALLOW_CLIENT_SHM not in given else []
+    rule = f"shared-memory:admin-key={secrets.token_hex(16)}"
+    mine = [name for name in RESTRICTIONS if name in known and not re.search(rf"{name}[=\0][^\0]*shared-memory", given)]
+    return [] if allowed else [f"{name}={rule}" for name in mine]
+
+
 def plain_command(repository: str) -> str:
     """What starts a plain tritonserver on a repository that names its checkpoint, for a shell."""
     variables = [f"{name}={value}" for name, value in VARIABLES.items()]
@@ -116,11 +138,13 @@ class TritonServer:
         models: the model repository, or several.
         options: further options of tritonserver.
         exit_timeout: seconds that it gives to running requests when it stops.
+        client_shm: whether clients may register shared memory of theirs; by its name, also the models' own.
         environment: further environment variables.
 
     Attributes:
         families: the checkpoint of each loaded family, by its name; empty without checkpoints.
         voices: the given folder of the registered voices.
+        meanwhile: called again and again while the server starts.
         restarts: how often servers of this process aborted while they loaded and were started again.
 
     Raises:
@@ -142,6 +166,7 @@ class TritonServer:
         models: Path | Sequence[Path] = MODELS,
         options: Sequence[str] = (),
         exit_timeout: int = EXIT_TIMEOUT,
+        client_shm: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         repositories = [models] if isinstance(models, Path) else list(models)
@@ -152,11 +177,11 @@ class TritonServer:
         address = addresses.numbers_of(host)
         self.host = addresses.local(host)
         """Where this machine reaches it."""
-        self._scratch = Path(tempfile.mkdtemp(prefix="voice-clone-"))
+        self._scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))
         self._log = log
         self._exit_timeout = exit_timeout
-        self._region = f"voice_clone_{os.getpid()}_{self.http_port}_"
-        guard.remove_at_end(self._scratch, f"/dev/shm/{self._region}*")
+        self._memory = ServerMemory(self._scratch)
+        guard.remove_at_end(self._scratch, self._memory.pattern)
         command, needed = server_command(self._scratch)
         known, variables = families(repositories), _variables(self.families, repositories)
         if self.families:
@@ -185,10 +210,12 @@ class TritonServer:
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={exit_timeout}",
             # Its own names: two servers on a machine never share a region, and after a kill all are found and removed.
-            f"--backend-config=python,shm-region-prefix-name={self._region}",
+            f"--backend-config=python,shm-region-prefix-name={self._memory.prefix}",
+            *shared_memory_options(client_shm, command, self._environment, options),
             *options,
         ]
         self.process: subprocess.Popen[bytes] | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
 
     @property
     def url(self) -> str:
@@ -227,20 +254,22 @@ class TritonServer:
         return self
 
     def _start(self, deadline: float) -> None:
-        self.process = self._launch()
+        remove_dead()
+        process = self._launch()
         starts = 1
         while not self.ready():
-            status = self.process.poll()
+            status = process.poll()
             if status == -signal.SIGABRT and starts < MAX_STARTS and self._was_held_up(starts):
                 TritonServer.restarts += 1
                 print("tritonserver aborted while it loaded the models; starting it again", file=sys.stderr)
                 self._sweep()
-                self.process = self._launch()
+                process = self._launch()
                 starts += 1
             elif status is not None:
                 raise ServerFailed(f"tritonserver exited with status {status}{self._reasons()}")
             if time.monotonic() > deadline:
                 raise TimeoutError
+            self.meanwhile()
             time.sleep(0.03)
 
     def _was_held_up(self, starts: int) -> bool:
@@ -248,15 +277,29 @@ class TritonServer:
         return self._log is None or self._log.read_text(errors="replace").count(HELD_UP) >= starts
 
     def _launch(self) -> subprocess.Popen[bytes]:
+        try:
+            lock = self._memory.lock()
+        except OSError as error:
+            raise ServerFailed(
+                f"models need {FOLDER}, which cannot be written: {(error.strerror or '').lower()}"
+            ) from None
         with contextlib.nullcontext() if self._log is None else self._log.open("ab") as output:
-            return subprocess.Popen(
-                self._command,
-                env=guard.marked(self._environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT if output else None,
-                start_new_session=True,  # a Ctrl-C reaches the server once, from here
-            )
+
+            def start() -> None:
+                self.process = subprocess.Popen(
+                    self._command,
+                    env=guard.marked(self._environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT if output else None,
+                    start_new_session=True,  # a Ctrl-C reaches the server once, from here
+                    pass_fds=[lock],
+                    umask=0o077,
+                )
+
+            start_privately(start)
+        assert self.process is not None
+        return self.process
 
     def ready(self) -> bool:
         """Whether every model is ready, and the metrics, whose interface is the last to open."""
@@ -289,6 +332,7 @@ class TritonServer:
             status = self.process.wait()
             self._sweep()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        self._memory.release()
         return status
 
     def kill(self) -> None:
@@ -301,7 +345,7 @@ class TritonServer:
 
     def regions(self) -> list[Path]:
         """The files of the memory that the server shares with its models."""
-        return list(Path("/dev/shm").glob(f"{self._region}*"))
+        return self._memory.regions()
 
     def _sweep(self) -> None:
         """Remove what a dead server leaves: the processes of its models and its shared memory."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.origins import Cors
 from .http.protocol import FairWebSocket, TimedProtocol
+from .listening import bound, named
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, vendor_websockets, voices, websocket
@@ -36,6 +38,8 @@ from .speech_statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
 from .voice_names import VoiceNames
+
+log = logging.getLogger(__name__)
 
 WEBSOCKETS = [
     route.path
@@ -152,27 +156,17 @@ def serve(settings: Settings) -> int:
         app = create_app(settings)
     except (ValueError, OSError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
-    _check_address(settings.host, settings.port)
-    app.openapi()  # takes a while, and the first answer to an unknown path needs it
-    uvicorn.run(app, **server_options(settings))
-    return 0
-
-
-def _check_address(host: str, port: int) -> None:
-    """Exit with the reason if nothing can listen there; uvicorn would log it behind the start of the application."""
     try:
-        if port > 65535:  # getaddrinfo takes it modulo 65536
-            raise OSError(f"{port} is no port; they end at 65535")
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
-                probe.bind(address)
-    except (OSError, UnicodeError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise SystemExit(f"voice-clone-gateway: cannot listen at {where}: {reason}; see --host and --port") from None
+        sockets = [socket.socket(fileno=each) for each in settings.sockets] or bound(settings.host, settings.port)
+    except OSError as error:
+        raise SystemExit(f"voice-clone-gateway: {error}; see --host and --port") from None
+    # The first answer to an unknown path needs it. It takes a while, in which callers would wait for a new gateway.
+    threading.Thread(target=app.openapi, daemon=True).start()
+    server = uvicorn.Server(uvicorn.Config(app, **server_options(settings)))
+    log.info("listening at http://%s", named(settings.host, sockets[0].getsockname()[1]))
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, when all has ended
+        server.run(sockets=sockets)
+    return 0
 
 
 def server_options(settings: Settings) -> dict[str, Any]:

@@ -136,6 +136,11 @@ class Settings:
     strict: bool = _setting(False, "refuse what the model would ignore, such as instructions; false: a header warns")
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on", zero=True)
+    sockets: tuple[int, ...] = _setting(
+        (),
+        "numbers of open sockets to listen on, from the program that starts the gateway, in place of host and port",
+        item=int,
+    )
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
     audit_log: str = _setting(
         "", "file of one JSON line for each upload, delete, export, import and speech; log: into the gateway's own log"

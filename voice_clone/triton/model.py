@@ -32,6 +32,7 @@ from voice_clone.triton.calls import release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder, open_requests
+from voice_clone.triton.shared_memory import make_private
 from voice_clone.triton.telemetry import Metric, log_to_triton
 from voice_clone.triton.tensors import DTYPES, Value
 from voice_clone.triton.versions import check_backend, check_versions
@@ -63,6 +64,7 @@ class Model(ABC):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Called by Triton once at load."""
+        make_private()
         server = os.getppid()  # read now: if the server ends during the load, this process gets another parent
         config = json.loads(args["model_config"])
         log_to_triton(args["model_name"])

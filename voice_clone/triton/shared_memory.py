@@ -4,6 +4,9 @@ Each process has a region there, which grows when needed and never shrinks. Wher
 Docker's 64 MB, Triton 2.51 treats an unsent response as sent (fault: unsent-response): its client waits for ever, and
 so does the server when it stops. So a large response is refused before Triton gets it. Another process may still take
 the space in between.
+
+Triton makes each region readable to all users of the machine, whatever the umask is. tools/serve has the kernel prevent
+that; for other servers `make_private` does it, a moment later.
 """
 
 from __future__ import annotations
@@ -18,6 +21,15 @@ from voice_clone.errors import Overloaded
 
 FOLDER = Path("/dev/shm")
 REGION = 1 << 20  # bytes that a region has from the beginning
+STUB = b"triton_python_backend_stub"  # the program of a model's process; its second argument is the region
+
+
+def make_private(command: Path = Path("/proc/self/cmdline")) -> None:
+    """Make the region of this process readable to its user alone, where Triton runs it as a model."""
+    with contextlib.suppress(OSError):
+        program, _, region, *_ = [*command.read_bytes().split(b"\0"), b"", b""]
+        if program.endswith(STUB) and region and b"/" not in region:
+            (FOLDER / os.fsdecode(region)).chmod(0o600)
 
 
 class SharedMemory:

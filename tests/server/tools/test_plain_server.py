@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import stat
 import subprocess
 import time
 import urllib.error
@@ -38,6 +39,7 @@ class Plain(NamedTuple):
     url: str
     http: str
     log: Path
+    regions: str
 
 
 def status(address: str) -> int:
@@ -95,7 +97,7 @@ def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPa
             assert process.poll() is None, log.read_text()[-4000:]
             assert time.monotonic() < deadline, log.read_text()[-4000:]
             time.sleep(0.2)
-        yield Plain(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{http}", log)
+        yield Plain(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{http}", log, region)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -118,6 +120,11 @@ def test_each_model_without_a_checkpoint_has_one_line_that_says_what_to_set(serv
     assert sorted(re.findall(r"failed to load '(\w+)'", "\n".join(reported))) == ABSENT
     assert all("VOICE_CLONE_FISH_SPEECH_CHECKPOINT_DIR" in line for line in reported)
     assert "Traceback" not in "\n".join(lines)
+
+
+def test_no_other_user_reads_what_the_models_exchange(server: Plain) -> None:
+    modes = [stat.S_IMODE(region.stat().st_mode) for region in Path("/dev/shm").glob(f"{server.regions}*")]
+    assert modes and set(modes) == {0o600}
 
 
 def test_the_page_has_what_the_models_need() -> None:

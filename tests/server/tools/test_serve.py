@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
+import numpy as np
+import psutil
 import pytest
 from voice_clone_client import Client
 
@@ -23,6 +28,8 @@ from tools.triton_server import ROOT, free_ports
 pytestmark = pytest.mark.thorough
 
 LOADING = 200.0
+GATEWAY = "voice_clone_gateway"  # of its command
+EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 HOSTS = ["127.0.0.1", "::1"]
 PROXIES = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "grpc_proxy"), "http://127.0.0.1:9")
 """Where nothing answers: the tool asks its own servers directly."""
@@ -103,6 +110,34 @@ def test_the_log_is_quiet(served: Served) -> None:
     assert len(lines) < 25, served.text
     for word in ("CUDA", "NVML", "DCGM", "pinned", "Traceback", "model_lifecycle", "uvicorn", "+---"):
         assert word not in served.text
+
+
+def test_streams_go_on_while_the_gateway_is_killed_and_started_again(served: Served) -> None:
+    [gateway] = [each for each in psutil.Process(served.process.pid).children() if GATEWAY in each.cmdline()]
+    begun, over = threading.Event(), threading.Event()
+
+    def speak() -> int:
+        """How many streams have ended as they should."""
+        with Client(f"{served.host}:{served.ports[0]}") as client:
+            for count in itertools.count(1):
+                speech = client.speak("A long story.", speaker_embedding=EMBEDDING, max_frames=100)
+                for _ in speech:
+                    begun.set()
+                assert speech.info is not None
+                if over.is_set():
+                    return count
+        raise AssertionError
+
+    with ThreadPoolExecutor(1) as pool:
+        streams = pool.submit(speak)
+        assert begun.wait(LOADING)
+        gateway.kill()
+        try:
+            answer = httpx2.get(f"http://{served.host}:{served.ports[3]}/health", timeout=LOADING)
+        finally:
+            over.set()
+        assert streams.result(LOADING) and answer.status_code == 200
+    assert served.process.poll() is None and "the gateway has ended by itself, with status -9" in served.text
 
 
 def test_a_folder_of_voices_in_use_is_reported_before_a_server_starts(

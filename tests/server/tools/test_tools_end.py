@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.left_behind import processes_of, wait_until_gone
+from tools.server_memory import FOLDER
 from tools.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough
@@ -60,11 +62,13 @@ def test_no_process_is_left(
         )
     pid = str(process.pid)
     wait_for_models(process, tmp_path / "log")
+    names = set(re.findall(r"shm-region-prefix-name=(\w+?)_ ", "".join(processes_of(pid))))
+    assert names
     process.send_signal(number)
     status = process.wait(ENDING)
     wait_until_gone(pid)
     deadline = time.monotonic() + ENDING
-    while left := [*Path("/dev/shm").glob(f"voice_clone_{pid}_*"), *scratch.glob("voice-clone-[!p]*")]:
+    while left := [*(path for name in names for path in FOLDER.glob(f"{name}*")), *scratch.glob("voice-clone-[!p]*")]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
     said = (tmp_path / "log").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools import serve
+from tools import restarts, serve
 from tools.server_log import shown
 from tools.triton_server import free_ports
 
@@ -18,7 +18,7 @@ class Ended:
 
     def __init__(self, *statuses: int) -> None:
         self._statuses = list(statuses)
-        self.process = SimpleNamespace(wait=lambda timeout: self._statuses.pop(0))
+        self.process = SimpleNamespace(poll=lambda: self._statuses.pop(0))
         self.families = {"some_family": Path("checkpoint")}
         self.stopped = False
         self.restarts = 0
@@ -33,7 +33,7 @@ class Ended:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "restarts", "words", "expected"),
+    ("statuses", "again", "words", "expected"),
     [
         ([0], 0, [], 1),  # somebody has asked it to
         ([-9, 3, 0], 2, [], 1),
@@ -47,7 +47,7 @@ def test_a_server_that_ends_by_itself_is_started_again_some_times(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     statuses: list[int],
-    restarts: int,
+    again: int,
     words: list[str],
     expected: int,
 ) -> None:
@@ -59,16 +59,16 @@ def test_a_server_that_ends_by_itself_is_started_again_some_times(
     ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
     monkeypatch.setattr(serve, "TritonServer", start)
     assert serve.main([f"--checkpoint={tmp_path}", f"--voices={tmp_path}", *ports, *words]) == expected
-    assert server.stopped and server.restarts == restarts
+    assert server.stopped and server.restarts == again
     said = capsys.readouterr().err
     assert all(f"ended by itself, with status {status}" in said for status in statuses)
-    assert said.count("starting it again") == said.count("ready again") == restarts
+    assert said.count("starting it again") == said.count("ready again") == again
 
 
 def test_restarts_long_ago_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(serve, "RESTARTS_IN", 0.0)
+    monkeypatch.setattr(restarts, "WITHIN", 0.0)
     server, ports = Ended(*[-9] * 20, 0), free_ports(3)
     monkeypatch.setattr(serve, "TritonServer", lambda *given, **options: server)
     options = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), ports, strict=True)]
@@ -85,6 +85,7 @@ def test_restarts_long_ago_do_not_count(
         (["--gateway", "PORT", "--gateway-max-requests"], "argument --gateway-max-requests: expected one argument"),
         (["--gateway", "PORT", "--gateway-no-such", "1"], "unrecognized arguments: --gateway-no-such"),
         (["--gateway", "PORT", "--gateway-triton", "a:1"], "--gateway-triton: tools/serve sets it itself"),
+        (["--gateway", "PORT", "--gateway-sockets=3"], "--gateway-sockets: tools/serve sets it itself"),
         (["--gateway", "PORT", "--gateway-port=1"], "--gateway-port: tools/serve sets it itself"),
     ],
 )

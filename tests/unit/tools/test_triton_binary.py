@@ -11,6 +11,7 @@ import pytest
 from tools.diagnosis import needs
 from tools.settings_table import OTHERS
 from tools.triton_binary import ROOT, VARIABLE, ServerFailed, server_command
+from tools.triton_server import shared_memory_options
 
 FILES = ("bin/tritonserver", "backends/python/libtriton_python.so", "backends/python/triton_python_backend_utils.py")
 STUB = "backends/python/triton_python_backend_stub"
@@ -95,3 +96,31 @@ def test_the_variable_is_documented() -> None:
     assert VARIABLE in OTHERS
     for page in ("CONTRIBUTING.md", "docs/operations.md", "docs/settings.md"):
         assert VARIABLE in (ROOT / page).read_text(encoding="utf-8"), page
+
+
+OLD, NEW = "--http-restricted-api --grpc-restricted-protocol", "--http-restricted-api --allow-client-shm"
+
+
+@pytest.mark.parametrize(
+    ("known", "allowed", "options", "expected"),
+    [
+        (OLD, False, [], ["--http-restricted-api", "--grpc-restricted-protocol"]),
+        (OLD, True, [], []),
+        (OLD, False, ["--http-restricted-api=trace,shared-memory:a=b"], ["--grpc-restricted-protocol"]),
+        (OLD, False, ["--grpc-restricted-protocol", "shared-memory:a=b", "--x"], ["--http-restricted-api"]),
+        (OLD, False, ["--http-restricted-api=trace:a=b"], ["--http-restricted-api", "--grpc-restricted-protocol"]),
+        (NEW, False, [], []),
+        (NEW, True, [], ["--allow-client-shm"]),
+        (NEW, True, ["--allow-client-shm=false"], []),
+        ("", False, [], []),
+    ],
+)
+def test_shared_memory_is_closed_to_clients(
+    tmp_path: Path, known: str, allowed: bool, options: list[str], expected: list[str]
+) -> None:
+    """By what the server's help knows, and without what the caller has said."""
+    server = tmp_path / "tritonserver"
+    server.write_text(f'#!/bin/sh\n[ "$*" = --help ] && echo "{known}" >&2\nexit 1\n')
+    server.chmod(0o755)
+    made = shared_memory_options(allowed, [str(server)], os.environ, options)
+    assert [option.partition("=")[0] for option in made] == expected

@@ -9,7 +9,7 @@ import pytest
 
 from voice_clone.errors import Overloaded
 from voice_clone.triton import shared_memory
-from voice_clone.triton.shared_memory import REGION, SharedMemory
+from voice_clone.triton.shared_memory import REGION, SharedMemory, make_private
 
 MB = 1 << 20
 
@@ -82,3 +82,26 @@ def test_a_machine_that_does_not_say(machine: Machine) -> None:
     machine.free = -1
     send(SharedMemory(), 1 << 40)
     assert machine.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "region", "mode"),
+    [
+        (b"/backends/python/triton_python_backend_stub", b"region", 0o600),
+        (b"/usr/bin/python3", b"region", 0o644),
+        (b"triton_python_backend_stub", b"../region", 0o644),
+        (b"triton_python_backend_stub", b"", 0o644),
+    ],
+)
+def test_a_model_makes_its_own_region_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: bytes, region: bytes, mode: int
+) -> None:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(shared_memory, "FOLDER", folder)
+    for file in (folder / "region", tmp_path / "region"):
+        file.touch(0o644)
+    (tmp_path / "cmdline").write_bytes(b"\0".join([program, b"model.py", region, b"1048576", b""]))
+    make_private(tmp_path / "cmdline")
+    assert (folder / "region").stat().st_mode & 0o777 == mode
+    assert (tmp_path / "region").stat().st_mode & 0o777 == 0o644 and folder.stat().st_mode & 0o700 == 0o700

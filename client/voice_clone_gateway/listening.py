@@ -1,0 +1,36 @@
+"""The sockets at which the gateway listens. Whoever starts it may make them, and keep them for the next one."""
+
+from __future__ import annotations
+
+import socket
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets at all addresses of a host; nobody listens at them yet.
+
+    Raises:
+        OSError: there is none, or one of them cannot be had; the text says where and why.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        if port > 65535:  # getaddrinfo takes it modulo 65536
+            raise OSError(f"{port} is no port; they end at 65535")
+        for family, kind, protocol, _, address in dict.fromkeys(
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        ):
+            sockets.append(socket.socket(family, kind, protocol))
+            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sockets[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
+            sockets[-1].bind(address)
+    except (OSError, UnicodeError) as error:
+        for each in sockets:
+            each.close()
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise OSError(f"cannot listen at {named(host, port)}: {reason}") from None
+    return sockets
+
+
+def named(host: str, port: int) -> str:
+    """`host:port`, with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

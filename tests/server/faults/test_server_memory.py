@@ -1,0 +1,155 @@
+"""Nobody but the server's user reads what its models exchange: not while it runs, not what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import psutil
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from tests.support.doubles.fakes import clip
+from tests.support.servers.cache_calls import Cache
+from tests.support.servers.family_models import make_repository
+from tests.support.servers.server_processes import processes
+from tests.support.waiting import WAIT, until
+from tools.server_memory import FOLDER, NAME
+from tools.triton_server import ROOT, TritonServer
+
+pytestmark = pytest.mark.thorough
+
+NOBODY = 65534
+READ = 'for file; do head -c 1 "$file" >/dev/null 2>&1 && echo "$file"; done; true'
+
+
+def made(folder: Path, name: str = "a", client_shm: bool = False) -> TritonServer:
+    """A server with made-up encoders, and its voices, in a folder that all users may enter."""
+    own = folder / name
+    make_repository(own / "models", ("qwen3_tts",))
+    return TritonServer(None, own / "voices", models=own / "models", log=own / "log", client_shm=client_shm)
+
+
+def files_of(server: TritonServer) -> list[Path]:
+    """What it has on the disk and in memory, and what the system shows of its processes."""
+    assert server.voices is not None
+    places = [server.voices, *FOLDER.glob(f"{server._memory.prefix[:-1]}*"), server._scratch]
+    inside = [file for place in places if place.is_dir() for file in place.rglob("*") if not file.is_symlink()]
+    shown = [Path(f"/proc/{pid}/{name}") for pid in processes(server) for name in ("environ", "maps", "mem")]
+    return [file for file in (*places, *inside, *shown) if not file.is_dir()]
+
+
+def read_by_nobody(files: Iterable[Path]) -> list[str]:
+    return subprocess.run(
+        ["sh", "-c", READ, "sh", *map(str, files)],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_reads_nothing_while_it_runs_and_after_a_delete(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == "root" and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    (tmp_path / "readable").write_bytes(b"x")
+    assert read_by_nobody([tmp_path / "readable"]), "so it is not the folder that keeps it out"
+    with made(tmp_path) as server:
+        cache = Cache(server)
+        cache("upload", name="Ada", audio=clip(1), reference_text="A secret.", options={"wait": True})
+        assert len(files_of(server)) > 10 and read_by_nobody(files_of(server)) == []
+        cache("delete", name="Ada")
+        assert read_by_nobody(files_of(server)) == []
+        cache.close()
+        server.kill()
+
+
+def test_regions_are_private_from_the_first_moment(tmp_path: Path) -> None:
+    seen: set[int] = set()
+    ready = threading.Event()
+    server = made(tmp_path)
+
+    def watch() -> None:
+        while not ready.is_set():
+            for region in server.regions():
+                seen.add(stat.S_IMODE(region.stat().st_mode))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        server.start()
+        assert server.regions()
+    finally:
+        ready.set()
+        watching.join()
+        server.kill()
+        server.stop()
+    assert seen == {0o600}
+
+
+# A tool with a server, which it starts as `made` does; it says so and waits.
+TOOL = """
+import sys
+from pathlib import Path
+from tests.server.faults.test_server_memory import made
+with made(Path(sys.argv[1]), "killed") as server:
+    print(server._memory.prefix, server._scratch, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_server_leaves_goes_with_the_next_start_but_a_neighbour_keeps_its_own(tmp_path: Path) -> None:
+    """All of it is killed at once, the tool's guard, too."""
+    with made(tmp_path, "neighbour") as neighbour:
+        tool = subprocess.Popen(
+            [sys.executable, "-c", TOOL, str(tmp_path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with tool:
+            assert tool.stdout is not None
+            prefix, scratch = tool.stdout.readline().split()
+            everything = [*psutil.Process(tool.pid).children(recursive=True), psutil.Process(tool.pid)]
+            for process in everything:
+                process.send_signal(signal.SIGSTOP)  # none can tidy up behind another
+            for process in everything:
+                process.kill()
+        until(lambda: not any(process.is_running() and process.status() != "zombie" for process in everything))
+        left: Callable[[], list[Path]] = lambda: [*FOLDER.glob(f"{prefix[:-1]}*"), *Path("/").glob(scratch[1:])]  # noqa: E731
+        assert len(left()) > 3 and prefix.startswith(NAME)
+        own = set(files_of(neighbour))
+        with made(tmp_path, "next") as server:
+            assert left() == []
+            assert set(files_of(neighbour)) == own and neighbour.ready() and server.ready()
+            server.kill()
+        cache = Cache(neighbour)
+        cache("upload", name="Ada", audio=clip(1), options={"wait": True})
+        cache.close()
+        neighbour.kill()
+
+
+@pytest.mark.parametrize("client_shm", [False, True])
+def test_clients_register_shared_memory_only_where_they_may(tmp_path: Path, client_shm: bool) -> None:
+    with made(tmp_path, client_shm=client_shm) as server, triton.InferenceServerClient(server.url) as client:
+        region = server.regions()[0]
+        try:
+            client.register_system_shared_memory("mine", f"/{region.name}", 64, client_timeout=WAIT)
+            assert client_shm
+            client.unregister_system_shared_memory("mine")
+        except InferenceServerException:
+            assert not client_shm
+        server.kill()

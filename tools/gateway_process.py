@@ -1,0 +1,103 @@
+"""The process of the HTTP gateway that tools/serve starts, and starts again."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools import addresses, guard
+from tools.restarts import Restarts
+
+PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
+OOM_SCORE = "300"  # where memory runs out, the kernel ends the gateway before a server with its voices
+
+
+class GatewayFailed(Exception):
+    """The gateway does not start, or not again; its log says why."""
+
+
+class GatewayProcess:
+    """The gateway. What it listens at is open for as long as this object, so callers wait while it starts again.
+
+    Args:
+        options: of the command voice-clone-gateway.
+        host, port: where it listens.
+        restarts: how often it may be started again.
+
+    Raises:
+        GatewayFailed: it cannot listen there.
+    """
+
+    def __init__(self, options: Sequence[str], host: str, port: int, restarts: int) -> None:
+        from voice_clone_gateway.listening import bound  # the image of the server has no gateway
+
+        try:
+            self._sockets = bound(host, port)
+        except OSError as error:
+            raise GatewayFailed(f"the gateway {error}") from None
+        numbers = ",".join(str(each.fileno()) for each in self._sockets)
+        self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers]
+        self._url = f"http://{addresses.at(addresses.local(host), port)}"
+        self._restarts = Restarts("the gateway", restarts)
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        numbers = [each.fileno() for each in self._sockets]
+        process = subprocess.Popen(self._command, start_new_session=True, env=guard.marked(), pass_fds=numbers)
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
+        return process
+
+    def keep(self) -> None:
+        """Start it again if it has ended.
+
+        Raises:
+            GatewayFailed: it has ended too often, or somebody has asked it to.
+        """
+        status = self._process.poll()
+        if status is None:
+            return
+        if not self._restarts.again(status):
+            raise GatewayFailed("the gateway is not started again")
+        self._process = self._start()
+
+    def wait_for(self, page: str, first: bool = False) -> None:
+        """Wait until it answers with this page. `/health` asks the server: asked too early, it would answer late.
+
+        Args:
+            first: this is its first start, and it is not kept: what ends it now would do so again.
+
+        Raises:
+            GatewayFailed: it has ended instead, or does not answer so in `PATIENCE`.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while not first or self._process.poll() is None:
+            if not first:
+                self.keep()
+            try:
+                addresses.fetch(f"{self._url}{page}", timeout=5.0).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise GatewayFailed(f"the gateway does not work: {self._url}{page} answers {error}") from None
+                time.sleep(0.1)
+        raise GatewayFailed("the gateway did not start; see its message above")
+
+    def stop(self) -> None:
+        """Refuse new connections, and let it end."""
+        self._close()
+        self._process.terminate()
+        self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._close()
+        self._process.kill()
+
+    def _close(self) -> None:
+        for each in self._sockets:
+            each.close()
