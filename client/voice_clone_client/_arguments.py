@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import Any, NoReturn
 
+from ._program import naming
 from .names import meant
 
 _CHOICE = re.compile(r"(.*)invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
@@ -29,6 +31,11 @@ class Parser(argparse.ArgumentParser):
             2,
             " ".join(f"{self.prog}: error: {message}{hint and '; ' + hint} (usage: {self.prog} --help)".split()) + "\n",
         )
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse, which says nothing where the message cannot be written."""
+        with naming("stdout" if file is sys.stdout else "stderr"):
+            (file or sys.stderr).write(message)
 
     def add_subparsers(self, **options: Any) -> Any:
         """As argparse; each command then says itself what it does not know."""

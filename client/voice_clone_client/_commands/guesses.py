@@ -26,7 +26,7 @@ def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace
             return f"{text}; {_voices(client, parsed)}voice-clone list shows all"
         if (
             parsed.model is not None
-            and _is_about(text, parsed.model)
+            and _is_about(error, parsed.model)
             and parsed.model not in (known := client.models())
         ):
             return f"{text}; the models of this server are {', '.join(known)}"
@@ -47,9 +47,9 @@ def _of_http(url: str) -> str:
     return ""
 
 
-def _is_about(text: str, model: str) -> bool:
+def _is_about(error: VoiceCloneError, model: str) -> bool:
     """Whether an error is that of an unknown model."""
-    return "unknown model" in text or f"no model {model}" in text or text.startswith(f"{model} ")
+    return error.field == "model" or f"no model {model}" in error.text or error.text.startswith(f"{model} ")
 
 
 def _voices(client: Client, parsed: argparse.Namespace) -> str:

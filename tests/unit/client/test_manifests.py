@@ -114,6 +114,7 @@ def test_speak_and_detect(
     assert found is not None and found.valid and found.family == "qwen3_tts"
     np.testing.assert_array_equal(soundfile.read(out)[0], soundfile.read(plain)[0])
     answer(triton, UNMARKED)
+    capsys.readouterr()
     assert run("detect", str(out)) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "no mark\tconfidence 0.01"

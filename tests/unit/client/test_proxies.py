@@ -98,10 +98,18 @@ def test_errors_name_a_variable_that_was_not_used(proxy: HttpProxy, monkeypatch:
             client.list()
 
 
-@pytest.mark.parametrize("wrong", ["proxy:3128", "https://proxy:3128", "http://proxy", "http://", "", "socks5://a:1"])
+@pytest.mark.parametrize("wrong", ["proxy:3128", "https://proxy:3128", "http://proxy", "http://", "socks5://a:1"])
 def test_no_proxy_at_all(wrong: str) -> None:
     with pytest.raises(InvalidArgument, match="http://host:port"):
         Client("127.0.0.1:9", proxy=wrong)
+
+
+def test_an_empty_proxy_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the environment names one."""
+    monkeypatch.setenv("VOICE_CLONE_PROXY", "no proxy")
+    with pytest.raises(InvalidArgument, match="http://host:port"):
+        Client("127.0.0.1:9")
+    Client("127.0.0.1:9", proxy="").close()
 
 
 def test_an_ipv6_address_without_brackets() -> None:

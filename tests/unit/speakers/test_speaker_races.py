@@ -371,7 +371,10 @@ def test_an_export_beside_a_writer_has_the_voice_or_says_that_there_is_none(
 
     monkeypatch.setattr(Registry, "holding", write_before)
     voices.upload("Ada", 1)
-    writes += [lambda: voices.upload("Ada", 2), lambda: voices.upload("ADA", 3)]
+    writes += [
+        lambda: voices.upload("Ada", 2, replace=True),
+        lambda: voices.upload("ADA", 3, replace=True),
+    ]
     exported = voices.call("export", **wanted)
     [(header, tensors)] = unpack_bundle(exported.artifacts)
     assert exported.result == {"speakers": ["ADA"]} and header.record.generation == voices.get("Ada")["generation"]

@@ -245,7 +245,7 @@ def test_the_server_runs_tools_serve(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert started.returncode == 2 and "there is no folder" in started.stderr.splitlines()[-1]
+    assert started.returncode == 2 and "no model repository /models" in started.stderr.splitlines()[-1]
 
 
 def test_the_gateway_s_command_is_one_of_the_client_s() -> None:
