@@ -6,7 +6,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,9 @@ from ._sources import LARGEST_BUNDLE, Source, content
 from .clips import readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
 from .types import Knobs, SpeechOptions
+
+if TYPE_CHECKING:
+    from ._speeches.parts import Part
 
 CACHE = "speaker_cache"
 DETECTOR = "mark_detector"
@@ -53,7 +56,6 @@ def synthesis(
     owner: str | None,
     mark: str | None,
     knobs: Mapping[str, Any],
-    text_stream: str | None = None,
 ) -> Any:
     """The request of one speech, without the name of its model. The server decides which combinations are valid.
 
@@ -61,7 +63,6 @@ def synthesis(
         text: None if all of it is appended.
         owner: for whom the caller acts; None for the operator.
         mark: see `Client`. The others: see `Client.speak`.
-        text_stream: the id under which more text is appended; None if there is no more.
 
     Raises:
         TypeError: a knob is unknown.
@@ -76,7 +77,6 @@ def synthesis(
         "",
         {
             "text": text,
-            "text_stream": text_stream,
             "voice": voice,
             "reference_audio": _clip(reference_audio, "reference_audio"),
             "reference_text": reference_text,
@@ -114,6 +114,19 @@ def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
 def is_voiceless(options: SpeechOptions) -> bool:
     """Whether a speech names no voice."""
     return all(options.get(name) is None for name in _SOURCES)
+
+
+def of_part(request: Any, part: Part) -> Any:
+    """The request of a speech as the one of a part of its text."""
+    inputs = {"text_stream": part.id, "seed": part.seed, "max_frames": part.max_frames}
+    made = infer(request.model_name, inputs)
+    for given, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+        if given.name not in inputs:
+            made.inputs.append(given)
+            made.raw_input_contents.append(raw)
+    for name, value in request.parameters.items():
+        made.parameters[name].CopyFrom(value)
+    return made
 
 
 def cache(

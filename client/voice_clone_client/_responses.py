@@ -101,7 +101,7 @@ class SpeechReader:
         if not self.finished:
             raise BrokenStream(f"the stream ended after {self._next_index} chunks without a final one")
         if self._require_whole and not self.whole:
-            raise Incomplete(self.finish_reason)
+            raise missed_end(self.info)
 
     @property
     def finish_reason(self) -> str | None:
@@ -128,6 +128,12 @@ class Samples:
     def all(self) -> NDArray[np.float32]:
         """Their samples [n]."""
         return np.frombuffer(self._data, np.float32)
+
+
+def missed_end(info: Mapping[str, Any] | None) -> Incomplete:
+    """The error of a speech that is not whole, of the server's last info on it."""
+    info = info or {}
+    return Incomplete(info.get("finish_reason"), info.get("characters"))
 
 
 def result(response: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 from numpy.typing import ArrayLike
 
 from . import _requests
+from ._responses import SpeechReader
 from ._servers import channel
 from ._servers.blocking import Servers
-from ._speeches import appends
+from ._speeches.parts import Part, PartsReader, WrittenText
 from ._speeches.speech import Speech
-from ._speeches.streaming_text import StreamingTextSpeech
+from ._speeches.streaming_text import PartSpeech, StreamingTextSpeech
 from .clips import Source
 from .long_text.long_speech import LongSpeech
 from .long_text.plan import Plan
@@ -90,7 +92,7 @@ class Speaking:
         request.model_name = self._family(model, deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
         call = self._servers.stream(request, left, headers=channel.metadata(headers, None))
-        return Speech(call, began, require_whole, self._mark)
+        return Speech(call, began, SpeechReader(require_whole, self._mark))
 
     def speak_long(
         self,
@@ -152,8 +154,12 @@ class Speaking:
 
         With several servers one of them speaks it, and no other takes over if that fails.
 
-        The audio is that of the whole text. When the text pauses, so does the speech; after some seconds without text
-        the server speaks what it has, and `finish_reason` is `text_timeout`. A voice that is cloned in context begins
+        A model speaks well only so much in one piece, so a long text is spoken in parts, each of some sentences; the
+        rules are in docs/appended_text.md. The audio of a part is that of its whole text. If the model ends a part too
+        early, another part goes on with the first sentence that was not read; `info` counts `parts` and `continued`.
+
+        When the text pauses, so does the speech; after some seconds without text the server speaks what it has, and
+        `finish_reason` is `text_timeout`. A voice that is cloned in context begins
         later than one with `x_vector_only`: the model first reads about ten tokens of text for each second of its clip.
 
         Args:
@@ -162,7 +168,6 @@ class Speaking:
 
         Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
         """
-        new_id = appends.new_id()
         request = _requests.synthesis(
             None,
             voice,
@@ -174,11 +179,16 @@ class Speaking:
             self._owner,
             self._mark,
             knobs,
-            new_id,
         )
         began = time.monotonic()
         request.model_name = family = self._family(model, deadline)
-        left = None if deadline is None else deadline - (time.monotonic() - began)
-        call = self._servers.stream(request, left, new_id, repeatable=False)
-        pieces = appends.Pieces(new_id)
-        return StreamingTextSpeech(call, began, text, pieces, self._timeout, family, require_whole, self._mark)
+        changed, written = threading.Condition(), WrittenText()
+
+        def begin(part: Part) -> PartSpeech:
+            now = time.monotonic()
+            left = None if deadline is None else deadline - (now - began)
+            call = self._servers.stream(_requests.of_part(request, part), left, part.id, repeatable=False)
+            return PartSpeech(call, now, part, written, changed, self._timeout, family, self._mark)
+
+        reader = PartsReader(written, knobs.get("seed"), knobs.get("max_frames"), require_whole)
+        return StreamingTextSpeech(begin, began, text, reader, changed)

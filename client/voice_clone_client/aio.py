@@ -20,9 +20,9 @@ from . import _designs, _environment, _requests, _responses
 from ._servers import channel
 from ._servers.async_calls import quiet_task
 from ._servers.asynchronous import AsyncServers
-from ._speeches import appends
 from ._speeches.async_speech import AsyncSpeech
-from ._speeches.async_streaming_text import AsyncStreamingTextSpeech
+from ._speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
+from ._speeches.parts import Part, PartsReader, WrittenText
 from .clips import Source
 from .errors import DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
 from .long_text.async_long_speech import AsyncLongSpeech
@@ -113,7 +113,7 @@ class AsyncClient:
         began = time.monotonic()
         family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
         call = self._servers.stream(request, family, deadline, headers=sent)
-        return self._remembered(AsyncSpeech(call, began, require_whole, self._mark))
+        return self._remembered(AsyncSpeech(call, began, _responses.SpeechReader(require_whole, self._mark)))
 
     def speak_long(
         self,
@@ -158,7 +158,44 @@ class AsyncClient:
         **knobs: Unpack[Knobs],
     ) -> AsyncSpeech:
         """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
-        new_id = appends.new_id()
+        speech = self._speak_written(
+            WrittenText(),
+            voice=voice,
+            reference_audio=reference_audio,
+            reference_text=reference_text,
+            speaker_embedding=speaker_embedding,
+            voice_prompt=voice_prompt,
+            x_vector_only=x_vector_only,
+            deadline=deadline,
+            model=model,
+            require_whole=require_whole,
+            **knobs,
+        )
+        speech.read_from(text)
+        return speech
+
+    def _speak_written(
+        self,
+        text: WrittenText,
+        *,
+        voice: str | None = None,
+        reference_audio: Source | None = None,
+        reference_text: str | None = None,
+        speaker_embedding: ArrayLike | None = None,
+        voice_prompt: Source | None = None,
+        x_vector_only: bool | None = None,
+        deadline: float | None = None,
+        model: str | None = None,
+        part_deadline: float | None = None,
+        require_whole: bool = False,
+        **knobs: Unpack[Knobs],
+    ) -> AsyncStreamingTextSpeech:
+        """Speak a text to which its owner writes.
+
+        Args:
+            part_deadline: maximum seconds of each part.
+            The others: as of `speak_stream`.
+        """
         request = _requests.synthesis(
             None,
             voice,
@@ -170,15 +207,20 @@ class AsyncClient:
             self._owner,
             self._mark,
             knobs,
-            new_id,
         )
         began = time.monotonic()
-        family = partial(self._family, model, deadline)
-        call = self._servers.stream(request, family, deadline, new_id, repeatable=False)
-        speech = AsyncStreamingTextSpeech(
-            call, began, text, appends.Pieces(new_id), self._timeout, family, require_whole, self._mark
-        )
-        return self._remembered(speech)
+        family, changed = partial(self._family, model, deadline), Bell()
+
+        def begin(part: Part) -> AsyncPartSpeech:
+            now = time.monotonic()
+            left = part_deadline if deadline is None else deadline - (now - began)
+            call = self._servers.stream(_requests.of_part(request, part), family, left, part.id, repeatable=False)
+            return AsyncPartSpeech(call, now, part, text, changed, self._timeout, family, self._mark)
+
+        reader = PartsReader(text, knobs.get("seed"), knobs.get("max_frames"), require_whole)
+        speech = AsyncStreamingTextSpeech(begin, began, reader, changed)
+        self._remembered(speech)
+        return speech
 
     async def upload(
         self,

@@ -137,19 +137,25 @@ class Incomplete(VoiceCloneError):
 
     Args:
         finish_reason: how it ended; None if the server did not say so.
+        characters: up to where the text was read, if that is known.
     """
 
     slug = "incomplete"
 
-    def __init__(self, finish_reason: str | None) -> None:
+    def __init__(self, finish_reason: str | None, characters: int | None = None) -> None:
         how = _MISSED_ENDS.get(finish_reason or "", f"it ended with {finish_reason or 'no reason'}")
-        super().__init__(f"the speech is not whole: {how}. Another seed may help, or a shorter text")
+        place = "" if characters is None else f"; it came to character {characters} of the text"
+        late = finish_reason == "text_timeout"
+        hint = "Write the text without long pauses, or end it" if late else "Another seed may help, or a shorter text"
+        super().__init__(f"the speech is not whole: {how}{place}. {hint}")
         self.finish_reason = finish_reason
+        self.characters = characters
 
 
 _MISSED_ENDS = {
     "budget": "the model did not end within the frames that a text of this length is granted",
     "runaway": "the model repeated itself instead of ending",
+    "text_left": "the model ended before it had read all of the text",
     "text_timeout": "the rest of its text did not come in time",
 }
 

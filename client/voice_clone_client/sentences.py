@@ -95,6 +95,7 @@ _TAGS = {
 }  # by their beginnings; none has another one of its kind inside
 _BEHIND_DIRECTION = regex.compile(r"\]\s*\Z")
 _SPEAKER = regex.compile(r"<\|speaker:\d+\|>")
+_WIDE = regex.compile(r"[\p{East_Asian_Width=Wide}\p{East_Asian_Width=Fullwidth}]")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 
 
@@ -114,6 +115,23 @@ class Sentence:
     def spoken(self) -> bool:
         """Whether it has a letter or digit. Only the last sentence of a text may have none."""
         return SPOKEN.search(self.text) is not None
+
+
+def fitting(text: str, most: int, wide: int) -> int:
+    """How many characters of a text count for at most so many, if a wide one counts for `wide`. Those that may follow
+    the text are taken for narrow ones.
+    """
+    counted = 0
+    for place, character in enumerate(text if wide > 1 and _WIDE.search(text) else ""):
+        counted += wide if _WIDE.match(character) else 1
+        if counted > most:
+            return place
+    return most
+
+
+def size(text: str, wide: int) -> int:
+    """For how many characters a text counts, if a wide one counts for `wide`."""
+    return len(text) + (wide - 1) * len(_WIDE.findall(text))
 
 
 class WholeCharacters:
@@ -141,6 +159,7 @@ class SentenceSplitter:
             before. Sentences wait for that; 0 joins none, which is for a text that is spoken while it is written.
         max_characters: a longer sentence is cut: after a clause mark in its second half, else at white space, else
             between two graphemes. A longer grapheme or tag stays whole.
+        wide: for how many characters a wide one counts in `max_characters`, such as one of Chinese.
 
     Raises:
         InvalidArgument: a value is invalid.
@@ -152,6 +171,7 @@ class SentenceSplitter:
         *,
         min_characters: int = 0,
         max_characters: int = MAX_CHARACTERS,
+        wide: int = 1,
     ) -> None:
         if granularity not in get_args(Granularity):
             raise InvalidArgument(f"`split_granularity` must be one of {', '.join(get_args(Granularity))}")
@@ -160,6 +180,7 @@ class SentenceSplitter:
         self._break = _BREAKS.get(granularity)
         self._min = min_characters
         self._max = max_characters
+        self._wide = wide
         self._text = ""  # the rest, which is in no sentence yet
         self._offset = 0  # the position of the rest in the whole text
         self._checked = 0  # the rest has no boundary up to here
@@ -179,7 +200,8 @@ class SentenceSplitter:
         while True:
             while at < len(self._text) and self._text[at].isspace():
                 at += 1
-            length, ending = self._first(self._text[at : at + self._max + _LOOKAHEAD], final)
+            most = self._most(at)
+            length, ending = self._first(self._text[at : at + most + _LOOKAHEAD], most, final)
             if not length:
                 break
             piece = self._text[at : at + length]
@@ -190,6 +212,17 @@ class SentenceSplitter:
         self._offset += at
         return [self._with_speaker(sentence) for sentence in (self._joined(found, final) if self._min else found)]
 
+    @property
+    def settled(self) -> int:
+        """Up to where no sentence ends that was not returned yet: a position in the whole text. A cut at white space
+        may lie before it, in a sentence that has none further on.
+        """
+        return self._offset + min(self._checked, self._most(0) // 2)
+
+    def _most(self, at: int) -> int:
+        """Characters of the longest sentence that begins at a position of the rest."""
+        return fitting(self._text[at : at + self._max], self._max, self._wide)
+
     def _with_speaker(self, sentence: Sentence) -> Sentence:
         """A later sentence of the same speaker's begins with the tag that the first one has."""
         before, tags = self._speaker, _SPEAKER.findall(sentence.text)
@@ -199,15 +232,16 @@ class SentenceSplitter:
             return sentence
         return replace(sentence, text=before + sentence.text)
 
-    def _first(self, window: str, final: bool) -> tuple[int, Ending]:
-        """Length of the first sentence of `window`, 0 while it is uncertain, and its ending.
+    def _first(self, window: str, most: int, final: bool) -> tuple[int, Ending]:
+        """Length of the first sentence of `window`, 0 while it is uncertain, and its ending. It has at most `most`
+        characters.
 
         A full window decides regardless of the text after it, which bounds the decisions.
         """
-        full = len(window) == self._max + _LOOKAHEAD
-        while self._break is not None and self._checked < min(len(window), self._max):
+        full = len(window) == most + _LOOKAHEAD
+        while self._break is not None and self._checked < min(len(window), most):
             found = self._break.search(window, self._checked)
-            if found is None or found.start() >= self._max:
+            if found is None or found.start() >= most:
                 self._checked = len(window)
                 break
             sure = _BLANK_LINE.search(found["space"]) is not None
@@ -223,17 +257,18 @@ class SentenceSplitter:
             if tag is None or ends is None:
                 self._checked = found.start()
                 return 0, "sentence"
-            if not tag and ends and end <= self._max and SPOKEN.search(window, 0, end):
+            if not tag and ends and end <= most and SPOKEN.search(window, 0, end):
                 if _BLANK_LINE.search(found["space"]):
                     return end, "paragraph"
                 return end, "clause" if found["clause"] else "sentence"
-        if len(window) > self._max:
-            return self._cut(window, full or final)
+        if len(window) > most:
+            return self._cut(window, most, full or final)
         return (len(window), "sentence") if final else (0, "sentence")
 
-    def _cut(self, window: str, certain: bool) -> tuple[int, Ending]:
+    @staticmethod
+    def _cut(window: str, most: int, certain: bool) -> tuple[int, Ending]:
         """Position of the cut of a sentence that is too long; 0 while it is uncertain."""
-        ends = [end for found in _CHARACTER.finditer(window[: self._max + 1]) if (end := found.end()) <= self._max]
+        ends = [end for found in _CHARACTER.finditer(window[: most + 1]) if (end := found.end()) <= most]
         ends = ends or [_CHARACTER.match(window).end()]
         tags = [_tag_around(window, end, certain) for end in ends]
         if None in tags or (ends[-1] == len(window) and not certain):
@@ -246,9 +281,9 @@ class SentenceSplitter:
             return (0 if tag is None else end), "cut"
         # A direction goes with what follows it.
         ends = [end for end in outside if _BEHIND_DIRECTION.search(window, 0, end) is None] or outside
-        clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, self._max + 1)}
+        clauses = {found.end() for found in _CLAUSE_END.finditer(window, 0, most + 1)}
         for end in reversed(ends):
-            if end in clauses and end >= self._max // 2:
+            if end in clauses and end >= most // 2:
                 return end, "cut"
         return next((end for end in reversed(ends) if window[end : end + 1].isspace()), ends[-1]), "cut"
 

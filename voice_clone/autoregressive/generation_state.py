@@ -37,12 +37,13 @@ class Repetition:
         return max(self._runs)
 
 
-Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "error"]
+Finish = Literal["stop", "length", "budget", "runaway", "text_timeout", "text_left", "error"]
 """Why a stream of a generator ends.
 
 `stop`: the model said so. `length`: it has the frames that its caller wanted. `budget`: it has all frames that its text
 is granted, and has missed its end. `runaway`: its text is read and it repeats itself, so it has missed its end, too.
-`text_timeout`: the model said so, but its text was closed without an end. `error`: the model's values were not finite.
+`text_timeout`: the model said so, but its text was closed without an end. `text_left`: the model said so or has used up
+its frames, and has not read all of its text. `error`: the model's values were not finite.
 `stop` and `error` come without a frame, unless the head keeps the ending frame.
 """
 
@@ -63,8 +64,8 @@ class GenerationState:
     min_frames: int = 0  # it does not end by itself before
     pauses: Pauses | None = None
     pause: int = 0  # the latest frames, as far as they are silent
-    limit: Finish = "length"  # the finish after `max_frames`
-    ending: Finish = "stop"  # the finish where the model says so
+    limit: Finish = "length"  # the finish after `max_frames`, if all text is read
+    ending: Finish = "stop"  # the finish where the model says so, if all text is read
     begun: int = 0  # frames that steps were begun for
     seen: int = 0  # of them, those whose steps are over
     frames: int = 0  # made so far
@@ -89,6 +90,11 @@ class GenerationState:
     def checked(self) -> bool:
         """Whether all that it has written is known to be finite."""
         return 0 < self.seen == self.begun and self.finish != "error"
+
+    def end(self, reason: Finish) -> Finish:
+        """End it for this reason, or the one that is true where text is unread. `length` is what the caller wanted."""
+        self.finish = "text_left" if reason != "length" and self.text.left(self.frames) else reason
+        return self.finish
 
     def piece(self, count: int) -> PromptPiece:
         """The next positions of its prompt."""

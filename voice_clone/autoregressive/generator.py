@@ -322,13 +322,12 @@ class Generator(Generic[P]):
             stream.finish = "error"
             return Frame(None, "error")
         if ended and not self.talker.head.keeps_ending_frame:
-            stream.finish = stream.ending
-            return Frame(None, stream.ending)
+            return Frame(None, stream.end(stream.ending))
         stream.frames += 1
         if ended:
-            stream.finish = stream.ending
+            stream.end(stream.ending)
         elif stream.frames >= stream.max_frames:
-            stream.finish = stream.limit
+            stream.end(stream.limit)
         elif self._is_runaway(stream, payload):
             stream.finish = "runaway"
         return Frame(payload if stream.hears(payload) else None, stream.finish)

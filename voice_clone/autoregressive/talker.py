@@ -138,6 +138,10 @@ class TextFeed:
         """Whether the talker has read all text by then."""
         return not self.open and frames > self._passed + len(self._trailing)
 
+    def left(self, frames: int) -> bool:
+        """Whether a talker that ends with so many frames has not read all text."""
+        return self.open or frames < self._passed + len(self._trailing)
+
     def row(self, frames: int) -> Numbers:
         """[I], what is added to the newest of so many frames."""
         index = frames - 1 - self._passed

@@ -1,7 +1,7 @@
 """What an engine counts and times. It knows no metrics system: the owner of the engine makes the series.
 
-    <prefix>streams_total{reason}   counter    ended streams: a finish reason, or the slug of the error; `budget` and
-                                               `runaway` are speeches that missed their end
+    <prefix>streams_total{reason}   counter    ended streams: a finish reason, or the slug of the error; `budget`,
+                                               `runaway` and `text_left` are speeches that missed their end
     <prefix>frames_total            counter    frames of ended streams
     <prefix>speech_seconds_total    counter    seconds of speech of ended streams
     <prefix>live_streams            gauge      streams in a slot
@@ -28,7 +28,7 @@ from voice_clone.batching.stream import Timing
 
 # What a stream can end with, so that every series is there from the start, at 0.
 REASONS = (
-    *("stop", "length", "budget", "runaway", "text_timeout"),
+    *("stop", "length", "budget", "runaway", "text_timeout", "text_left"),
     *("cancelled", "deadline_exceeded", "overloaded", "invalid_argument", "internal"),
 )
 # From 1 ms to 65 s: a server with a GPU and one without must both fit.

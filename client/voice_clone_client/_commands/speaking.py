@@ -16,10 +16,11 @@ from .. import embedding
 from .._audio_file import SUFFIXES, refusal
 from .._output import AudioOutput, progress
 from .._player import Player
+from .._responses import missed_end
 from .._speeches.speech import Speech
 from .._stdin import Tee, written
 from ..client import Client
-from ..errors import Incomplete, Unsupported, VoiceNotFound
+from ..errors import Unsupported, VoiceNotFound
 from ..long_text.long_speech import LongSpeech
 from ..manifests import TYPES, FileSigner, consent_of
 from ..sentences import MAX_CHARACTERS
@@ -138,7 +139,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
     if (speech.info or {}).get("mark") == "failed":
         complain("the speech could not be marked as synthetic, and was made without the mark")
     if not speech.whole:
-        missed = Incomplete(speech.finish_reason)
+        missed = missed_end(speech.info)
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))

@@ -1,51 +1,38 @@
-"""Appends: the pieces of a text that is written while it is spoken, as requests to the family's talker."""
+"""Appends: the pieces of a part's text, as requests to the family's talker."""
 
 from __future__ import annotations
 
 import json
-import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from tritonclient.grpc import InferResult
 
 from .. import _requests
 from ..errors import Unsupported, from_status
+from .parts import Part
 
 MOST = 256  # characters of a piece: they never have more tokens than the server takes at once
-RETRY_SECONDS = 0.2  # after the server has said that too much of the text is unread
-
-
-def new_id() -> str:
-    """The id of a speech whose text is appended."""
-    return secrets.token_hex(16)
+RETRY_SECONDS = 0.2  # after the server has said that too much of the text is unread, or too many texts are open
 
 
 class Pieces:
-    """A text as the pieces that are sent: each holds what was written while the one before was on its way.
+    """The text of a part as the pieces that are sent: each holds what was written while the one before was on its way.
 
     Args:
-        stream_id: of the speech.
+        part: that is spoken.
     """
 
-    def __init__(self, stream_id: str) -> None:
-        self._id = stream_id
-        self._written = ""
-        self._ended = False
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._sent = 0
         self._index = -1
         self._sent_last = False
-
-    def write(self, text: str) -> None:
-        """More of the text."""
-        self._written += text
-
-    def end(self) -> None:
-        """That was all of it."""
-        self._ended = True
 
     @property
     def waiting(self) -> bool:
         """Whether there is a piece to send."""
-        return bool(self._written) or (self._ended and not self._sent_last)
+        return self._sent < len(self._part.text) or (self._part.ended and not self._sent_last)
 
     @property
     def done(self) -> bool:
@@ -58,15 +45,16 @@ class Pieces:
         Raises:
             InvalidArgument: it is no text that can be sent.
         """
-        text, self._written = self._written[:MOST], self._written[MOST:]
+        text = self._part.text[self._sent : self._sent + MOST]
+        self._sent += len(text)
         self._index += 1
-        self._sent_last = self._ended and not self._written
-        inputs = {"append": self._id, "text": text, "index": self._index, "last": self._sent_last}
+        self._sent_last = self._part.ended and self._sent == len(self._part.text)
+        inputs = {"append": self._part.id, "text": text, "index": self._index, "last": self._sent_last}
         return _requests.infer(f"{family}_talker", inputs)
 
 
-def still_taken(message: Any) -> bool:
-    """Whether the stream takes more text after this answer, a ModelStreamInferResponse; an empty one says nothing.
+def answer(message: Any) -> Mapping[str, Any] | None:
+    """What a ModelStreamInferResponse says of a piece; None: nothing.
 
     Raises:
         VoiceCloneError: the piece was refused.
@@ -76,4 +64,10 @@ def still_taken(message: Any) -> bool:
     if message.error_message:
         raise from_status("INVALID_ARGUMENT", message.error_message)
     info = InferResult(message.infer_response).as_numpy("info") if message.infer_response.outputs else None
-    return info is None or json.loads(info[0])["state"] in ("pending", "open")
+    said: Mapping[str, Any] | None = None if info is None else json.loads(info[0])
+    return said
+
+
+def takes_more(said: Mapping[str, Any]) -> bool:
+    """Whether more text is taken after this answer."""
+    return said["state"] in ("pending", "open")

@@ -25,10 +25,10 @@ class AsyncSpeech(AsyncIterator[Chunk]):
     Cancelling the task that waits for a chunk stops the speech on the server too.
     """
 
-    def __init__(self, call: AsyncCall, began: float, require_whole: bool, mark: str | None) -> None:
+    def __init__(self, call: AsyncCall, began: float, reader: _responses.SpeechReader) -> None:
         self._call = call
         self._messages = aiter(call)
-        self._reader = _responses.SpeechReader(require_whole, mark)
+        self._reader = reader
         self._closed = False
         self._progress = Progress(began)
 
@@ -63,7 +63,7 @@ class AsyncSpeech(AsyncIterator[Chunk]):
             self.close()
             raise
         except VoiceCloneError:
-            await let_end(self._call, self._messages)
+            await self._let_end()
             raise
         if self._reader.finished:
             raise StopAsyncIteration
@@ -113,5 +113,8 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._reader.finished and not self._closed:  # as in `Speech`
-            await let_end(self._call, self._messages)
+            await self._let_end()
         self.close()
+
+    async def _let_end(self) -> None:
+        await let_end(self._call, self._messages)

@@ -26,9 +26,9 @@ class Speech(Iterator[Chunk]):
     then `whole` is False and, with `require_whole`, `Incomplete` is raised after the last chunk.
     """
 
-    def __init__(self, call: Any, began: float, require_whole: bool, mark: str | None) -> None:
+    def __init__(self, call: Any, began: float, reader: _responses.SpeechReader) -> None:
         self._call = call
-        self._reader = _responses.SpeechReader(require_whole, mark)
+        self._reader = reader
         self._closed = False
         self._progress = Progress(began)
 
@@ -57,7 +57,7 @@ class Speech(Iterator[Chunk]):
             self.close()
             raise
         except VoiceCloneError:
-            let_end(self._call)
+            self._let_end()
             raise
         if self._reader.finished:
             raise StopIteration
@@ -85,7 +85,8 @@ class Speech(Iterator[Chunk]):
     @property
     def finish_reason(self) -> str | None:
         """How the speech ended, None before its end: `stop`, the model said the text; `length`, it has `max_frames`
-        frames; `budget` or `runaway`, the model missed the end of the text."""
+        frames; `budget` or `runaway`, the model missed the end of the text; `text_left`, it ended before it had read
+        all of it; `text_timeout`, the rest of a text that was being written did not come in time."""
         return self._reader.finish_reason
 
     @property
@@ -111,5 +112,8 @@ class Speech(Iterator[Chunk]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._reader.finished and not self._closed:  # the last chunk is here, perhaps not yet the stream's end
-            let_end(self._call)
+            self._let_end()
         self.close()
+
+    def _let_end(self) -> None:
+        let_end(self._call)

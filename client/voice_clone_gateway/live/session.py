@@ -228,7 +228,7 @@ class Session(ABC):
         utterance.task.add_done_callback(lambda _: self._finish(utterance))
         return utterance
 
-    def _speech(self, config: StreamConfig) -> AsyncLongSpeech:
+    def _speech(self, config: StreamConfig) -> AsyncLongSpeech | StreamingText:
         if config.streaming_mode == "token_level":
             flush, renew = config.flush_after_ms, config.renew_after_ms
             plan = long_plan(self._settings)
@@ -242,7 +242,7 @@ class Session(ABC):
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
 
-    def _add_text(self, speech: AsyncLongSpeech, text: str) -> None:
+    def _add_text(self, speech: AsyncLongSpeech | StreamingText, text: str) -> None:
         """Add to a text, as far as the key may still speak."""
         self._key.characters.take(len(text))
         speech.write(text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.sentences import Sentence
 
+from ..long_text.streaming_text import StreamingText
 from .config import StreamConfig
 
 
@@ -19,7 +20,7 @@ class Utterance:
     lane: str
     """Utterances of one lane are spoken one after another, those of different lanes at once."""
     config: StreamConfig
-    speech: AsyncLongSpeech
+    speech: AsyncLongSpeech | StreamingText
     began: float
     """Time of its first text, on the clock of the event loop."""
     first_audio: float | None = None

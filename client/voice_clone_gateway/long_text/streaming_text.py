@@ -1,8 +1,8 @@
-"""A text that goes to the server as it is written, token by token, and is spoken in one piece.
+"""A text that goes to the server as it is written, token by token, and is spoken in parts of some sentences.
 
-As an `AsyncLongSpeech`, but nothing waits for the end of a sentence, and prosody does not start again with each. A part
-of the text that ends (by `flush`, where the plan says so, or with its next sentence while `MOST_UNREAD` seconds wait to
-be read) is one speech; the text behind it is the next one.
+As an `AsyncLongSpeech`, but nothing waits for the end of a sentence, and prosody does not start again with each. The
+client cuts the text into parts (`voice_clone_client._speeches.parts`); `flush` ends one, too. To a listener a part is
+what a sentence is there.
 """
 
 from __future__ import annotations
@@ -11,127 +11,185 @@ import asyncio
 import re
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from voice_clone_client import AsyncClient, Chunk
-from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
-from voice_clone_client.long_text.async_sentence import AsyncSentence
-from voice_clone_client.long_text.plan import MOST_UNREAD, Plan
-from voice_clone_client.long_text.speaker import Speech
+from voice_clone_client import AsyncClient, InvalidArgument
+from voice_clone_client._speeches.async_streaming_text import AsyncStreamingTextSpeech
+from voice_clone_client._speeches.parts import Part, PartChunk, WrittenText
+from voice_clone_client.finish_reasons import is_whole
 from voice_clone_client.long_text.text import SentenceChunk
-from voice_clone_client.sentences import LINE_ENDS, SPOKEN, Sentence, WholeCharacters
+from voice_clone_client.long_text.plan import Plan, Report
+from voice_clone_client.sentences import LINE_ENDS, Sentence
+
+PACE = 12  # characters a second, of slow speech
 
 _SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"')\]»”’]*(?=\s)|[。!?]+[”」』)]*|[{LINE_ENDS}])")
 
 
 @dataclass(eq=False)
-class WrittenPart(AsyncSentence):
-    """A part of the text: `sentence` grows while it is written."""
+class SpokenPart:
+    """What was read of the speech of a part."""
 
-    _pieces: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
-    _marks: list[tuple[float, int]] = field(default_factory=list)
+    part: Part
+    seconds: float = 0.0
+    marks: list[tuple[float, int]] = field(default_factory=list)
     """Seconds of audio, and characters that the model had read by then."""
+    read: int | None = None
+    """Characters of it that were read in the end; None: its speech goes on."""
 
-    def write(self, text: str) -> None:
-        """More of it."""
-        sentence = self.sentence
-        self.sentence = replace(sentence, text=sentence.text + text, end=sentence.end + len(text))
-        self._pieces.put_nowait(text)
+    def take(self, chunk: PartChunk) -> None:
+        """Count a chunk."""
+        said = chunk.part_info or {}
+        self.seconds += len(chunk.samples) / chunk.sample_rate
+        if "characters" in said:
+            self.marks.append((self.seconds, int(said["characters"])))
+        if chunk.last:
+            whole = is_whole(said.get("finish_reason")) or not self.marks
+            self.read = len(self.part.text) if whole else self.marks[-1][1]
 
-    def end(self) -> None:
-        """It is complete."""
-        self._pieces.put_nowait(None)
-
-    def begin(self, speaker: Any, options: Mapping[str, Any]) -> Speech:
-        speech: Speech = speaker.speak_stream(self._text(), **options)
-        return speech
-
-    def take(self, chunk: Chunk, index: int) -> SentenceChunk:
-        taken = super().take(chunk, index)
-        if chunk.info and "characters" in chunk.info:
-            self._marks.append((self.sent or 0.0, int(chunk.info["characters"])))
-        return taken
+    @property
+    def sentence(self) -> Sentence:
+        """The part as far as it was written."""
+        return self._until(len(self.part.text))
 
     def heard(self, seconds: float) -> Sentence:
         """What the model had read when it made so much of the audio: its voice is behind that."""
-        place = bisect_left(self._marks, (seconds - 1e-6, 0))
-        read = self._marks[min(place, len(self._marks) - 1)][1] if self._marks else 0
-        return replace(self.sentence, text=self.sentence.text[:read], end=self.sentence.start + read)
+        place = bisect_left(self.marks, (seconds - 1e-6, 0))
+        return self._until(self.marks[min(place, len(self.marks) - 1)][1] if self.marks else 0)
 
-    async def _text(self) -> AsyncIterator[str]:
-        while (piece := await self._pieces.get()) is not None:
-            yield piece
+    def _until(self, place: int) -> Sentence:
+        text = self.part.text[:place]
+        return Sentence(text, self.part.start, self.part.start + len(text), "sentence")
 
 
-class StreamingText(AsyncLongSpeech):
+class StreamingText(AsyncIterator[SentenceChunk]):
     """The chunks of a text while it is written, part by part; for one event loop. Errors: as of `AsyncLongSpeech`.
 
     Args:
         speaker: speaks the parts.
-        plan: `prefetch`, `parallel` and `total_characters`.
+        plan: `total_characters`.
         flush_after: seconds without text after which a part ends, if a sentence does; None: never.
-        renew_after: seconds of audio after which a part ends with the next sentence; None: never.
+        renew_after: seconds that a part may take, if they are less than the model speaks well; None: any.
     """
 
     def __init__(
         self, speaker: AsyncClient, plan: Plan, flush_after: float | None = None, renew_after: float | None = None
     ) -> None:
-        super().__init__(speaker, plan)
-        self._flush_after, self._renew_after = flush_after, renew_after
+        self._speaker = speaker
+        self._most = plan.total_characters
+        self._flush_after = flush_after
         self._timer: asyncio.TimerHandle | None = None
-        self._part: WrittenPart | None = None
-        self._before = ""  # text that has no letter or digit yet
-        self._place = 0  # of the next character
-        self._whole = WholeCharacters()
+        self._text = WrittenText(at_once=False, longest=None if renew_after is None else round(PACE * renew_after))
+        self._length = 0
+        self._blank = True
+        self._ended = False
+        self._tail = ""  # of what is written
+        self._speech: AsyncStreamingTextSpeech | None = None
+        self._parts: list[SpokenPart] = []
 
-    def flush(self) -> None:
-        self._end_part()
-        self._start_tasks()
+    def begin(self, options: Mapping[str, Any]) -> None:
+        """Start speaking. Text may have been written before.
 
-    def close(self) -> None:
+        Args:
+            options: of `AsyncClient.speak_stream`; `deadline` is that of each part.
+        """
+        options = dict(options)
+        limit = options.pop("deadline", None)
+        self._speech = self._speaker._speak_written(self._text, part_deadline=limit, **options)
+
+    def write(self, text: str) -> None:
+        """Add to the text.
+
+        Raises:
+            InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
+        """
         self._stop_timer()
-        super().close()
-
-    def _feed(self, text: str, final: bool) -> None:
-        self._stop_timer()
-        text = self._whole.feed(text, final)
-        if self._part is not None and self._is_due(self._part) and (ends := [*_SENTENCE_END.finditer(text)]):
-            self._write(text[: ends[-1].end()])
-            self._end_part()
-            text = text[ends[-1].end() :]
-        self._write(text)
-        if final:
-            self._end_part()
-        elif self._part is not None and self._flush_after is not None and _at_sentence_end(self._part.sentence.text):
+        if self._ended:
+            raise InvalidArgument("the text was ended; more text needs another speech")
+        if self._length + len(text) > self._most:
+            raise InvalidArgument(f"the text is too long; at most {self._most} characters are allowed")
+        self._length += len(text)
+        self._blank = self._blank and not text.strip()
+        self._text.write(text)
+        self._tail = (self._tail + text)[-16:]
+        if self._flush_after is not None and _at_sentence_end(self._tail):
             self._timer = asyncio.get_running_loop().call_later(self._flush_after, self.flush)
 
-    def _is_due(self, part: WrittenPart) -> bool:
-        if part.live and self._unread >= MOST_UNREAD:  # the text behind it waits until the reader has come closer
-            return True
-        return self._renew_after is not None and (part.sent or 0.0) >= self._renew_after
+    def end(self, text: str = "") -> None:
+        """Add the last part of the text, or all of it.
 
-    def _write(self, text: str) -> None:
-        if self._part is None:
-            before = self._before + text
-            self._before = before.lstrip()
-            self._place += len(before) - len(self._before)
-            if SPOKEN.search(before) is None:
-                return
-            text, self._before = self._before, ""
-            self._part = WrittenPart(Sentence("", self._place, self._place, "sentence"), len(self._speeches), 0.0)
-            self._speeches.append(self._part)
-        if text:
-            self._part.write(text)
-            self._place += len(text)
-
-    def _end_part(self) -> None:
+        Raises:
+            InvalidArgument: as for `write`.
+        """
+        self.write(text)
         self._stop_timer()
-        if self._part is not None:
-            self._part.end()
-            self._part = None
-        self._place += len(self._before)
-        self._before = ""
+        self._ended = True
+        self._text.end()
+
+    def flush(self) -> None:
+        """Speak what was written so far, without waiting for more of it."""
+        self._stop_timer()
+        self._text.flush()
+
+    async def __anext__(self) -> SentenceChunk:
+        assert self._speech is not None, "it has not begun"
+        try:
+            chunk = await anext(self._speech)
+            if not isinstance(chunk, PartChunk):  # it only says that the text has ended
+                if not (self._parts or self._blank):
+                    raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
+                if not self._parts:
+                    raise StopAsyncIteration
+                chunk = await anext(self._speech)
+        except BaseException:
+            self.close()
+            raise
+        assert isinstance(chunk, PartChunk)
+        if chunk.first:
+            self._parts.append(SpokenPart(chunk.part))
+        spoken = self._parts[-1]
+        spoken.take(chunk)
+        return SentenceChunk(
+            samples=chunk.samples,
+            sample_rate=chunk.sample_rate,
+            index=chunk.index,
+            final=chunk.last,
+            info=chunk.part_info,
+            sentence=spoken.sentence,
+            sentence_index=chunk.part.index,
+            seed=chunk.part.seed,
+            first=chunk.first,
+        )
+
+    @property
+    def length(self) -> int:
+        """Characters of the text so far."""
+        return self._length
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """The latest info of the server, joined over all parts so far."""
+        return None if self._speech is None else self._speech.info
+
+    def report(self, seconds: float | None = None) -> Report:
+        """How much was spoken in the first `seconds` of the audio that was read; None for all of it."""
+        left = float("inf") if seconds is None else seconds
+        sentences, characters, heard = 0, 0, 0.0
+        for spoken in self._parts:
+            sent = min(spoken.seconds, left)
+            heard += sent
+            left -= sent
+            if spoken.read is None or sent < spoken.seconds - 1e-6:
+                return Report(sentences, characters, heard, spoken.heard(sent) if sent else None, sent)
+            sentences, characters = sentences + 1, spoken.part.start + spoken.read
+        return Report(sentences, characters, heard, None, 0.0)
+
+    def close(self) -> None:
+        """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
+        self._stop_timer()
+        if self._speech is not None:
+            self._speech.close()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import numpy as np
-from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded
+from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded, SpeechStatus
+from voice_clone_client._speeches.async_streaming_text import AsyncStreamingTextSpeech, Bell
+from voice_clone_client._speeches.parts import Part, PartsReader, WrittenText
 
 RATE = 24000
 FRAME = 1920
@@ -78,35 +81,46 @@ class DoubleSpeech(AsyncIterator[Chunk]):
 
 
 class WrittenDouble(DoubleSpeech):
-    """A speech whose text is being written: a chunk for each word, as soon as the word has its end."""
+    """A part whose text is being written: a chunk for each word, as soon as the word has its end.
 
-    def __init__(self, double: Double, text: AsyncIterator[str], options: dict[str, Any]) -> None:
+    One whose end is missed ends with `text_left` before its last word.
+    """
+
+    def __init__(self, double: Double, part: Part, text: WrittenText, changed: Bell, options: dict[str, Any]) -> None:
         super().__init__(double, "", options)
-        self.pieces = text
-        self.ended = False
+        self.part = part
+        self.changed = changed
+        self.status = SpeechStatus("running", None, 0.0, None, 0.0)
+        text.learn(double.part_characters)
+
+    async def end(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        super().close()
+        self.changed.ring()
 
     async def __anext__(self) -> Chunk:
-        while not self.ended and len(self.text.split()) - (not self.text.endswith(" ")) <= self.index:
-            piece = asyncio.ensure_future(anext(self.pieces, None))
-            closed = asyncio.ensure_future(self.closed.wait())
-            await asyncio.wait((piece, closed), return_when=asyncio.FIRST_COMPLETED)
-            closed.cancel()
-            if self.closed.is_set():
-                piece.cancel()
-                raise Cancelled("closed")
-            text = piece.result()
-            self.ended = text is None
-            self.text += text or ""
+        part = self.part
+
+        def has_word() -> bool:
+            whole_words = len(part.text.split()) - (not part.text.endswith(" "))
+            return part.ended or whole_words > self.index or self.closed.is_set()
+
+        await self.changed.wait_for(has_word)
+        if self.closed.is_set():
+            raise Cancelled("closed")
+        self.text = part.text
         words = self.text.split()
-        if self.finish_reason is not None:
-            raise StopAsyncIteration
         frame = self.double.frame if self.index < len(words) else 0
         self.index = min(self.index + 1, len(words))
-        final = self.ended and self.index == len(words)
-        characters = self.text.index(words[self.index - 1]) + len(words[self.index - 1])
+        left = part.ended and self.index == len(words) - 1 and self.double.misses(self.text)
+        final = left or (part.ended and self.index == len(words))
+        ends = [found.end() for found in re.finditer(r"\S+", self.text)]
+        characters = ends[self.index - 1]
         info = {"frames": self.index, "text_tokens": len(words), "mode": "x_vector", "characters": characters}
         if final:
-            self.finish_reason = info["finish_reason"] = "stop"
+            self.finish_reason = info["finish_reason"] = "text_left" if left else "stop"
         self.info = info
         return Chunk(np.zeros(frame, np.float32), RATE, self.index - 1, final, info)
 
@@ -126,9 +140,11 @@ class Double:
         frame: int = FRAME,
         rates: Mapping[str, int] = RATES,
         misses: Callable[[str], bool] = lambda text: False,
+        part_characters: int | None = None,
     ) -> None:
         self.gate = gate
         self.misses = misses
+        self.part_characters = part_characters
         self.rates = rates
         self.models_calls = 0
         self.frame = frame
@@ -143,9 +159,15 @@ class Double:
         self.speeches.append(DoubleSpeech(self, text, options))
         return self.speeches[-1]
 
-    def speak_stream(self, text: AsyncIterator[str], **options: Any) -> DoubleSpeech:
-        self.speeches.append(WrittenDouble(self, text, options))
-        return self.speeches[-1]
+    def _speak_written(self, text: WrittenText, **options: Any) -> AsyncStreamingTextSpeech:
+        changed = Bell()
+
+        def begin(part: Part) -> Any:
+            self.speeches.append(WrittenDouble(self, part, text, changed, options | {"seed": part.seed}))
+            return self.speeches[-1]
+
+        reader = PartsReader(text, options.get("seed"), None, options.get("require_whole", False))
+        return AsyncStreamingTextSpeech(begin, 0.0, reader, changed)
 
     @property
     def texts(self) -> list[str]:

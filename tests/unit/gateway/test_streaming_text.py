@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from voice_clone_client import Chunk, InvalidArgument
-from voice_clone_client.long_text.plan import Plan
+from voice_clone_client.long_text.plan import Plan, sentence_seed
 from voice_clone_gateway.long_text.streaming_text import StreamingText
 
-from tests.support.doubles.speech_double import RATE, Double
+from tests.support.doubles.speech_double import Double
 from tests.support.doubles.websocket_calls import Gateway, events_of, run
 
 OPTIONS = {"voice": "ada", "seed": 7}
@@ -93,36 +93,38 @@ def test_a_pause_at_the_end_of_a_sentence_or_line_ends_a_part(end: str) -> None:
     asyncio.run(test())
 
 
-def test_a_long_part_ends_with_its_next_sentence() -> None:
+@pytest.mark.parametrize("renew_after", [None, 20.0])
+def test_a_long_text_has_parts(renew_after: float | None) -> None:
+    """Each ends with a sentence, behind a third of what the model speaks well, or of what takes so long."""
+
     async def test() -> None:
-        double = Double()
-        speech = StreamingText(double, Plan(), renew_after=0.16)
+        double = Double(part_characters=300)
+        speech = StreamingText(double, Plan(), renew_after=renew_after)
         speech.begin(OPTIONS)
-        speech.write("One. two three ")
-        for _ in range(2):
-            await anext(speech)
-        speech.write("four. five.")
-        speech.end(" six")
-        await chunks_of(speech)
-        assert double.texts == ["One. two three four.", "five. six"]
+        sentences = [f"This is the sentence number {number} of this text." for number in range(9)]
+        speech.end(" ".join(sentences))
+        places = {chunk.sentence_index: chunk.sentence for chunk in await chunks_of(speech)}
+        size = 2 if renew_after else 3
+        assert double.texts == [" ".join(sentences[begin : begin + size]) for begin in range(0, 9, size)]
+        assert [place.text for place in places.values()] == double.texts
+        seeds = [sentence_seed(7, index) for index in range(len(double.texts))]
+        assert [each.options["seed"] for each in double.speeches] == seeds
+        assert speech.info is not None and speech.info["parts"] == len(double.texts)
         speech.close()
 
     asyncio.run(test())
 
 
-def test_a_part_ends_with_its_next_sentence_while_much_waits_to_be_read() -> None:
+def test_nothing_is_begun_before_it_is_wanted() -> None:
     async def test() -> None:
-        double = Double(frame=6 * RATE)
+        double = Double(part_characters=180)
         speech = StreamingText(double, Plan())
         speech.begin(OPTIONS)
-        for piece in ("Two words. ", "One. Two", " more. Nothing ", "is begun."):
-            speech.write(piece)
-            for _ in range(50):
-                await asyncio.sleep(0)
-        assert double.texts == ["Two words. One."], "12 s of it wait to be read"
-        speech.end()
-        await chunks_of(speech)
-        assert double.texts == ["Two words. One.", "Two more. Nothing is begun."]
+        speech.end("This is a sentence of fifty characters, or of more. " * 8)
+        await anext(speech)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(double.texts) == 1
         speech.close()
 
     asyncio.run(test())

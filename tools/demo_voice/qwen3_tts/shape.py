@@ -97,6 +97,7 @@ GENERATION = RELEASED | {
     "subtalker_temperature": 0.3,
     "repetition_penalty": 1.0,
     "max_new_tokens": 1024,
+    "part_characters": 180,  # it has learned texts of two sentences
 }
 
 

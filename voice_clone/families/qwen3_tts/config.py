@@ -166,7 +166,11 @@ class CodecConfig:
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """`generation_config.json`; the fall-backs are those of the official package."""
+    """`generation_config.json`; the fall-backs are those of the official package, but for `part_characters`.
+
+    Attributes:
+        part_characters: how long a text the model speaks well in one piece; within a piece its pace climbs. About 40 s.
+    """
 
     do_sample: bool = True
     temperature: float = 0.9
@@ -178,6 +182,7 @@ class SamplingDefaults:
     subtalker_top_k: int = 50
     subtalker_top_p: float = 1.0
     max_new_tokens: int = 2048
+    part_characters: int = 600
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ class Qwen3TTSTalker:
             room, max_frames = self.source.max_length - prefill_length(prompt), knobs.get("max_frames")
             limit = partial(frame_budget(self._config).limit, max_frames=max_frames, room=room)
             before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
-            text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
+            vocabulary, longest = self._config.talker.text_vocab_size, self._config.sampling.part_characters
+            text = Qwen3TTSText(self._tokenizer, vocabulary, limit, before, longest)
             prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
         request = build_request(prompt, knobs, options, self._config, self.source.max_length)
         return StreamPlan(request, prompt.reference_codes, text=text)
@@ -134,9 +135,11 @@ class Qwen3TTSText:
         vocabulary: ids that the talker knows.
         limit: the frames that a text is granted.
         before: tokens that the talker has read with its first frame; negative while it reads a longer transcript.
+        part_characters: how long a text the checkpoint speaks well.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: int, limit: Limit, before: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int, limit: Limit, before: int, part_characters: int) -> None:
+        self.part_characters = part_characters
         self._rules = tokenizer.appended
         self._vocabulary = vocabulary
         self._limit = limit

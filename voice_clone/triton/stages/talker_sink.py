@@ -71,8 +71,7 @@ class TalkerSink:
         context = self._stream.context if chunk.index == 0 else self._no_frames
         final = chunk.finish is not None
         info = self._info(chunk) if chunk.index == 0 or final else {}
-        if self._texts is not None:
-            info |= self._texts.progress(self._stream.stream_id, chunk.frames)
+        info |= self._progress(chunk.frames)
         self._next_index, self._frames = chunk.index, chunk.frames
         self._send(chunk.payload, context, final, json.dumps(info) if info else "")
         self._next_index += 1
@@ -88,7 +87,8 @@ class TalkerSink:
         if not isinstance(error, VoiceCloneError):
             log.error("stream %s failed", self._stream.stream_id, exc_info=error)
             error = Internal("the server failed to make this stream; try again")
-        info = {**self._stream.info, "frames": self._frames, "finish_reason": error.slug, "error": error.message}
+        end = {"frames": self._frames, "finish_reason": error.slug, "error": error.message}
+        info = {**self._stream.info, **self._progress(self._frames), **end}
         try:
             self._send(self._no_frames, self._no_frames, True, json.dumps(info))
         except Exception:
@@ -109,6 +109,9 @@ class TalkerSink:
                 log.exception("a heartbeat could not be sent")
                 return True
         return False
+
+    def _progress(self, frames: int) -> dict[str, Any]:
+        return {} if self._texts is None else self._texts.progress(self._stream.stream_id, frames)
 
     def _ended(self, reason: str) -> None:
         if self._texts is not None:

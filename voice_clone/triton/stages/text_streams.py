@@ -211,7 +211,7 @@ class TextStreams:
         send(answers)
 
     def progress(self, stream_id: str, frames: int) -> Info:
-        """What a stream has read of its text when it has made so many frames; nothing, if its text was whole."""
+        """The text of a stream so far, and what of it is read with so many frames; nothing, if its text was whole."""
         with self._changed:
             stream = self._streams.get(stream_id)
             return {} if stream is None else _progress(stream.text, frames)
@@ -326,8 +326,8 @@ class TextStreams:
         state = "closed" if stream.closed else state
         info: Info = {
             "accepted": len(stream.taken) - 1,
-            "text_tokens": stream.text.tokens,
             **_progress(stream.text, self._frames(stream)),
+            "part_characters": stream.text.part_characters,
             "state": state if stream.reason is None else "ended",
         }
         return info if stream.reason is None else {**info, "finish_reason": stream.reason}
@@ -376,4 +376,5 @@ class TextStreams:
 
 def _progress(text: OpenText, frames: int) -> Info:
     read = text.read(frames)
-    return {"read": read, "characters": text.characters(read), "first_audio_tokens": text.before_audio}
+    first = text.before_audio
+    return {"text_tokens": text.tokens, "read": read, "characters": text.characters(read), "first_audio_tokens": first}
