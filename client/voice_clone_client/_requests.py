@@ -119,6 +119,7 @@ def is_voiceless(options: SpeechOptions) -> bool:
 def of_part(request: Any, part: Part) -> Any:
     """The request of a speech as the one of a part of its text."""
     inputs = {"text_stream": part.id, "seed": part.seed, "max_frames": part.max_frames}
+    inputs = {name: value for name, value in inputs.items() if value is not None}
     made = infer(request.model_name, inputs)
     for given, raw in zip(request.inputs, request.raw_input_contents, strict=True):
         if given.name not in inputs:

@@ -186,14 +186,14 @@ class AsyncClient:
         x_vector_only: bool | None = None,
         deadline: float | None = None,
         model: str | None = None,
-        part_deadline: float | None = None,
+        of_each_part: bool = False,
         require_whole: bool = False,
         **knobs: Unpack[Knobs],
     ) -> AsyncStreamingTextSpeech:
         """Speak a text to which its owner writes.
 
         Args:
-            part_deadline: maximum seconds of each part.
+            of_each_part: `deadline` and `max_frames` are those of each part, not of the whole speech.
             The others: as of `speak_stream`.
         """
         request = _requests.synthesis(
@@ -213,11 +213,12 @@ class AsyncClient:
 
         def begin(part: Part) -> AsyncPartSpeech:
             now = time.monotonic()
-            left = part_deadline if deadline is None else deadline - (now - began)
+            left = deadline if deadline is None or of_each_part else deadline - (now - began)
             call = self._servers.stream(_requests.of_part(request, part), family, left, part.id, repeatable=False)
             return AsyncPartSpeech(call, now, part, text, changed, self._timeout, family, self._mark)
 
-        reader = PartsReader(text, knobs.get("seed"), knobs.get("max_frames"), require_whole)
+        max_frames = None if of_each_part else knobs.get("max_frames")
+        reader = PartsReader(text, knobs.get("seed"), max_frames, require_whole)
         speech = AsyncStreamingTextSpeech(begin, began, reader, changed)
         self._remembered(speech)
         return speech

@@ -224,7 +224,7 @@ class SpeechStatus:
     state: State
     """`finished`: its last chunk was read; `cancelled`: it was closed before, or its task was cancelled."""
     finish_reason: str | None
-    """How the model ended it, `stop`, `length`, `budget`, `runaway`; None: it did not."""
+    """How the model ended it, see `Speech.finish_reason`; None: it did not."""
     seconds: float
     """Of audio that was read."""
     first_audio_ms: float | None

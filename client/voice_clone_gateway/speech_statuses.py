@@ -25,7 +25,7 @@ class SpeechStatus(BaseModel):
     status: State
     """`cancelled`: the client disconnected, or the gateway stopped."""
     finish_reason: str | None
-    """How the model ended it: stop, length, budget, runaway; null: it did not."""
+    """How the model ended it: stop, length, budget, runaway, text_left; null: it did not."""
     seconds: float
     """Of audio that was sent."""
     created_at: float

@@ -63,9 +63,10 @@ class GenerationState:
     endless: bool = False  # only `max_frames` ends it
     min_frames: int = 0  # it does not end by itself before
     pauses: Pauses | None = None
+    must_read: bool = False  # an end before all text is read is `text_left`
     pause: int = 0  # the latest frames, as far as they are silent
-    limit: Finish = "length"  # the finish after `max_frames`, if all text is read
-    ending: Finish = "stop"  # the finish where the model says so, if all text is read
+    limit: Finish = "length"  # the finish after `max_frames`
+    ending: Finish = "stop"  # the finish where the model says so
     begun: int = 0  # frames that steps were begun for
     seen: int = 0  # of them, those whose steps are over
     frames: int = 0  # made so far
@@ -93,7 +94,8 @@ class GenerationState:
 
     def end(self, reason: Finish) -> Finish:
         """End it for this reason, or the one that is true where text is unread. `length` is what the caller wanted."""
-        self.finish = "text_left" if reason != "length" and self.text.left(self.frames) else reason
+        left = self.must_read and reason != "length" and self.text.left(self.frames)
+        self.finish = "text_left" if left else reason
         return self.finish
 
     def piece(self, count: int) -> PromptPiece:

@@ -187,6 +187,7 @@ class Generator(Generic[P]):
         stream.sampling, stream.draws = columns, self.talker.head.new_draws(request.sampling.seed)
         stream.limit, stream.endless = "budget" if request.budgeted else "length", request.endless
         stream.min_frames, stream.pauses = max(self.talker.min_frames, request.min_frames), request.pauses
+        stream.must_read = request.must_read
         return stream.unread
 
     def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> GenerationState:

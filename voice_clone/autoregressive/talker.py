@@ -58,6 +58,7 @@ class TalkerRequest(Generic[P]):
         endless: neither the model's end nor a repetition ends it before max_frames: for warm-ups and measurements.
         min_frames: it cannot end by itself before so many frames, nor before the talker's `min_frames`.
         pauses: how long they are heard, of a talker of codes; None: all frames are.
+        must_read: an end before all text is read is `text_left`, whatever its reason but `length`.
     """
 
     prompt: P
@@ -68,6 +69,7 @@ class TalkerRequest(Generic[P]):
     endless: bool = False
     min_frames: int = 0
     pauses: Pauses | None = None
+    must_read: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,10 +162,6 @@ class OpenText(Protocol):
         """How many of the tokens the talker must read before it makes its first frame."""
 
     @property
-    def part_characters(self) -> int:
-        """How long a text this checkpoint speaks well; a caller with a longer one ends it, and begins another."""
-
-    @property
     def blank(self) -> bool:
         """Whether there is no word in it yet."""
 

@@ -171,20 +171,22 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         while not self._closed:
             if self._reader.finished:
                 self._reader.end()
-                self._closed = True
-                raise StopAsyncIteration
-            if self._current is None:
-                await self._changed.wait_for(lambda: self._text.waiting or self._text.over or self._closed)
-                self._go_on()
-                if self._current is None and not self._closed:
-                    return self._reader.last()
-                continue
-            chunk = await self._chunk_of(self._current)
+                break
+            if self._current is None and not await self._wait_for_part():
+                return self._reader.last()
+            chunk = None if self._current is None else await self._chunk_of(self._current)
             if chunk is not None:
                 return chunk
         if self._reader.finished:
+            self._closed = True
             raise StopAsyncIteration
         raise Cancelled("the speech was closed before its end")
+
+    async def _wait_for_part(self) -> bool:
+        """Begin the next part when its text is there; false if the text has ended."""
+        await self._changed.wait_for(lambda: self._text.waiting or self._text.over or self._closed)
+        self._go_on()
+        return self._current is not None or self._closed
 
     async def _chunk_of(self, current: AsyncPartSpeech) -> PartChunk | None:
         """The next one of a part; None if the part begins again, because the server was full."""

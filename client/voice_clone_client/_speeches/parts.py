@@ -239,7 +239,8 @@ class PartsReader(SpeechReader):
 
     Args:
         text: that is spoken.
-        seed, max_frames: of the whole speech.
+        seed: of the whole speech.
+        max_frames: likewise; None: it has no limit, but each part may have one.
         require_whole: as of `SpeechReader`.
     """
 
@@ -275,7 +276,7 @@ class PartsReader(SpeechReader):
         info = {**said, **counts, **place, "parts": self._parts}
         if chunk.final:
             self._counts |= counts
-            self.text.learn(said.get("part_characters"))
+            self.text.learn(None)  # if no answer came before its end
             self.finished = self._ends(part, said) or self.text.over
             continued = {"continued": self.text.continued} if self.text.continued else {}
             info |= {**continued, "finish_reason": self._reason}
@@ -297,7 +298,8 @@ class PartsReader(SpeechReader):
     def last(self) -> Chunk:
         """The final chunk of a speech whose text has ended behind its last part: it is empty."""
         self.finished = True
-        return Chunk(np.zeros(0, np.float32), self.sample_rate, self._next_index, True, self.info)
+        rate = self.sample_rate or 1  # of a text without a word: it has no part
+        return Chunk(np.zeros(0, np.float32), rate, self._next_index, True, self.info)
 
     def failed(self, error: VoiceCloneError) -> VoiceCloneError:
         """The error of a part, which says how far the text was read."""
@@ -312,7 +314,7 @@ class PartsReader(SpeechReader):
         if reason == "text_left" and self.text.go_on(part, int(said.get("characters", 0))):
             return False
         self._reason = worse(str(self._reason), str(reason))
-        return reason in ("text_left", "text_timeout", "length")
+        return reason in ("text_left", "text_timeout") or (reason == "length" and self._max_frames is not None)
 
 
 _LOST = (BrokenStream, ConnectionFailed, DeadlineExceeded, Internal, Overloaded)

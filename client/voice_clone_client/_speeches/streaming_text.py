@@ -169,17 +169,14 @@ class StreamingTextSpeech(Speech):
         while not self._closed:
             if self._reader.finished:
                 self._reader.end()
-                self._closed = True
-                raise StopIteration
-            if self._current is None:
-                self._go_on(wait=True)
-                if self._current is None and self._failure is None and not self._closed:
-                    return self._reader.last()
-                continue
-            chunk = self._chunk_of(self._current)
+                break
+            if self._current is None and not self._wait_for_part():
+                return self._reader.last()
+            chunk = None if self._current is None else self._chunk_of(self._current)
             if chunk is not None:
                 return chunk
         if self._reader.finished:
+            self._closed = True
             raise StopIteration
         raise Cancelled("the speech was closed before its end")
 
@@ -212,11 +209,16 @@ class StreamingTextSpeech(Speech):
         self._gives_up = self._gives_up or now + WAIT_SECONDS
         return now < self._gives_up
 
-    def _go_on(self, wait: bool = False) -> None:
+    def _wait_for_part(self) -> bool:
+        """Begin the next part when its text is there; false if the text has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._text.waiting or self._text.over or self._closed)
+        self._go_on()
+        return self._current is not None or self._closed
+
+    def _go_on(self) -> None:
         """Begin the next part, if its text is there."""
         with self._changed:
-            if wait:
-                self._changed.wait_for(lambda: self._text.waiting or self._text.over or self._closed)
             part = None if self._closed else self._reader.begin()
         if part is not None:
             self._gives_up = None

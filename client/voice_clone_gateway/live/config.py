@@ -30,15 +30,15 @@ class StreamConfig(SpeechOptions):
     paragraph_pause_ms: _Pause = 0
     """Silence between paragraphs."""
     streaming_mode: Literal["sentence", "token_level"] = "sentence"
-    """`token_level`: the model reads the text as it is written, and speaks it in one piece. It waits where the text
-    does. For models that can; granularity and pauses then have no effect, and stream_audio must be true."""
+    """`token_level`: the model reads the text as it is written, and speaks several sentences in one piece. It waits
+    where the text does. For models that can; granularity and pauses then have no effect, and stream_audio must be true."""
     flush_after_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
     """With token_level: a pause of the text so long, at the end of a sentence, ends the piece, and the model does not
     wait. The text behind it is a new piece, with the next sentence_index. Its audio is then not that of the whole
     text."""
     renew_after_ms: Annotated[int, Field(ge=1000, le=600_000)] | None = None
-    """With token_level: a piece that is so long ends with its next sentence. Models speak faster and faster in a long
-    one."""
+    """With token_level: no piece has more text than is spoken in so long, at twelve characters a second. By default a
+    piece is as long as the model speaks well."""
 
     def check(self) -> str | None:
         token_level = self.streaming_mode == "token_level"

@@ -92,11 +92,9 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         """Start speaking. Text may have been written before.
 
         Args:
-            options: of `AsyncClient.speak_stream`; `deadline` is that of each part.
+            options: of `AsyncClient.speak_stream`; `deadline` and `max_frames` are those of each part.
         """
-        options = dict(options)
-        limit = options.pop("deadline", None)
-        self._speech = self._speaker._speak_written(self._text, part_deadline=limit, **options)
+        self._speech = self._speaker._speak_written(self._text, of_each_part=True, **options)
 
     def write(self, text: str) -> None:
         """Add to the text.
@@ -140,7 +138,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
                 if not (self._parts or self._blank):
                     raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
                 if not self._parts:
-                    raise StopAsyncIteration
+                    raise StopAsyncIteration  # the text is blank
                 chunk = await anext(self._speech)
         except BaseException:
             self.close()

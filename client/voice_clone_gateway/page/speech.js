@@ -17,6 +17,7 @@ const FINISH = {
   length: CUT,
   budget: "not whole: the model did not end. Another seed may help",
   runaway: "not whole: the model repeated itself. Another seed may help",
+  text_left: "not whole: the model ended before it had read all of the text. Another seed may help, or a shorter text",
 };
 
 // The stages up to the first audio: name, and milliseconds from the server's info; undefined: there was none.

@@ -34,17 +34,19 @@ From the gateway
                        its audio was sent. A sentence whose end the model missed is such an error, unless session.config
                        has allow_partial.
 
-With streaming_mode token_level the model reads the text while it is written, in one piece unless input.flush,
-flush_after_ms or renew_after_ms end it. Then a sentence of these messages is a piece: sentence_text and end are those
-at its first audio, and a partial one ends with what the model had read, which is a little more than was heard.
+With streaming_mode token_level the model reads the text while it is written, in pieces that are as long as it speaks
+well (docs/appended_text.md), unless input.flush, flush_after_ms or renew_after_ms end them. Then a sentence of these
+messages is a piece: sentence_text and end are those at its first audio, and a partial one ends with what the model had
+read, which is a little more than was heard. A piece with the finish_reason text_left is followed by one that begins
+with the first sentence that the model had not read; if that does not help, the utterance fails.
 
 The frames of an utterance, concatenated, are one file. If the format or the speed looks ahead, the last bytes of a
 sentence follow its audio.done. With stream_audio false each sentence is a file in one frame. Milliseconds are durations
 at the speed of the audio. session.cancelled counts the audio that was sent or, with played_ms, played: complete
 sentences, and characters up to their end.
 
-A client that reads slowly slows the speech down and fills little memory: while 10 s of its audio wait, nothing further
-is begun, and a piece of token_level ends with its next sentence. One that reads nothing for `--stall-seconds` loses its
+A client that reads slowly slows the speech down and fills little memory: while 10 s of its audio wait, no further
+sentence is begun, and no further piece while one waits. One that reads nothing for `--stall-seconds` loses its
 connection. The key is sent as `Authorization: Bearer KEY` or, by browsers, which cannot set headers, as a subprotocol:
 offer `voice-clone` and `bearer.` + the key in base64url without padding. Pages of other origins must be in the
 gateway's list. Close codes: 1000 after session.close, 1008 after a timeout, 1009 for a message that is too large.

@@ -48,16 +48,7 @@ class DoubleSpeech(AsyncIterator[Chunk]):
             if self.options.get("require_whole") and not self.whole:
                 raise Incomplete(self.finish_reason)
             raise StopAsyncIteration
-        if self.double.gate is not None:
-            turn = asyncio.ensure_future(self.double.gate.acquire())
-            closed = asyncio.ensure_future(self.closed.wait())
-            try:
-                await asyncio.wait((turn, closed), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                turn.cancel()
-                closed.cancel()
-            if self.closed.is_set():
-                raise Cancelled("closed")
+        await self.pass_gate()
         await asyncio.sleep(0)
         word = words[self.index]
         if word.strip(".") == "Fail":
@@ -75,6 +66,18 @@ class DoubleSpeech(AsyncIterator[Chunk]):
         self.info = info or self.info
         rate = self.double.rates[self.options.get("model", next(iter(self.double.rates)))]
         return Chunk(data, rate, self.index - 1, final, info)
+
+    async def pass_gate(self) -> None:
+        if self.double.gate is not None:
+            turn = asyncio.ensure_future(self.double.gate.acquire())
+            closed = asyncio.ensure_future(self.closed.wait())
+            try:
+                await asyncio.wait((turn, closed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                turn.cancel()
+                closed.cancel()
+            if self.closed.is_set():
+                raise Cancelled("closed")
 
     def close(self) -> None:
         self.closed.set()
@@ -110,6 +113,7 @@ class WrittenDouble(DoubleSpeech):
         await self.changed.wait_for(has_word)
         if self.closed.is_set():
             raise Cancelled("closed")
+        await self.pass_gate()
         self.text = part.text
         words = self.text.split()
         frame = self.double.frame if self.index < len(words) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from tests.support.families.talkers import (
     make_talker,
 )
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.talker import Pauses, TalkerRequest
+from voice_clone.autoregressive.talker import MoreText, Pauses, TalkerRequest
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
@@ -189,6 +190,29 @@ def test_a_request_may_ask_for_more_frames_before_the_end(config: Qwen3TTSConfig
     generator.start(0, TalkerRequest(make_prompt(config, 0), GREEDY, 40, min_frames=least))
     *frames, last = frames_of(generator, 0)
     assert last.finish == "stop" and len(frames) == max(least, talker.min_frames)
+
+
+@pytest.mark.parametrize("how", ["whole", "open", "closed"])
+@pytest.mark.parametrize("frames", [3, 4, 9])
+def test_an_end_before_all_text_is_read(config: Qwen3TTSConfig, how: str, frames: int) -> None:
+    """Of five tokens the model has read one with the prompt, and one with each further frame; open texts may go on."""
+    talker = make_talker(config, 0)
+    with torch.no_grad():  # the end is always the likeliest code
+        bias = torch.zeros(config.talker.vocab_size)
+        bias[EOS] = 1e6
+        talker.codec_head.bias = torch.nn.Parameter(bias)
+    prompt = replace(make_prompt(config, 0), text_ids=np.arange(5, dtype=np.int32))
+    text = np.arange(5, 15, dtype=np.int32) if how == "open" else prompt.text_ids[:0]
+    if how != "whole":
+        prompt = replace(prompt, text_open=True)
+    for must_read in (True, False):
+        generator = Generator(talker, 1, MAX_LENGTH)
+        generator.start(0, TalkerRequest(prompt, GREEDY, 40, min_frames=frames, must_read=must_read))
+        if how != "whole":
+            generator.extend(0, MoreText(text, how == "closed", 40, True))
+        *_, last = frames_of(generator, 0)
+        left = how == "open" or frames < 5
+        assert last.finish == ("text_left" if must_read and left else "stop")
 
 
 @pytest.mark.parametrize("most", [0, 2])

@@ -17,7 +17,7 @@ NOT_OF_STREAMS = {
     *("speaker_not_found", "stream_not_found", "speaker_exists"),
     *("permission_denied", "quota_exceeded", "unsupported"),
 }
-FINISHES = {"stop", "length", "budget", "runaway", "text_timeout"}
+FINISHES = {"stop", "length", "budget", "runaway", "text_timeout", "text_left"}
 
 
 def test_each_error_has_a_series_or_never_ends_a_stream() -> None:
@@ -96,7 +96,7 @@ def test_statistics(source: Counter) -> None:
     engine.close()
     reasons = {reason: int(meter.value) for (name, reason), meter in Meter.made.items() if name == "x_streams_total"}
     once = ("length", "stop", "cancelled", "overloaded", "internal", "deadline_exceeded", "invalid_argument")
-    assert reasons == {**dict.fromkeys(once, 1), "budget": 0, "runaway": 0, "text_timeout": 0}
+    assert reasons == {**dict.fromkeys(once, 1), "budget": 0, "runaway": 0, "text_timeout": 0, "text_left": 0}
     made = Meter.made["x_frames_total", ""].value
     assert made >= 8
     factors = Meter.made["x_real_time_factor", ""].observed

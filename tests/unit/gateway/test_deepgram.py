@@ -302,4 +302,4 @@ def test_a_close_drops_what_was_not_flushed() -> None:
         assert [message["type"] for message in messages if isinstance(message, dict)] == ["Metadata", "Flushed"]
         assert sum(len(message) for message in messages if isinstance(message, bytes)) == 2 * FRAME
 
-    run(test, Double())
+    run(test, Double(asyncio.Semaphore(1)))

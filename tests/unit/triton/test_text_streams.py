@@ -118,7 +118,7 @@ def clock() -> Clock:
 @pytest.fixture
 def texts(engine: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[TextStreams]:
     monkeypatch.setattr(text_streams, "SWEEP_SECONDS", 0.005)
-    texts = TextStreams(engine, most_open=2, idle_seconds=IDLE, clock=clock)
+    texts = TextStreams(engine, most_open=2, idle_seconds=IDLE, clock=clock, part_characters=90)
     yield texts
     texts.close()
 
@@ -149,6 +149,7 @@ def test_pieces_are_taken_once_and_in_order(texts: TextStreams, engine: Engine) 
         "read": 0,
         "characters": 0,
         "first_audio_tokens": 1,
+        "part_characters": 90,
         "state": "open",
     }
     assert [given[0] for given in engine.given] == ["one", "two", "three"]
@@ -224,13 +225,14 @@ def test_states(texts: TextStreams, engine: Engine) -> None:
     assert info_of(append(texts, 0, "one"))["state"] == "pending"
     engine.view = View(True, 1, None)
     assert info_of(append(texts, 1, ""))["state"] == "open"
+    assert info_of(append(texts, 1, ""))["part_characters"] == 90
     held = append(texts, 5, "six")
     engine.view = None
     texts.ended(NAME, "length", 1)
     assert (info_of(held)["state"], info_of(held)["finish_reason"], info_of(held)["accepted"]) == ("ended", "length", 1)
     assert info_of(append(texts, 2, "three"))["state"] == "ended"
     assert texts.info(NAME) == info_of(append(texts, 0, "one"))
-    assert texts.progress(NAME, 1) == {"read": 1, "characters": 3, "first_audio_tokens": 1}
+    assert texts.progress(NAME, 1) == {"text_tokens": 1, "read": 1, "characters": 3, "first_audio_tokens": 1}
     assert texts.info("b" * 16) is None and texts.progress("b" * 16, 3) == {}
     texts.ended("b" * 16, "stop", 3)
 

@@ -59,6 +59,7 @@ class Qwen3TTSTalker:
     def __init__(self, source: Generator[Prompt], config: Qwen3TTSConfig, tokenizer: Tokenizer) -> None:
         self.source = source
         self.frame_seconds = config.codec.decode_upsample_rate / config.codec.output_sample_rate
+        self.part_characters = config.sampling.part_characters
         self._config = config
         self._tokenizer = tokenizer
 
@@ -76,8 +77,7 @@ class Qwen3TTSTalker:
             room, max_frames = self.source.max_length - prefill_length(prompt), knobs.get("max_frames")
             limit = partial(frame_budget(self._config).limit, max_frames=max_frames, room=room)
             before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
-            vocabulary, longest = self._config.talker.text_vocab_size, self._config.sampling.part_characters
-            text = Qwen3TTSText(self._tokenizer, vocabulary, limit, before, longest)
+            text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
             prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
         request = build_request(prompt, knobs, options, self._config, self.source.max_length)
         return StreamPlan(request, prompt.reference_codes, text=text)
@@ -135,11 +135,9 @@ class Qwen3TTSText:
         vocabulary: ids that the talker knows.
         limit: the frames that a text is granted.
         before: tokens that the talker has read with its first frame; negative while it reads a longer transcript.
-        part_characters: how long a text the checkpoint speaks well.
     """
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary: int, limit: Limit, before: int, part_characters: int) -> None:
-        self.part_characters = part_characters
+    def __init__(self, tokenizer: Tokenizer, vocabulary: int, limit: Limit, before: int) -> None:
         self._rules = tokenizer.appended
         self._vocabulary = vocabulary
         self._limit = limit
@@ -228,7 +226,7 @@ def build_request(
     sampling = replace(SamplingParameters.from_defaults(config.sampling, seed=0), **given)
     room = max_length - prefill_length(prompt)
     limit = frame_budget(config).limit(len(prompt.text_ids), knobs.get("max_frames"), room)
-    return TalkerRequest(prompt, sampling, *limit)
+    return TalkerRequest(prompt, sampling, *limit, must_read=True)
 
 
 def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:

@@ -83,6 +83,7 @@ class TalkerModel(Model):
             most_open=max(1, source.slots - 1),  # one slot is left for streams that have their whole text
             idle_seconds=settings.text_idle_seconds,
             went_on=self.went_on,
+            part_characters=getattr(stage, "part_characters", None),  # of a family whose texts can be appended
         )
         self._last_chunks = LastChunks()
         endpoint = HttpEndpoint.of_parent()

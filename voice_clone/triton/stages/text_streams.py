@@ -145,6 +145,7 @@ class TextStreams:
         idle_seconds: how long a stream waits for text.
         clock: seconds, monotonic; the engine's.
         went_on: when the server last stood still, on that clock: no text could come until then.
+        part_characters: how long a text the model speaks well, which writers are told; None: it does not say so.
     """
 
     def __init__(
@@ -154,9 +155,11 @@ class TextStreams:
         idle_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         went_on: Callable[[], float] = lambda: 0.0,
+        part_characters: int | None = None,
     ) -> None:
         self._engine = engine
         self._went_on = went_on
+        self._part_characters = part_characters
         self._most_open = most_open
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -327,9 +330,10 @@ class TextStreams:
         info: Info = {
             "accepted": len(stream.taken) - 1,
             **_progress(stream.text, self._frames(stream)),
-            "part_characters": stream.text.part_characters,
             "state": state if stream.reason is None else "ended",
         }
+        if self._part_characters is not None:
+            info["part_characters"] = self._part_characters
         return info if stream.reason is None else {**info, "finish_reason": stream.reason}
 
     def _released(self, stream: _Stream) -> Outcomes:
