@@ -3,6 +3,7 @@
 $ some-language-model | python plain_text_stream.py MODEL NAME out.wav
 """
 
+import json
 import os
 import queue
 import secrets
@@ -75,6 +76,9 @@ def main(model: str, voice: str, path: str, url: str = URL) -> None:
     with wave.open(path, "wb") as wav:
         wav.setparams((1, 2, int(result.as_numpy("sample_rate")[0]), 0, "NONE", ""))
         wav.writeframes((np.concatenate(pieces).clip(-1, 1) * 32767).astype("<i2").tobytes())
+    info = json.loads(result.as_numpy("info")[0])
+    if info["finish_reason"] not in ("stop", "length"):  # such as text_left: a long text needs several streams
+        print(f"not whole: {info['finish_reason']}, at character {info['characters']} of the text", file=sys.stderr)
 
 
 if __name__ == "__main__":

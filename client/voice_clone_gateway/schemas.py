@@ -115,8 +115,8 @@ class SpeechOptions(Strict):
     non_streaming_mode: bool | None = None
     """The model reads the whole text before it makes the first frame."""
     allow_partial: bool | None = None
-    """True accepts a speech whose end the model missed: its `finish_reason` is neither `stop` nor `length`. False makes it an
-    error, and a raw stream breaks off. By default as the gateway's setting says: false."""
+    """True accepts a speech whose end the model missed: its `finish_reason` is neither `stop` nor `length`. False makes
+    it an error, and a raw stream breaks off. By default as the gateway's setting says: false."""
     options: Annotated[dict[str, Any], Field(max_length=64)] | None = None
     """Parameters that only this model has. The model checks them; an error names those it knows."""
 

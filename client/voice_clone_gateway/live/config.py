@@ -31,7 +31,8 @@ class StreamConfig(SpeechOptions):
     """Silence between paragraphs."""
     streaming_mode: Literal["sentence", "token_level"] = "sentence"
     """`token_level`: the model reads the text as it is written, and speaks several sentences in one piece. It waits
-    where the text does. For models that can; granularity and pauses then have no effect, and stream_audio must be true."""
+    where the text does. For models that can; granularity and pauses then have no effect, and stream_audio must be
+    true."""
     flush_after_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
     """With token_level: a pause of the text so long, at the end of a sentence, ends the piece, and the model does not
     wait. The text behind it is a new piece, with the next sentence_index. Its audio is then not that of the whole

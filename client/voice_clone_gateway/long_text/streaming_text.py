@@ -18,8 +18,8 @@ from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client._speeches.async_streaming_text import AsyncStreamingTextSpeech
 from voice_clone_client._speeches.parts import Part, PartChunk, WrittenText
 from voice_clone_client.finish_reasons import is_whole
-from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_client.long_text.plan import Plan, Report
+from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_client.sentences import LINE_ENDS, Sentence
 
 PACE = 12  # characters a second, of slow speech

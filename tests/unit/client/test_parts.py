@@ -1,4 +1,4 @@
-"""How a text that is written while it is spoken is cut into parts, and what goes on where a model has ended too early."""
+"""How a text that is written while it is spoken is cut into parts, and what goes on where a model ends too early."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pieces_of(text: str, rng: random.Random, longest: int) -> Iterator[str]:
 @pytest.mark.parametrize("most", [LEAST, 300, USUAL, None])
 @pytest.mark.parametrize("name", TEXTS)
 def test_parts_depend_on_the_text_alone(name: str, most: int | None) -> None:
-    """Whatever the pieces and whenever the model's figure is known: the same parts, all of the text, and none too long."""
+    """Whatever the pieces, whenever the model's figure is known: the same parts, all of the text, none too long."""
     text, rng, found = TEXTS[name], random.Random(3), set()
     for longest in (1, 7, 400, len(text)):
         written = WrittenText()

@@ -136,7 +136,7 @@ def test_a_server_that_dies_between_chunks(triton: Server, asynchronous: bool) -
         return {"characters": len(text)}
 
     reads(triton, ends)
-    with pytest.raises(vc.ConnectionFailed, match="came to character [1-9]"):
+    with pytest.raises(vc.ConnectionFailed, match=r"came to character [1-9]"):
         speak(triton.url, asynchronous, [TEXT])
 
 

@@ -163,6 +163,33 @@ def test_a_session() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("always", [False, True])
+def test_a_session_whose_model_leaves_text(always: bool) -> None:
+    """The next piece goes on with the first unread sentence; an utterance that does not get further fails."""
+    text = "The first sentence. The second has a last word."
+    double = Double(misses=lambda written: always or written == text)
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(streaming_mode="token_level", seed=3)
+            await caller.send("input.text", text=text)
+            await caller.send("input.done")
+            events = events_of(await caller.until("session.done"))
+            starts = [event for event in events if event["type"] == "audio.start"]
+            assert [event["start"] for event in starts[:2]] == [0, 20]
+            reasons = [event["finish_reason"] for event in events if event["type"] == "audio.done"]
+            done = events[-1]
+            if always:
+                [error] = [event["error"] for event in events if event["type"] == "error"]
+                assert error["code"] == "incomplete" and "character 41 " in error["message"]
+                assert (done["failed"], done["finish_reason"], done["characters"]) == (True, "text_left", 41)
+            else:
+                assert reasons == ["text_left", "stop"]
+                assert (done["finish_reason"], done["characters"]) == ("stop", len(text))
+
+    run(test, double)
+
+
 def test_a_session_is_interrupted() -> None:
     async def test(gateway: Gateway) -> None:
         async with gateway.call() as caller:

@@ -12,7 +12,8 @@ out   stream_id, info STRING [1], codes, context_codes [-1, -1], chunk_index INT
 
 An append, and the `cancel` of a stream whose text is open, is answered with `info` alone: JSON with `accepted` (the
 last piece that was taken), `text_tokens`, `read` of them, `characters` of the text that they stand for,
-`part_characters` (how long a text the model speaks well), `state` (`pending`: waits for a slot, `open`, `closed`, `ended`) and, of an ended stream, `finish_reason`.
+`part_characters` (how long a text the model speaks well), `state` (`pending`: waits for a slot, `open`, `closed`,
+`ended`) and, of an ended stream, `finish_reason`.
 
 The request parameter `deadline_ms` bounds the time of a whole stream. Metrics: see voice_clone/batching/statistics.py;
 their names begin with `voice_clone_talker_`, with a label `family`.
