@@ -105,7 +105,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         self._stop_timer()
         if self._ended:
             raise InvalidArgument("the text was ended; more text needs another speech")
-        if self._length + len(text) > self._most:
+        if self._most is not None and self._length + len(text) > self._most:
             raise InvalidArgument(f"the text is too long; at most {self._most} characters are allowed")
         self._length += len(text)
         self._blank = self._blank and not text.strip()
@@ -152,12 +152,13 @@ class StreamingText(AsyncIterator[SentenceChunk]):
             samples=chunk.samples,
             sample_rate=chunk.sample_rate,
             index=chunk.index,
-            final=chunk.last,
+            final=chunk.final,
             info=chunk.part_info,
             sentence=spoken.sentence,
             sentence_index=chunk.part.index,
             seed=chunk.part.seed,
             first=chunk.first,
+            last=chunk.last,
         )
 
     @property
