@@ -313,7 +313,9 @@ class PartsReader(SpeechReader):
         reason = said.get("finish_reason")
         if reason == "text_left" and self.text.go_on(part, int(said.get("characters", 0))):
             return False
-        self._reason = worse(str(self._reason), str(reason))
+        self._reason = worse(self._reason, reason)
+        if not part.ended:  # an older server, which does not say that text is left
+            return True
         return reason in ("text_left", "text_timeout") or (reason == "length" and self._max_frames is not None)
 
 
