@@ -178,7 +178,7 @@ class Describer:
             raise
         seconds = time.perf_counter() - began
         self._metrics.extracted(seconds)
-        if self.known(artifact) != extraction.fingerprint:
+        if self.known(artifact) not in (None, extraction.fingerprint):
             self._descriptions.pop(artifact, None)
             self._modes.pop(artifact.model_type, None)
         info = ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3), time.time())

@@ -182,6 +182,13 @@ def test_encoders_are_asked_once(make_voices: Make) -> None:
     assert dict(voices.encoder.describes) == asked
 
 
+def test_clips_that_nothing_is_kept_of_leave_the_modes_known(voices: Voices) -> None:
+    """Else the next voice would ask the encoder again, behind all clips that wait for it."""
+    for seed in range(3):
+        voices.call("resolve", {"cache": False}, audio=clip(seed), model_type="qwen3_tts")
+    assert voices.encoder.describes["qwen3_tts", None] == 1
+
+
 def test_nothing_is_kept_of_families_that_there_are_not(voices: Voices) -> None:
     voices.upload("Ada")
     describer = voices.cache._describer
