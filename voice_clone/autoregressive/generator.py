@@ -40,6 +40,8 @@ P = TypeVar("P")
 WARM_UP_FRAMES = 2  # the first needs no talker step, the second does
 REFERENCE_FRAMES = (0, 64, 192)
 CPU_STREAMS, MOST_STREAMS = 8, 64
+CPU_SPARE = 2  # slots for callers that have fewer than their share
+GPU_SPARE = 32  # of so many slots one is spare
 # Of the memory that is free when the talker's weights are there. The rest is for graphs and prompts, and for the other
 # models, which load at the same time.
 SHARE = 0.7
@@ -66,6 +68,7 @@ class Generator(Generic[P]):
         runner: GraphRunner | None = None,
         prefix_bytes: int = 0,
         prefill_chunk: int = 256,
+        spare_slots: int = 0,
     ) -> None:
         """Preallocates all key-value memory, on the device and in the dtype of the talker's weights.
 
@@ -77,9 +80,11 @@ class Generator(Generic[P]):
             runner: steps have fixed shapes and run by it, as a GPU wants it; None: shapes follow the streams.
             prefix_bytes: memory for prefixes that need not be read again; for a repeatable stack, or fixed shapes.
             prefill_chunk: positions of prompts that steps of fixed shapes read at once.
+            spare_slots: of the slots, see `TalkerSource`.
         """
         self.talker = talker
         self.slots, self.max_length = slots, max_length
+        self.spare_slots = spare_slots
         self.payload = talker.head.form
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
@@ -246,6 +251,8 @@ class Generator(Generic[P]):
             if before < stream.prefix.length <= stream.read:
                 self.prefixes.store(stream.prefix, stream.place, stream.origin)
 
+    one_by_one = False
+
     @property
     def ahead(self) -> bool:
         """Whether a step may be begun before the host has seen what the one before made."""
@@ -366,9 +373,13 @@ def load_generator(
 
         runner = GraphRunner.on(talker.stack.like.device)
     kept = prefix_bytes if free is None else int(PREFIX_SHARE * free)
+    slots, spare = with_spare(_streams(settings, talker, free), free is not None)
+    if settings.deterministic:  # where each slot costs a part of every step
+        slots, spare = slots - spare, 0
     return Generator(
         talker,
-        slots=_streams(settings, talker, free),
+        slots=slots,
+        spare_slots=spare,
         max_length=settings.max_length,
         deterministic=settings.deterministic,
         runaway_frames=max(1, round(settings.runaway_seconds * frame_rate)),
@@ -376,6 +387,15 @@ def load_generator(
         prefix_bytes=(settings.prefix_bytes or kept) if prefix_bytes else 0,
         prefill_chunk=compute.prefill_chunk(settings),
     )
+
+
+def with_spare(streams: int, gpu: bool) -> tuple[int, int]:
+    """The slots for so many streams, and how many of them are spare: see `TalkerSource`.
+
+    On a CPU they are added, because memory that no stream has touched costs nothing. On a GPU they are among the slots
+    that the memory holds.
+    """
+    return (streams, streams // GPU_SPARE) if gpu else (streams + CPU_SPARE, CPU_SPARE)
 
 
 def streams_that_fit(free: int, stream: int) -> int:

@@ -10,22 +10,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
-from voice_clone.batching.scheduler import Prompts, Steps, seconds_to_wait, take_waiting
+from voice_clone.batching.scheduler import Prompts, Steps, first_in_turn, held_back, seconds_to_wait
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
 from voice_clone.errors import Cancelled, Internal, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal, end_process, log_failure
+from voice_clone.turns import PLAIN, Caller, Turns
 
 R = TypeVar("R")
 Work = Callable[[], None]
 
+MAX_STARTS = 4  # streams that get a slot at once, where others wait while prompts are embedded
 HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Engine(Generic[R]):
             delays the live ones. A prompt is always cut at the multiples of this number.
         statistics: what is counted and timed.
         clock: seconds, monotonic; deadlines are on it.
+        spare_slots: of the source's slots, so many are kept for callers that have fewer slots than their share.
         warm_up: runs first, on the engine's thread; what it raises, the constructor raises.
     """
 
@@ -56,6 +58,7 @@ class Engine(Generic[R]):
         prefill_chunk: int = 256,
         statistics: Statistics | None = None,
         clock: Callable[[], float] = time.monotonic,
+        spare_slots: int = 0,
         warm_up: Work | None = None,
     ) -> None:
         self._source = source
@@ -63,7 +66,8 @@ class Engine(Generic[R]):
         self._schedule = tuple(schedule)
         self._max_queue = max_queue
         self._frame_seconds = frame_seconds
-        self._waiting: deque[Stream[R]] = deque()
+        self._usual_slots = source.slots - spare_slots
+        self._turns: Turns[Stream[R]] = Turns(clock)  # those that wait for a slot, and those that have one
         self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
         self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
         self._changed = threading.Condition()
@@ -71,6 +75,7 @@ class Engine(Generic[R]):
         self._prompts = Prompts(source, prefill_chunk, clock)
         self._steps = Steps(source)
         self._step_seconds = 0.0  # what the last step took
+        self._count = 0  # of steps
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)
         self._thread = start_thread("engine", self._run, warm_up)
 
@@ -82,6 +87,7 @@ class Engine(Generic[R]):
         deadline: float | None = None,
         text_open: bool = False,
         schedule: Sequence[int] | None = None,
+        caller: Caller = PLAIN,
     ) -> None:
         """Queue a stream; its chunks, or its failure, go to `sink`.
 
@@ -89,9 +95,11 @@ class Engine(Generic[R]):
             deadline: on the engine's clock; a stream that is not done by then fails with DeadlineExceeded.
             text_open: its text may be extended. Where it ends for now, the stream waits in its slot.
             schedule: frames of its chunks in place of the engine's; then no chunk goes out before it is full.
+            caller: for whom it is. Callers take turns, and where the queue is full the newest stream of the one that
+                has most waiting gives its place to one that has fewer.
 
         Raises:
-            Overloaded: the queue is full, or the engine is closing.
+            Overloaded: the queue is full, and no other caller has more waiting; or the engine is closing.
             InvalidArgument: a stream of this id is live.
         """
         stream = Stream(
@@ -104,6 +112,7 @@ class Engine(Generic[R]):
             deadline,
             self._clock,
             text_open,
+            caller,
         )
         try:
             with self._changed:
@@ -111,11 +120,14 @@ class Engine(Generic[R]):
                     raise Overloaded("the server is shutting down; ask another one, or later")
                 if stream_id in self._by_id:
                     raise InvalidArgument("a stream of this stream_id is live; every stream needs its own")
-                free = self._source.slots - len(self._live)  # waiting streams get these after the step
-                if len(self._waiting) >= self._max_queue + free:
-                    raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
+                free = max(0, self._usual_slots - len(self._live))  # waiting streams get these after the step
+                if len(self._turns) >= self._max_queue + free:
+                    newest = self._turns.push_out(caller)
+                    if newest is None:
+                        raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
+                    self._end(newest, Overloaded("the queue is full, and others have less waiting; try again later"))
                 self._outbox.open(stream)
-                self._waiting.append(stream)
+                self._turns.put(stream, caller)
                 self._by_id[stream_id] = stream
                 self._changed.notify()
         except Overloaded as error:
@@ -181,7 +193,7 @@ class Engine(Generic[R]):
                 if not self._admit():
                     break
                 self._extend()
-                self._prompts.read(self._live, self._step_seconds, self._note_starved, self._leave)
+                self._read_prompts()
                 self._step()
             except Exception as error:
                 log_failure(log, error, "the engine failed; all its streams end")
@@ -196,11 +208,9 @@ class Engine(Generic[R]):
                     return False
                 self._changed.wait(seconds_to_wait(self._by_id.values(), self._clock()))
             now = self._clock()
-            for stream in [stream for stream in self._waiting if stream.over(now)]:
-                self._waiting.remove(stream)
+            for stream in [stream for stream in self._turns if stream.over(now)]:
                 self._end(stream, stream.over(now))
-            joining = take_waiting(self._waiting, self._live, self._source.slots, self._source.ahead)
-            self._live.update(joining)
+            joining = self._take_waiting()
         for slot, stream in joining:
             stream.started = self._clock()
             try:
@@ -213,10 +223,33 @@ class Engine(Generic[R]):
                     self._end(stream, error)
         return True
 
+    def _take_waiting(self) -> list[tuple[int, Stream[R]]]:
+        """Give free slots to the next streams of the queue: to a few, where others wait while prompts are embedded.
+
+        A source that works ahead, on a GPU, always gets a few: the starts of all take longer there than a step, and the
+        first prompts are read before them. On a CPU they take little beside a step.
+        """
+        joining: list[tuple[int, Stream[R]]] = []
+        most = MAX_STARTS if self._live or self._source.ahead else self._source.slots
+        for slot in [slot for slot in range(self._source.slots) if slot not in self._live][:most]:
+            stream = self._turns.take(self._may_start)
+            if stream is None:
+                break
+            self._live[slot] = stream
+            joining.append((slot, stream))
+        return joining
+
+    def _may_start(self, stream: Stream[R], running: int) -> bool:
+        """Whether there is a slot for a stream whose caller has so many: a usual or a spare one."""
+        if len(self._live) < self._usual_slots:
+            return True
+        spare = len(self._live) < self._source.slots and not stream.caller.batch
+        return spare and running < max(1, self._usual_slots // self._turns.active)
+
     def _busy(self) -> bool:
         """Whether there is anything to do now."""
         now = self._clock()
-        if self._waiting and (len(self._live) < self._source.slots or any(s.over(now) for s in self._waiting)):
+        if len(self._turns) and (self._turns.may_take(self._may_start) or any(s.over(now) for s in self._turns)):
             return True
         return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in self._live.values())
 
@@ -242,14 +275,32 @@ class Engine(Generic[R]):
             ready = not stream.text_follows or self._source.ready(slot, self._prompts.next_count(stream))
             stream.set_starved(not ready, self._clock())
 
+    def _read_prompts(self) -> None:
+        """Read a piece of the prompts, first those of the caller who has got least."""
+        if not any(stream.unread for stream in self._live.values()):
+            return
+        live = dict(sorted(self._live.items(), key=lambda each: self._turns.rank(each[1])))
+        counts = self._prompts.read(live, self._turns.names(), self._step_seconds, self._note_starved, self._leave)
+        for slot, count in counts.items():
+            if slot in self._live:
+                self._turns.charge(self._live[slot], self._prompts.seconds * count / sum(counts.values()))
+
     def _step(self) -> None:
         now = self._clock()
         for slot, stream in list(self._live.items()):
             if error := stream.over(now):
                 self._leave(slot, error)
-        slots = [slot for slot, s in self._live.items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT]
+        slots: Sequence[int] = [
+            slot for slot, s in self._live.items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT
+        ]
+        if self._source.one_by_one:
+            slots = first_in_turn(slots, self._live, self._turns)
+        elif not self._source.ahead and self._frame_seconds:  # elsewhere a step costs the same, whoever is in it
+            self._count += 1
+            slots = held_back(slots, self._live, self._turns.names(), now, self._step_seconds, self._count)
         begun, frames = [], self._steps.run(slots, self._live, self._note_starved, self._leave)
         self._step_seconds = self._clock() - now
+        self._charge(slots)
         for slot, stream, frame in frames:
             if frame.finish == "error":
                 self._leave(slot, Internal("the model made no valid frame for this stream"))
@@ -270,6 +321,13 @@ class Engine(Generic[R]):
             with self._changed:
                 self._changed.wait_for(lambda: not any(s.unsent and not s.stopped for s in begun), HAND_OVER)
 
+    def _charge(self, slots: Sequence[int]) -> None:
+        """Charge a step to the streams in it; one that stands still pays for its slot."""
+        taken = set(slots)
+        for slot, stream in self._live.items():
+            shares = min(len(taken), self._usual_slots) if slot in taken else self._usual_slots
+            self._turns.charge(stream, self._step_seconds / shares)
+
     def _send(self, stream: Stream[R], chunk: FrameChunk) -> None:
         with self._changed:
             stream.unsent += 1
@@ -283,6 +341,7 @@ class Engine(Generic[R]):
 
     def _end(self, stream: Stream[R], error: BaseException | None) -> None:
         del self._by_id[stream.id]
+        self._turns.leave(stream)
         if error is not None:
             end_if_fatal(error)
             self._outbox.put(stream, error)
@@ -292,7 +351,6 @@ class Engine(Generic[R]):
         with self._changed:
             streams = list(self._by_id.values())
             self._steps.drop()
-            self._waiting.clear()
             self._live.clear()
             for stream in streams:
                 self._end(stream, Internal("the server failed to make this stream; try again"))
@@ -314,7 +372,7 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            return Levels(len(self._live), len(self._waiting), sum(s.starved for s in self._live.values()))
+            return Levels(len(self._live), len(self._turns), sum(s.starved for s in self._live.values()))
 
 
 def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:

@@ -6,7 +6,6 @@ A stream that fails harms no other, and a GPU is kept busy.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,10 +13,13 @@ from voice_clone.batching.source import Frame, FrameSource, WaitForFrames
 from voice_clone.batching.stream import MAX_UNSENT, Stream
 from voice_clone.errors import Internal
 from voice_clone.gpu import log_failure
+from voice_clone.turns import Turns
 
-MAX_STARTS = 4  # streams that get a slot at once, where others wait while prompts are embedded
+GUARD = 0.35  # seconds of audio that a listener has left while its stream stands still
+EVERY = 4  # of so many steps one has all streams, whoever waits for a first chunk
 MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
+NEW_PATIENCE = 0.1  # the same for a caller who hears nothing yet
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +29,6 @@ Failed = Callable[[int, Exception], None]
 Moved = Callable[[int, Stream[Any]], None]
 """Called with a slot and its stream after the stream has moved, or has a frame on its way."""
 Made = list[tuple[int, Stream[Any], Frame]]
-
-
-def take_waiting(
-    waiting: deque[Stream[R]], live: Collection[int], slots: int, ahead: bool
-) -> list[tuple[int, Stream[R]]]:
-    """Take the next streams from the queue for the free ones of so many slots: a few, where others are `live`.
-
-    A source that works `ahead`, on a GPU, always gets a few: the starts of all take longer there than a step, and the
-    first prompts are read before them. On a CPU they take little beside a step.
-    """
-    free = [slot for slot in range(slots) if slot not in live]
-    most = min(len(waiting), MAX_STARTS if live or ahead else slots)
-    return [(slot, waiting.popleft()) for slot in free[:most]]
 
 
 def seconds_to_wait(streams: Iterable[Stream[Any]], now: float) -> float:
@@ -60,7 +49,7 @@ class Prompts:
         self._source = source
         self._chunk = chunk
         self._clock = clock
-        self._seconds = 0.0  # what the last piece took
+        self.seconds = 0.0  # what the last piece took
 
     def next_count(self, stream: Stream[Any]) -> int:
         """Positions of a stream's next piece."""
@@ -69,28 +58,34 @@ class Prompts:
     def read(
         self,
         live: Mapping[int, Stream[Any]],
+        names: Mapping[Stream[Any], str],
         step_seconds: float,
         moved: Moved,
         failed: Failed,
-    ) -> None:
-        """Read at most one chunk of positions, the oldest stream first, unless a listener would notice it.
+    ) -> Mapping[int, int]:
+        """Read at most one chunk of positions, in the order of `live`, unless a listener would notice it.
+
+        Returns: how many positions of which slots were read.
 
         Args:
             live: streams by slot.
+            names: of their callers.
             step_seconds: what the last step took.
             moved, failed: called with streams of which a piece was read, or could not be.
         """
         began = self._clock()
-        if not may_read(live.values(), began, self._seconds, step_seconds):
-            return
+        if not may_read(live.values(), names, began, self.seconds, step_seconds):
+            return {}
         counts = self._next(live)
-        for slot in self._read(counts, failed):
+        read = self._read(counts, failed)
+        for slot in read:
             stream = live[slot]
             stream.unread -= counts[slot]
             if not stream.unread:
                 stream.prefilled = self._clock()
             moved(slot, stream)
-        self._seconds = self._clock() - began
+        self.seconds = self._clock() - began
+        return {slot: counts[slot] for slot in read}
 
     def _next(self, live: Mapping[int, Stream[Any]]) -> dict[int, int]:
         """How many positions of which slots are next: no more than the source reads in one step."""
@@ -123,7 +118,13 @@ class Prompts:
         return list(counts)
 
 
-def may_read(live: Collection[Stream[Any]], now: float, read_seconds: float, step_seconds: float) -> bool:
+def may_read(
+    live: Collection[Stream[Any]],
+    names: Mapping[Stream[Any], str],
+    now: float,
+    read_seconds: float,
+    step_seconds: float,
+) -> bool:
     """Whether there are new streams, and reading a piece of their prompts makes no listener's playback run dry.
 
     A listener needs audio for the piece, for the step after it, and for one more step's time, which stands for
@@ -131,15 +132,61 @@ def may_read(live: Collection[Stream[Any]], now: float, read_seconds: float, ste
 
     Args:
         live: the streams in a slot.
+        names: of their callers.
         read_seconds, step_seconds: what the last piece and the last step took.
     """
     able = [stream for stream in live if not stream.starved]
-    waiting = [stream.resumed or stream.started or now for stream in able if stream.unread]
-    if not waiting or now - min(waiting) > PATIENCE:
-        return bool(waiting)
+    hear = {names[stream] for stream in live if stream.chunks}
+    unread = [stream for stream in able if stream.unread]
+    for stream in unread:
+        patience = PATIENCE if names[stream] in hear else NEW_PATIENCE
+        if now - (stream.resumed or stream.started or now) > patience:
+            return True
     enough = read_seconds + 2.0 * step_seconds
     leads = [stream.lead(now) for stream in able if stream.unsent < MAX_UNSENT]
-    return all(lead is None or lead > enough for lead in leads)
+    return bool(unread) and all(lead is None or lead > enough for lead in leads)
+
+
+def held_back(
+    slots: Sequence[int],
+    live: Mapping[int, Stream[Any]],
+    names: Mapping[Stream[Any], str],
+    now: float,
+    step_seconds: float,
+    count: int,
+) -> Sequence[int]:
+    """The slots that take part in a step, of those that could.
+
+    While a listener waits for the first chunk of a stream, streams of other callers stand still as long as their own
+    listeners notice nothing; batch work stands still in any case. One step in `EVERY` has all.
+
+    Args:
+        slots: of the streams that could make a frame.
+        live: the streams by slot.
+        names: of their callers; streams of one name never wait for each other.
+        step_seconds: what the last step took.
+        count: of the steps so far.
+    """
+    urgent = {names[live[slot]] for slot, stream in live.items() if stream.urgent}
+    if not urgent or count % EVERY == 0 or len({(names[stream], stream.caller.batch) for stream in live.values()}) < 2:
+        return slots
+
+    def takes_part(stream: Stream[Any]) -> bool:
+        if stream.urgent:
+            return True
+        if stream.caller.batch:
+            return False
+        lead = stream.lead(now)
+        return names[stream] in urgent or lead is None or lead < GUARD + 2.0 * step_seconds
+
+    return [slot for slot in slots if takes_part(live[slot])]
+
+
+def first_in_turn(slots: Sequence[int], live: Mapping[int, Stream[Any]], turns: Turns[Stream[Any]]) -> Sequence[int]:
+    """Of the slots that could take part in a step those of the caller whose turn it is."""
+    ranks = {slot: turns.rank(live[slot]) for slot in slots}
+    first = min(ranks.values(), default=None)
+    return [slot for slot in slots if ranks[slot] == first]
 
 
 class Steps:

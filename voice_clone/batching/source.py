@@ -70,6 +70,10 @@ class FrameSource(Protocol[R]):
         """Whether a step may be begun before the frames of the one before are known."""
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether a step advances only one of the streams that are given to it."""
+
+    @property
     def slots(self) -> int:
         """How many streams can be live at once."""
 
@@ -110,6 +114,10 @@ class FrameSource(Protocol[R]):
 
 class TalkerSource(FrameSource[R], Protocol[R, P]):
     """A `FrameSource` with the memory of its streams, as a talker's model keeps it; P: what `restore` reads."""
+
+    @property
+    def spare_slots(self) -> int:
+        """How many of the slots are for callers only that have fewer than their share."""
 
     @property
     def deterministic(self) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.errors import DeadlineExceeded, VoiceCloneError
+from voice_clone.turns import PLAIN, Caller
 
 R = TypeVar("R")
 
@@ -107,6 +108,7 @@ class Stream(Generic[R]):
     deadline: float | None = None  # on `clock`
     clock: Callable[[], float] = time.monotonic
     text_open: bool = False  # whether its text may be extended
+    caller: Caller = PLAIN
     stopped: VoiceCloneError | None = None  # the error with which another thread ended it
     prompt_positions: int = 0  # to be prefilled
     unread: int = 0  # of them, still
@@ -191,6 +193,11 @@ class Stream(Generic[R]):
     def starved(self) -> bool:
         """Whether it waits for text."""
         return self.starved_since is not None
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a listener waits for its first chunk."""
+        return self.chunks == 0 and self.caller.urgency == "interactive" and not self.starved
 
     @property
     def view(self) -> View:

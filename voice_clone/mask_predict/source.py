@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from voice_clone.autoregressive.generator import CPU_STREAMS, streams_that_fit
+from voice_clone.autoregressive.generator import CPU_STREAMS, streams_that_fit, with_spare
 from voice_clone.batching.source import Example, Frame
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import CacheUsage, Origin
@@ -85,19 +85,27 @@ class MaskPredictSource(Generic[P]):
         together: sequences run together, as many as `MOST_ROWS` allows; False: each by itself, the utterances one
             after the other. Then no neighbour changes a bit of a stream.
         deterministic: sequences run by themselves, but all streams are stepped.
+        spare_slots: of the slots, see `TalkerSource`.
     """
 
     ahead = False
     prompts_at_once = 1
 
     def __init__(
-        self, predictor: MaskPredictor[P], slots: int, max_length: int, together: bool, deterministic: bool = False
+        self,
+        predictor: MaskPredictor[P],
+        slots: int,
+        max_length: int,
+        together: bool,
+        deterministic: bool = False,
+        spare_slots: int = 0,
     ) -> None:
         self.predictor = predictor
         self.slots, self.max_length = slots, max_length
         self.payload = predictor.form
         self.deterministic = deterministic or not together
-        self._one_by_one = not together
+        self.one_by_one = not together
+        self.spare_slots = spare_slots
         self._streams: dict[int, _Stream[P]] = {}
         self._numbers = count()
 
@@ -148,7 +156,7 @@ class MaskPredictSource(Generic[P]):
         streams = {slot: self._streams[slot] for slot in slots}
         if any(stream.finish for stream in streams.values()):
             raise ValueError("a listed stream has ended; free its slot")
-        if self._one_by_one:
+        if self.one_by_one:
             slot = min(streams, key=lambda each: streams[each].number)
             streams = {slot: streams[slot]}
         parts = {slot: list(stream.sequences()) for slot, stream in streams.items()}
@@ -247,4 +255,5 @@ def load_source(settings: TalkerSettings, predictor: MaskPredictor[P]) -> MaskPr
     slots = settings.max_streams or CPU_STREAMS
     if together and not settings.max_streams:
         slots = streams_that_fit(torch.cuda.mem_get_info()[0], stream_bytes(predictor, settings.max_length))
-    return MaskPredictSource(predictor, slots, settings.max_length, together, settings.deterministic)
+    slots, spare = with_spare(slots, together)
+    return MaskPredictSource(predictor, slots, settings.max_length, together, settings.deterministic, spare)

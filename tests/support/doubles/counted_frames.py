@@ -40,6 +40,7 @@ class Counter:
     def __init__(self, slots: int, ahead: bool = False) -> None:
         self.slots = slots
         self.ahead = ahead
+        self.one_by_one = False
         self.prompts_at_once = slots
         self.payload = PayloadForm(2)
         self.state: dict[int, tuple[Wish, int]] = {}

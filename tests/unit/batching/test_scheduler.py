@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from tests.support.waiting import WAIT
+from tests.support.doubles.counted_frames import Counter, Wish, submit
+from tests.support.waiting import WAIT, until
 from voice_clone.batching import engine as engine_module
-from voice_clone.batching.engine import Engine
-from voice_clone.batching.scheduler import MAX_STARTS, PATIENCE, take_waiting
+from voice_clone.batching.engine import MAX_STARTS, Engine
+from voice_clone.batching.scheduler import PATIENCE
 from voice_clone.batching.source import Frame, PayloadForm
-from voice_clone.batching.stream import FrameChunk, Stream
+from voice_clone.batching.stream import FrameChunk
 
 FRAME_SECONDS = 0.08
 
@@ -64,6 +64,7 @@ class Model:
     now: float = 100.0
     slots: int = 4
     ahead: bool = False
+    one_by_one: bool = False
     prompts_at_once: int = 4
     start_seconds: float = 0.0
     steps: int = 0
@@ -187,7 +188,7 @@ def test_many_arrivals_at_an_idle_gpu(speak: Speak, monkeypatch: pytest.MonkeyPa
         return speak.together(model, 64)
 
     few = first_frames()
-    monkeypatch.setattr("voice_clone.batching.scheduler.MAX_STARTS", 64)
+    monkeypatch.setattr("voice_clone.batching.engine.MAX_STARTS", 64)
     all_at_once = first_frames()
     # Its frame is looked at behind the start of the next few.
     assert few[0] == pytest.approx(all_at_once[0] - 0.7 * (64 - 2 * MAX_STARTS))
@@ -195,10 +196,16 @@ def test_many_arrivals_at_an_idle_gpu(speak: Speak, monkeypatch: pytest.MonkeyPa
     assert np.mean(few) < np.mean(all_at_once)
 
 
-def test_how_many_start_at_once() -> None:
+@pytest.mark.parametrize(("ahead", "begun"), [(False, 9), (True, 4)])
+def test_how_many_start_at_once(ahead: bool, begun: int) -> None:
     """All where none lives, unless the source works ahead; else a few."""
-    waiting = deque([Stream(str(number), number, Listener(), (1,), PayloadForm(2)) for number in range(20)])
-    assert [slot for slot, _ in take_waiting(waiting, (), 9, ahead=False)] == list(range(9))
-    assert [slot for slot, _ in take_waiting(waiting, (0, 2), 9, ahead=False)] == [1, 3, 4, 5]
-    assert [slot for slot, _ in take_waiting(waiting, (), 9, ahead=True)] == [0, 1, 2, 3]
-    assert [stream.request for stream in waiting] == [17, 18, 19]
+    source = Counter(9, ahead)
+    engine: Engine[Wish] = Engine(source, (1,), 64)
+    source.free_running = False
+    with engine._changed:  # the engine's thread waits
+        collectors = [submit(engine, str(number), Wish(100 * number, 2)) for number in range(20)]
+    until(lambda: len(source.state) >= begun and not source.unread.get(begun - 1, 1))
+    assert len(source.state) == begun
+    source.gate.release(1000)
+    assert [collector.wait().values for collector in collectors] == [[100 * n, 100 * n + 1] for n in range(20)]
+    engine.close()
