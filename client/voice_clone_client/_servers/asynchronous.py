@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2
 
+from ..callers import add_caller
 from ..errors import Cancelled, ConnectionFailed, VoiceCloneError
 from . import affinity, retry
 from .addresses import REFRESH_SECONDS, Address
@@ -32,6 +33,7 @@ class AsyncServers(Pool):
 
     async def infer(self, request: Any, timeout: float | None) -> Any:
         """As `Servers.infer`."""
+        add_caller(request)
         key, changes = affinity.of_request(request), retry.changes(request)
         metadata = (*self._metadata, *affinity.headers(key))
         until = None if timeout is None else time.monotonic() + timeout
@@ -57,6 +59,7 @@ class AsyncServers(Pool):
         headers: Metadata = (),
     ) -> AsyncCall:
         """As `Servers.stream`; `family` answers the model, in part of the time. It needs a running event loop."""
+        add_caller(request)
         return AsyncCall(self, request, family, timeout, (*self._metadata, *headers), stream_id, repeatable)
 
     async def ready(self, model: str, timeout: float | None) -> bool:

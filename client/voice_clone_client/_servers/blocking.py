@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2
 
+from ..callers import add_caller
 from ..errors import VoiceCloneError
 from . import affinity, retry
 from .addresses import REFRESH_SECONDS, Address
@@ -36,6 +37,7 @@ class Servers(Pool):
         Raises:
             VoiceCloneError: the last one's.
         """
+        add_caller(request)
         key, changes = affinity.of_request(request), retry.changes(request)
         metadata = (*self._metadata, *affinity.headers(key))
         until = None if timeout is None else time.monotonic() + timeout
@@ -65,6 +67,7 @@ class Servers(Pool):
             repeatable: whether it may begin again at another server, as long as no chunk came.
             headers: of this call alone.
         """
+        add_caller(request)
         return Call(self, request, timeout, (*self._metadata, *headers), stream_id, repeatable)
 
     def ready(self, model: str, timeout: float | None) -> bool:
