@@ -44,6 +44,7 @@ from voice_clone.errors import (
     VoiceCloneError,
 )
 from voice_clone.gpu import log_failure
+from voice_clone.turns import PLAIN
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
@@ -78,6 +79,8 @@ class Entry:
 
     chunk: CodecChunk
     ticket: Ticket
+    caller: str = PLAIN.name
+    """The name of the one for whom it is."""
 
     @property
     def frames(self) -> int:
@@ -99,6 +102,7 @@ class ChunkQueue:
         self._waiting: dict[str, deque[Entry]] = {}  # by stream
         self._chunks = 0
         self._playback: dict[str, Playback] = {}  # by open stream
+        self._callers: dict[str, str] = {}  # likewise
 
     def __len__(self) -> int:
         """How many chunks wait."""
@@ -112,14 +116,20 @@ class ChunkQueue:
     def put(self, entry: Entry) -> None:
         """Behind the other chunks of its stream."""
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
+        self._callers[entry.chunk.stream_id] = entry.caller
         self._chunks += 1
 
     def take(self, count: int, ragged: bool = False) -> list[Entry]:
         """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
 
+        Where streams of several callers are open and ragged batches are not supported, on a CPU, it is one chunk: a
+        batch takes as long there as its chunks one after the other, and another caller's first chunk would wait for it.
+
         Args:
             ragged: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
         """
+        if not ragged and len(set(self._callers.values())) > 1:
+            count = 1
         heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
         most = heads[0].frames if heads else 0
         batch = [entry for entry in heads if entry.frames == most or (ragged and entry.frames < most)][:count]
@@ -137,6 +147,7 @@ class ChunkQueue:
 
     def forget(self, stream_id: str) -> Playback | None:
         """A stream has ended; its chunks that wait stay. Returns its playback; None if nothing was sent."""
+        self._callers.pop(stream_id, None)
         return self._playback.pop(stream_id, None)
 
     def _due(self, entry: Entry) -> float:
@@ -222,14 +233,14 @@ class Code2WavWorker:
         self._changed = threading.Condition()
         self._thread = start_thread("code2wav", self._run, warm_up)
 
-    def submit(self, chunk: CodecChunk, ticket: Ticket) -> None:
-        """Queue a chunk; returns at once."""
+    def submit(self, chunk: CodecChunk, ticket: Ticket, caller: str = PLAIN.name) -> None:
+        """Queue a chunk of this caller's; returns at once."""
         with self._changed:
             if len(self._waiting) >= self._max_queue:
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
                 # It waits like the others, without its frames: a stream is answered in order.
                 chunk = replace(chunk, payload=chunk.payload[:0], context=chunk.context[:0], failure=full)
-            self._waiting.put(Entry(chunk, ticket))
+            self._waiting.put(Entry(chunk, ticket, caller))
             self._changed.notify()
 
     def prepare(self, reference: Reference) -> None:
@@ -345,6 +356,7 @@ class Code2WavWorker:
         with _logged():
             entry.ticket.fail(error)
         if not self._code2wav.is_open(entry.chunk.stream_id):
+            self._waiting.forget(entry.chunk.stream_id)
             self._observer.lost(entry.chunk.stream_id)
 
     def _break(self, entry: Entry, error: VoiceCloneError, ending: Ending) -> None:

@@ -1,10 +1,10 @@
 """Single flight: work that several callers want at once is done once, and every caller gets its result.
 
 Work runs on a small pool of daemon threads, never on the caller's thread: a caller can stop waiting for work that
-hangs. Work with a waiting caller goes before background work. Work that belongs to no speaker leaves the queue with the
-last caller that asked for it, so that clips of callers that have left cannot pile up. A flight is over when it has run
-longer than its timeout, or when it is abandoned because its speaker was deleted or replaced. Its thread may still run:
-the work must check `flight.over` before it changes anything.
+hangs. Callers take turns, and work for which one waits goes before background work. Work that belongs to no speaker
+leaves the queue with the last caller that asked for it, so that clips of callers that have left cannot pile up. A
+flight is over when it has run longer than its timeout, or when it is abandoned because its speaker was deleted or
+replaced. Its thread may still run: the work must check `flight.over` before it changes anything.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable
+from contextvars import Context, copy_context
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, VoiceCloneError
+from voice_clone.turn_pool import caller_now
+from voice_clone.turns import Turns
 
 NO_OWNER = ""  # of flights that belong to no speaker; no speaker's key is empty
 log = logging.getLogger(__name__)
@@ -30,10 +33,11 @@ class Superseded(Exception):
 class Flight(Generic[T]):
     """Work under way. It is `over` once it has a result or an error, was abandoned, or ran too long."""
 
-    def __init__(self, owner: str, key: Hashable, work: Callable[[Flight[T]], T]) -> None:
+    def __init__(self, owner: str, key: Hashable, work: Callable[[Flight[T]], T], context: Context) -> None:
         self.owner = owner
         self.key = key
         self.work = work
+        self.context = context  # of the request that it is for
         self.callers = 0  # of `Flights.ask`
         self.lasting = False  # whether it was begun without a caller, too
         self.deadline: float | None = None  # on the monotonic clock; None while it has not begun
@@ -70,8 +74,7 @@ class Flights(Generic[T]):
         self._threads = 0
         self._idle = 0
         self._flights: dict[str, dict[Hashable, Flight[T]]] = {}  # by owner
-        self._urgent: deque[Flight[T]] = deque()
-        self._background: deque[Flight[T]] = deque()
+        self._turns: Turns[Flight[T]] = Turns()  # those that wait are the queue
         self._wake = threading.Condition()
         self._closed = False
 
@@ -86,12 +89,12 @@ class Flights(Generic[T]):
                 raise Overloaded("the speaker cache is closed; the server is stopping")
             flight = self._flights.get(owner, {}).get(key)
             if flight is None or flight.over:
-                flight = Flight(owner, key, work)
+                flight = Flight(owner, key, work, copy_context())
                 self._flights.setdefault(owner, {})[key] = flight
                 self._enqueue(flight, background)
-            elif not background and flight in self._background:
-                self._background.remove(flight)
-                self._urgent.append(flight)
+            elif not background and flight.deadline is None and not flight.done.is_set():
+                self._turns.leave(flight)
+                self._turns.put(flight, caller_now.get())
             flight.lasting |= background
             return flight
 
@@ -110,7 +113,7 @@ class Flights(Generic[T]):
                 flight.callers -= 1
                 unwanted = flight.callers == 0 and not flight.lasting
                 if unwanted and flight.deadline is None and not flight.done.is_set():
-                    self._forget_queued(flight)
+                    self._turns.leave(flight)
                     self._land(flight)
                     _settle(flight, error=DeadlineExceeded("the voice was not ready in time; try again later"))
 
@@ -141,7 +144,8 @@ class Flights(Generic[T]):
         """End all flights of an owner: callers that wait get Superseded at once."""
         with self._wake:
             for flight in self._flights.pop(owner, {}).values():
-                self._forget_queued(flight)
+                if flight.deadline is None:
+                    self._turns.leave(flight)
                 _settle(flight, error=Superseded())
 
     def __len__(self) -> int:
@@ -155,33 +159,44 @@ class Flights(Generic[T]):
             for owner in tuple(self._flights):
                 for flight in self._flights.pop(owner).values():
                     _settle(flight, error=Overloaded("the speaker cache is closed; the server is stopping"))
-            self._urgent.clear()
-            self._background.clear()
             self._wake.notify_all()
 
     def _enqueue(self, flight: Flight[T], background: bool) -> None:
-        (self._background if background else self._urgent).append(flight)
-        if self._idle < len(self._urgent) + len(self._background) and self._threads < self._workers:
+        caller = caller_now.get()
+        self._turns.put(flight, replace(caller, urgency="batch") if background else caller)
+        if self._idle < len(self._turns) and self._threads < self._workers:
             self._threads += 1
             threading.Thread(target=self._run, name=f"extraction-{self._threads}", daemon=True).start()
         self._wake.notify()
 
-    def _forget_queued(self, flight: Flight[T]) -> None:
-        for queue in (self._urgent, self._background):
-            if flight in queue:
-                queue.remove(flight)
+    def _may_fly(self, _flight: Flight[T], running: int) -> bool:
+        """Callers share the threads: none has all of them while another one waits."""
+        return running < max(1, self._workers // self._turns.active)
+
+    def _next(self) -> Flight[T] | None:
+        """The next flight, for which this thread waits. None: the flights are closed."""
+        while not self._closed:
+            flight = self._turns.take(self._may_fly)
+            if flight is not None:
+                return flight
+            self._idle += 1
+            self._wake.wait()
+            self._idle -= 1
+        return None
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._idle += 1
-                self._wake.wait_for(lambda: self._closed or self._urgent or self._background)
-                self._idle -= 1
-                if self._closed:
+                flight = self._next()
+                if flight is None:
                     return
-                flight = (self._urgent or self._background).popleft()
                 flight.deadline = time.monotonic() + self._timeout
-            self._fly(flight)
+            began = time.monotonic()
+            flight.context.run(self._fly, flight)
+            with self._wake:
+                self._turns.charge(flight, time.monotonic() - began)
+                self._turns.leave(flight)
+                self._wake.notify_all()
             del flight  # an idle thread must not hold what the work holds
 
     def _fly(self, flight: Flight[T]) -> None:

@@ -36,8 +36,8 @@ from voice_clone.speakers.operations import (
     UploadClip,
     UploadEmbedding,
 )
+from voice_clone.speech import TOKEN_PARAMETER
 
-TOKEN_PARAMETER = "x-voice-token"
 """The request parameter that carries the write token: a header that Triton forwards."""
 _READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operations without a token: speech needs these
 

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -27,6 +29,9 @@ _SERVER_NOT_READY = "Server not ready"  # how Triton refuses every call while it
 _NOT_READY = re.compile("is not ready|unknown model")  # how it refuses a call of a model that it has not
 _SHUTS_DOWN = "the server is shutting down"
 _stopping = threading.Event()
+
+passed_on: ContextVar[Mapping[str, Any]] = ContextVar("passed_on", default=MappingProxyType({}))
+"""Parameters of the request for which this thread works, which go with each call."""
 
 
 def call(model: str, inputs: Mapping[str, Value | None], *, decoupled: bool = False) -> dict[str, Array]:
@@ -97,7 +102,7 @@ def _request(
     if _stopping.is_set():
         raise Overloaded(_SHUTS_DOWN)
     tensors = [pb_utils.Tensor(name, as_array(value)) for name, value in inputs.items() if value is not None]
-    given = {name: value for name, value in (parameters or {}).items() if value is not None}
+    given = {n: value for n, value in {**passed_on.get(), **(parameters or {})}.items() if value is not None}
     more = {"parameters": given} if given else {}
     return pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=[], **more)
 

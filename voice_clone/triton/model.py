@@ -19,7 +19,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 import triton_python_backend_utils as pb_utils
@@ -28,7 +28,7 @@ from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceClon
 from voice_clone.gpu import end_if_fatal
 from voice_clone.model_start import loaded
 from voice_clone.settings import Settings, StageSettings
-from voice_clone.triton.calls import release_answers
+from voice_clone.triton.calls import passed_on, release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder, open_requests
@@ -36,6 +36,8 @@ from voice_clone.triton.shared_memory import make_private
 from voice_clone.triton.telemetry import Metric, log_to_triton
 from voice_clone.triton.tensors import DTYPES, Value
 from voice_clone.triton.versions import check_backend, check_versions
+from voice_clone.turn_pool import TurnPool
+from voice_clone.turns import Caller
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Model(ABC):
         self.family = args["model_name"].removesuffix(f"_{self.stage}") if self.stage else ""
         self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
         self._dtypes = {entry["name"]: DTYPES[entry["data_type"]] for entry in config["output"]}
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: TurnPool | None = None
         self._no_service: VoiceCloneError | None = None
         self._lost_models: LostModels | None = None
         try:
@@ -80,12 +82,13 @@ class Model(ABC):
             check_backend(pb_utils)
             check_versions()
             settings = Settings(config, family=self.family)
+            self._believed = settings.secret("write_token")
             general = StageSettings.of(settings)
             self.load(settings)
             loaded()
             trim()
             if self.threads:
-                self._pool = ThreadPoolExecutor(self.threads, args["model_name"])
+                self._pool = TurnPool(self.threads, args["model_name"])
             self._lost_models = LostModels(
                 server,
                 self.family,
@@ -112,7 +115,7 @@ class Model(ABC):
                 if self._pool is None:
                     self._run(request, responder, came)
                 else:
-                    self._pool.submit(self._run, request, responder, came)
+                    self._pool.submit(self.caller(request), partial(self._run, request, responder, came))
             except BaseException as error:
                 responder.fail(error)
         # Triton holds the GIL until the server has noticed the return, 0.2 ms or more. The thread that works on the
@@ -122,7 +125,7 @@ class Model(ABC):
     def finalize(self) -> None:
         """Called by Triton at unload, when no request is open any more."""
         if self._pool is not None:
-            self._pool.shutdown(wait=True)
+            self._pool.shutdown()
         if self._lost_models is not None:
             self._lost_models.close()
         self.close()
@@ -138,6 +141,7 @@ class Model(ABC):
             responder.fail(self._no_service)
 
     def _run(self, request: Request, responder: Responder, came: float) -> None:
+        passed_on.set(request.passed_on)
         try:
             if self._no_service is not None:
                 raise self._no_service
@@ -151,6 +155,10 @@ class Model(ABC):
         except BaseException as error:
             responder.fail(error)
             end_if_fatal(error)
+
+    def caller(self, request: Request) -> Caller:
+        """For whom a request is. Raises: as `Request.caller`."""
+        return request.caller(self._believed)
 
     def went_on(self) -> float:
         """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""

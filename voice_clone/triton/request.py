@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.speech import parse_object
+from voice_clone.speech import TOKEN_PARAMETER, parse_object
 from voice_clone.triton.tensors import Array
+from voice_clone.turns import PLAIN, Caller
 
 
 class Request:
@@ -46,6 +48,26 @@ class Request:
     def parameter(self, name: str) -> Any:
         """A request parameter: a bool, an int, a float or a text. `name` is in lower case."""
         return self._parameters.get(name)
+
+    def caller(self, token: str) -> Caller:
+        """For whom the request is, by its parameters `caller` and `urgency`.
+
+        Args:
+            token: without this one, in the parameter `x-voice-token`, a request does not say for whom it is: a stranger
+                could be a new caller each time, and so be first each time. "" believes all.
+
+        Raises:
+            InvalidArgument: a parameter is malformed.
+        """
+        known = not token or hmac.compare_digest(str(self.parameter(TOKEN_PARAMETER)).encode(), token.encode())
+        name, urgency = self.parameter("caller"), self.parameter("urgency")
+        return Caller(name if known and name is not None else PLAIN.name, PLAIN.urgency if urgency is None else urgency)
+
+    @property
+    def passed_on(self) -> dict[str, Any]:
+        """The parameters by which `caller` knows it in the models that work for this request, too."""
+        names = ("caller", "urgency", TOKEN_PARAMETER)
+        return {name: value for name in names if (value := self.parameter(name)) is not None}
 
     def array(self, name: str) -> Array | None:
         """The tensor as the server declared it."""

@@ -120,7 +120,8 @@ class Code2WavModel(Model):
         origin = Origin.from_json(info.pop("origin", None))
         chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin, mark)
         in_info = bool(request.parameter("errors_in_info"))
-        self._worker.submit(chunk, _ChunkTicket(responder, chunk, info, self._sample_rate, self._open, in_info))
+        ticket = _ChunkTicket(responder, chunk, info, self._sample_rate, self._open, in_info)
+        self._worker.submit(chunk, ticket, self.caller(request).name)
 
     def _prepare(self, request: Request, context: Array) -> None:
         """A heartbeat may bring the reference; it must not fail, and the first chunk brings the reference again."""

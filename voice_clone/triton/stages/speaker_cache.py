@@ -14,7 +14,8 @@ from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.opening import open_store
-from voice_clone.speakers.parsing import TOKEN_PARAMETER, WriteToken, parse
+from voice_clone.speakers.parsing import WriteToken, parse
+from voice_clone.speech import TOKEN_PARAMETER
 from voice_clone.triton.calls import call
 from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model

@@ -66,7 +66,8 @@ class TalkerModel(Model):
         log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
         self._stage = stage = self.load_stage(given)
         source = stage.source
-        log.info("%d streams, %.1f MB of memory for them", source.slots, source.memory_bytes / 1e6)
+        usual = source.slots - source.spare_slots
+        log.info("%d streams and %d spare, %.1f MB of memory", usual, source.spare_slots, source.memory_bytes / 1e6)
         self._max_reference_frames = settings.max_chunk_frames
         self._engine = Engine(
             source,
@@ -75,13 +76,14 @@ class TalkerModel(Model):
             frame_seconds=0.0 if source.deterministic else stage.frame_seconds,
             max_queue=settings.max_queue,
             prefill_chunk=compute.prefill_chunk(settings),
+            spare_slots=source.spare_slots,
             statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
         self._forget_handler = ForgetHandler(source.forget, open_known_voices(settings).origins)
         self._texts = TextStreams(
             self._engine,
-            most_open=max(1, source.slots - 1),  # one slot is left for streams that have their whole text
+            most_open=max(1, usual - 1),  # one slot is left for streams that have their whole text
             idle_seconds=settings.text_idle_seconds,
             went_on=self.went_on,
             part_characters=getattr(stage, "part_characters", None),  # of a family whose texts can be appended
@@ -112,7 +114,14 @@ class TalkerModel(Model):
         text_open = plan.text is not None
         sink = TalkerSink(stream, responder, self._last_chunks, texts=self._texts if text_open else None)
         submit = partial(
-            self._engine.submit, stream.stream_id, plan.request, sink, deadline, text_open, plan.chunk_frames
+            self._engine.submit,
+            stream.stream_id,
+            plan.request,
+            sink,
+            deadline,
+            text_open,
+            plan.chunk_frames,
+            self.caller(request),
         )
         if plan.text is None:
             submit()

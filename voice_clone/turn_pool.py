@@ -1,0 +1,97 @@
+"""A pool of threads on which callers take turns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from voice_clone.turns import PLAIN, Caller, Turns
+
+MORE = 64  # threads beyond the usual ones, each for a caller that has none
+
+caller_now: ContextVar[Caller] = ContextVar("caller_now", default=PLAIN)
+"""For whom this thread works."""
+
+
+class TurnPool:
+    """Runs work on at most `threads` threads, and on one more for each caller for whom none works yet.
+
+    The time of a piece of work is its cost. The callers of the pool's own work are `caller_now` while it runs.
+
+    Args:
+        threads: the usual ones; they are started when there is work.
+        name: of the threads.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._most, self._name = threads, name
+        self._turns: Turns[_Work] = Turns()
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._working = self._idle = 0
+        self._closed = False
+
+    def submit(self, caller: Caller, work: Callable[[], None]) -> None:
+        """Run `work` in the caller's turn. It must not raise.
+
+        Raises:
+            RuntimeError: the pool is shut down.
+        """
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the pool is shut down")
+            self._turns.put(_Work(caller, work), caller)
+            if not self._idle and len(self._threads) < self._most + MORE and self._turns.may_take(self._may_run):
+                thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._changed.notify()
+
+    def shutdown(self) -> None:
+        """Do all work that waits, then end the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _may_run(self, _work: _Work, running: int) -> bool:
+        return self._working < self._most or not running
+
+    def _next(self) -> _Work | None:
+        """The next work, for which this thread waits. None: the pool is shut down."""
+        while (work := self._turns.take(self._may_run)) is None:
+            if self._closed and not len(self._turns):
+                return None
+            self._idle += 1
+            self._changed.wait()
+            self._idle -= 1
+        self._working += 1
+        return work
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                work = self._next()
+                if work is None:
+                    return
+            began = time.monotonic()
+            caller_now.set(work.caller)
+            try:
+                work.do()
+            finally:
+                with self._changed:
+                    self._turns.charge(work, time.monotonic() - began)
+                    self._turns.leave(work)
+                    self._working -= 1
+                    self._changed.notify()
+            del work  # an idle thread must not hold what the work holds
+
+
+class _Work:
+    """A piece of work, and for whom it is."""
+
+    def __init__(self, caller: Caller, do: Callable[[], None]) -> None:
+        self.caller, self.do = caller, do
