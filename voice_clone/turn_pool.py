@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 
 from voice_clone.turns import PLAIN, Caller, Turns
+
+log = logging.getLogger(__name__)
 
 MORE = 64  # threads beyond the usual ones, each for a caller that has none
 
@@ -34,7 +37,7 @@ class TurnPool:
         self._closed = False
 
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:
-        """Run `work` in the caller's turn. It must not raise.
+        """Run `work` in the caller's turn. What it raises goes to the log.
 
         Raises:
             RuntimeError: the pool is shut down.
@@ -81,6 +84,8 @@ class TurnPool:
             caller_now.set(work.caller)
             try:
                 work.do()
+            except BaseException:
+                log.exception("work of a pool failed")
             finally:
                 with self._changed:
                     self._turns.charge(work, time.monotonic() - began)

@@ -127,6 +127,29 @@ def test_overload(talker: TritonServer) -> None:
     until(lambda: ended(talker, "cancelled") == cancelled + SLOTS)
 
 
+def test_a_full_queue_is_taken_from_the_caller_who_fills_it(talker: TritonServer) -> None:
+    refused, cancelled = ended(talker, "overloaded"), ended(talker, "cancelled")
+    live = [Call(talker, prompt(f"live {n}", frames=ENDLESS), caller="many") for n in range(SLOTS)]
+    for call in live:
+        call.next()
+    waiting = [Call(talker, prompt(f"waits {n}", frames=3), caller="many") for n in range(QUEUE)]
+    until(lambda: metric(talker, "talker_waiting_streams") == QUEUE)
+    few = Call(talker, prompt("few", frames=3), caller="few")
+    until(lambda: ended(talker, "overloaded") == refused + 1)
+    for call in live:
+        call.leave()
+    assert len(few.codes()) == 3
+    ends = [call.end() for call in waiting]
+    assert sorted(len(codes) for codes, _ in ends) == [0, *[3] * (QUEUE - 1)]
+    assert ["overloaded: " in error for _, error in ends if error is not None] == [True]
+    until(lambda: ended(talker, "cancelled") == cancelled + SLOTS)
+
+
+@pytest.mark.parametrize("wrong", [{"caller": 7}, {"caller": "x" * 200}, {"urgency": "now"}])
+def test_what_is_no_caller(talker: TritonServer, wrong: dict[str, Any]) -> None:
+    assert "invalid_argument: " in Call(talker, prompt("wrong"), **wrong).error()
+
+
 # What is changed in the prompt's arrays, in the request's inputs and in its parameters, and what the error mentions.
 Bad = tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]
 BAD: dict[str, Bad] = {

@@ -13,9 +13,9 @@ from voice_clone.codec.worker import ChunkQueue, Entry
 NO_TICKET = cast(Any, None)
 
 
-def entry(stream: str, index: int, frames: int, arrived: float) -> Entry:
+def entry(stream: str, index: int, frames: int, arrived: float, caller: str = "") -> Entry:
     payload = np.zeros((frames, 2), np.int32)
-    return Entry(CodecChunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET)
+    return Entry(CodecChunk(stream, index, payload, payload[:0], final=False, arrived=arrived), NO_TICKET, caller)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,18 @@ def test_no_chunk_waits_for_a_longer_one(ragged: bool, batches: list[str]) -> No
     while batch := waiting.take(8, ragged):
         taken.append(" ".join(f"{each.chunk.stream_id} {each.frames}" for each in batch))
     assert taken == batches and not len(waiting)
+
+
+@pytest.mark.parametrize(("ragged", "sizes"), [(False, [1, 1, 1, 1, 2]), (True, [3, 1, 2])])
+def test_on_a_cpu_chunks_of_several_callers_are_decoded_one_by_one(ragged: bool, sizes: list[int]) -> None:
+    """A first chunk of another caller would wait for the whole batch."""
+    waiting = ChunkQueue(24_000, clock=lambda: 10.0)
+    for number in range(3):
+        waiting.put(entry(f"many {number}", 1, 12, 10.0, "many"))
+    waiting.put(entry("few", 0, 1 if not ragged else 13, 20.0, "few"))
+    taken = [len(waiting.take(8, ragged)) for _ in range(4 if not ragged else 2)]
+    waiting.forget("few")
+    for number in range(2):
+        waiting.put(entry(f"many {number}", 2, 12, 10.0, "many"))
+    taken.append(len(waiting.take(8, ragged)))
+    assert taken == sizes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 
@@ -12,6 +13,8 @@ from tests.support.doubles.fakes import together
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded
 from voice_clone.speakers.flight import NO_OWNER, Flight, Flights, Superseded
+from voice_clone.turn_pool import caller_now
+from voice_clone.turns import Caller
 
 
 @pytest.fixture
@@ -137,6 +140,34 @@ def test_a_flight_with_a_waiting_caller_goes_first() -> None:
     for flight in (*background, urgent):
         flights.wait(flight, 30.0)
     assert order == ["first", "urgent", "b3", "b1", "b2"]
+    flights.close()
+
+
+def test_callers_share_the_threads() -> None:
+    flights: Flights[str] = Flights(workers=2, timeout=30.0)
+    begun: list[str] = []
+    opened = {name: threading.Event() for name in ("many 0", "many 1", "few 0", "few 1")}
+
+    def work(name: str) -> str:
+        begun.append(name)
+        assert opened[name].wait(30.0)
+        return name
+
+    def ask(name: str) -> Flight[str]:
+        context = copy_context()
+        context.run(caller_now.set, Caller(name.split()[0]))
+        return context.run(flights.start, "x", name, lambda _: work(name))
+
+    flown = []
+    for number, name in enumerate(opened, 1):
+        flown.append(ask(name))
+        until(lambda number=number: len(begun) == min(number, 2))  # type: ignore[misc]
+    opened["many 0"].set()
+    until(lambda: len(begun) == 3)
+    assert begun[2] == "few 0", "the other one has its share"
+    for name in ("many 1", "few 0", "few 1"):
+        opened[name].set()
+    assert [flights.wait(flight, 30.0) for flight in flown] == list(opened)
     flights.close()
 
 
