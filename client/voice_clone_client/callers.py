@@ -33,6 +33,18 @@ def on_behalf_of(caller: str | None = None, urgency: Urgency | None = None) -> I
         _urgency.reset(before[1])
 
 
+def set_caller(caller: str) -> None:
+    """Make all calls that this task and those created by it begin from now on for a caller; see `on_behalf_of`."""
+    _caller.set(caller)
+
+
+@contextmanager
+def in_time(first: bool) -> Iterator[None]:
+    """Make the calls that begin in this block for a part of a speech: only the first one is urgent."""
+    with on_behalf_of(urgency=None if first or _urgency.get() == "batch" else "next"):
+        yield
+
+
 def add_caller(request: Any) -> None:
     """Add the parameters that say for whom a request is."""
     for name, value in (("caller", _caller.get()), ("urgency", _urgency.get())):

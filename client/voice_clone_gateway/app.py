@@ -28,6 +28,7 @@ from .http.heads import OneReading
 from .http.limits import Gate, PreparationGates
 from .http.origins import Cors
 from .http.protocol import FairWebSocket, TimedProtocol
+from .http.speech_first import Listeners, SpeechFirst
 from .listening import bound, named
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
@@ -121,8 +122,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.statuses = SpeechStatuses(settings.status_speeches, settings.status_seconds)
     app.state.traces = traces
     app.state.metrics = metrics.Metrics()
+    app.state.listeners = Listeners()
     errors.install(app)
 
+    app.add_middleware(SpeechFirst, listeners=app.state.listeners)
     app.add_middleware(OneReading, websockets=[compile_path(path)[0] for path in WEBSOCKETS])
     app.add_middleware(
         BodyLimit,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..callers import in_time
 from .speaker import Speaker, Speech
 from .text import SpokenSentence
 
@@ -21,7 +22,8 @@ class AsyncSentence(SpokenSentence):
 
     def begin(self, speaker: Speaker, options: Mapping[str, Any]) -> Speech:
         """Ask for it."""
-        return speaker.speak(self.sentence.text, **options)
+        with in_time(self.index == 0):
+            return speaker.speak(self.sentence.text, **options)
 
     def stop(self) -> None:
         """Stop it, here and on the server."""

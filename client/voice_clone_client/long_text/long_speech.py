@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextvars import copy_context
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from .._servers.channel import END_SECONDS
 from .._speeches.progress import Progress
 from .._speeches.speech import Speech
+from ..callers import in_time
 from ..errors import Cancelled
 from ..sentences import Sentence
 from .plan import Plan
@@ -54,7 +56,7 @@ class LongSpeech(Speech):
         self._made = self._call = _Made(speaker, plan)
         self._made.say(text, at_once=at_once)
         self._made.begin(options, deadline)
-        threading.Thread(target=self._made.run, daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(self._made.run,), daemon=True).start()
         weakref.finalize(self, self._made.cancel)  # the thread does not know this object, so it can be forgotten
 
     def __iter__(self) -> LongSpeech:
@@ -175,7 +177,9 @@ class _Made(LongText[SpokenSentence]):
 
     def _make(self, speech: SpokenSentence) -> bool:
         """Make a sentence. Whether it is to be made again."""
-        with self._speaker.speak(speech.sentence.text, **self._arguments(speech)) as spoken:
+        with in_time(speech.index == 0):
+            begun = self._speaker.speak(speech.sentence.text, **self._arguments(speech))
+        with begun as spoken:
             with self._changed:
                 if self._cancelled:
                     return False

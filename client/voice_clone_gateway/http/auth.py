@@ -10,13 +10,15 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
+from voice_clone_client.callers import set_caller
 
 from ..settings import PREFIX
 from .bodies import BoundedRequest
@@ -129,7 +131,24 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
         check_origin(connection, settings.cors_origins)
         check_host(connection, settings.hosts)
     key: Key = keys.require(connection, scope)
+    set_caller(_caller_of(key, connection))
     return key
+
+
+def _caller_of(key: Key, connection: HTTPConnection) -> str:
+    """Under which name the servers let a key take turns with others: a digest, which tells nobody who it is.
+
+    Keys of one name, and of one owner, are one caller. Without keys an address is, or the network of an IPv6 address,
+    of which a caller has very many.
+    """
+    name = key.turns
+    if not name:
+        host = connection.client.host if connection.client else ""
+        with suppress(ValueError):
+            address = ip_address(host)
+            host = str(ip_network((address, 64), strict=False)) if address.version == 6 else host
+        name = f"address {host}"
+    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
 def guarded(scope: Scope) -> type[APIRoute]:

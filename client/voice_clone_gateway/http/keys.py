@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Literal, get_args
 
 from voice_clone_client.types import Mark
@@ -41,6 +42,8 @@ class Key:
     """Of its speeches."""
     characters: Characters = field(default_factory=Characters)
     """That it may still speak."""
+    turns: str = ""
+    """Keys with the same text take turns with others as one caller; "" for the caller of a gateway without keys."""
     mark: Mark | None = None
     """Whether its speech is marked as synthetic; None: as the server does it by itself."""
 
@@ -84,8 +87,13 @@ def parse_key(line: str) -> tuple[str, Key]:
         limits.get("voices"),
         KeyGate(limits.get("concurrent")),
         Characters(limits.get("characters_per_minute")),
+        f"{'owner' if 'owner' in rules else 'key'} {name or _digest(secret)}",
         _MARKS[rules["mark"]] if "mark" in rules else None,
     )
+
+
+def _digest(secret: str) -> str:
+    return blake2b(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _is_rule(word: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel, ConfigDict
 from voice_clone_client import Incomplete
+from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, usage
@@ -78,7 +79,8 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
 
     with key.gate.pass_through(most) as parallel, app.state.gate.pass_through():
         places = asyncio.Semaphore(parallel)
-        work = asyncio.gather(*(one(index, item, places) for index, item in enumerate(payload.items)))
+        with on_behalf_of(urgency="batch"):
+            work = asyncio.gather(*(one(index, item, places) for index, item in enumerate(payload.items)))
         results = await while_connected(request.receive, work)
     succeeded = sum(result.status == "success" for result in results)
     return BatchAnswer(

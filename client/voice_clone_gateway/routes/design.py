@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from voice_clone_client import Incomplete
 from voice_clone_client._designs import check_description, instructions_option, seeds_of
+from voice_clone_client.callers import on_behalf_of
 
 from ..http.auth import guarded
 from ..http.connection import while_connected
@@ -86,7 +87,8 @@ async def design_voice(payload: DesignRequest, request: Request) -> Designs:
 
     with key.gate.pass_through(len(seeds)) as parallel, app.state.gate.pass_through():
         places = asyncio.Semaphore(parallel)
-        work = [asyncio.ensure_future(one(*each, places)) for each in enumerate(seeds)]
+        with on_behalf_of(urgency="batch"):
+            work = [asyncio.ensure_future(one(*each, places)) for each in enumerate(seeds)]
         try:
             candidates: list[DesignCandidate] = await while_connected(request.receive, asyncio.gather(*work))
         finally:

@@ -80,7 +80,7 @@ class SpeechResponse(Response):
 
     async def _speak(self, receive: Receive, send: Send) -> None:
         try:
-            with self._running():
+            with self._running(), self._app.state.listeners.waiting(self):
                 end = await while_connected(receive, self._answer(send))
             for message in end:  # after the place in the gate is free for the client's next request
                 await send(message)
@@ -172,6 +172,7 @@ class SpeechResponse(Response):
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
         self._began_audio = True
+        self._app.state.listeners.heard(self)
         self._progress.first_audio()
         self._trace.first_audio(spoken.info)
         payload = self._payload

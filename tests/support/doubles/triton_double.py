@@ -65,6 +65,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.metadata: list[dict[str, Any]] = []
+        self.callers: list[tuple[str, str]] = []  # of each call: the parameters `caller` and `urgency`, or ""
         self.owners: list[str] = []  # of each call: the parameter `owner`, or ""
         self.spoken: list[Spoken] = []  # of each speech, without the calls that append text to it
         self.ready = True
@@ -128,9 +129,11 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def _remember(self, request: Any, context: grpc.ServicerContext) -> dict[str, Any]:
         inputs = decoded(request)
         metadata = dict(context.invocation_metadata())
-        owner, mark = (
-            request.parameters[name].string_param if name in request.parameters else "" for name in ("owner", "mark")
+        owner, mark, caller, urgency = (
+            request.parameters[name].string_param if name in request.parameters else ""
+            for name in ("owner", "mark", "caller", "urgency")
         )
+        self.callers.append((caller, urgency))
         self.metadata.append(metadata)
         self.owners.append(owner)
         if request.model_name != "speaker_cache" and "append" not in inputs:

@@ -1,0 +1,118 @@
+"""For whom the gateway calls the server, and how urgent it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+from voice_clone_gateway.http import speech_first
+from voice_clone_gateway.http.speech_first import Listeners, SpeechFirst
+from websockets.sync.client import connect
+
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import Server
+
+KEYS = {"a": "name=alice owner", "a2": "name=alice owner", "b": "name=bob", "c": "", "d": ""}
+SPEECH = {"input": "Hello there.", "voice": "ada", "response_format": "pcm"}
+
+
+@pytest.fixture
+def http(triton: Server, serve: Serve, tmp_path: Path) -> httpx2.Client:
+    (tmp_path / "keys").write_text("\n".join(f"key-{name} speak,manage {rules}" for name, rules in KEYS.items()))
+    return serve(triton.url, api_keys_file=str(tmp_path / "keys"))
+
+
+def ask(http: httpx2.Client, triton: Server, key: str, way: str) -> Iterator[tuple[str, str]]:
+    """Caller and urgency of the calls that one request makes."""
+    before, headers = len(triton.callers), {"Authorization": f"Bearer key-{key}"}
+    if way == "websocket":
+        url = f"{http.base_url}/v1/audio/speech/stream".replace("http", "ws", 1).replace("//v1", "/v1")
+        with connect(url, proxy=None, additional_headers=headers) as session:
+            for message in (
+                {"type": "session.config", "voice": "ada"},
+                {"type": "input.text", "text": "Hello there."},
+                {"type": "input.done"},
+            ):
+                session.send(json.dumps(message))
+            while isinstance(got := session.recv(10), bytes) or json.loads(got)["type"] != "session.done":
+                pass
+    elif way == "list":
+        http.get("/v1/audio/voices", headers=headers)
+    elif way == "batch":
+        items = [{"input": "One."}, {"input": "Two."}]
+        assert http.post("/v1/audio/speech/batch", json={"voice": "ada", "items": items}, headers=headers).is_success
+    else:
+        assert http.post("/v1/audio/speech", json={**SPEECH, "stream": way == "stream"}, headers=headers).is_success
+    yield from triton.callers[before:]
+
+
+@pytest.mark.parametrize("way", ["stream", "whole", "batch", "websocket", "list"])
+def test_each_way_says_for_whom_it_is(http: httpx2.Client, triton: Server, way: str) -> None:
+    found = {key: {caller for caller, _ in ask(http, triton, key, way) if caller} for key in KEYS}
+    assert all(len(callers) == 1 for callers in found.values())
+    assert found["a"] == found["a2"], "the keys of one owner are one caller"
+    assert len(set.union(*found.values())) == 4
+    assert not any(name in caller for caller in set.union(*found.values()) for name in ("alice", "bob", "key"))
+
+
+def test_a_batch_is_not_urgent(http: httpx2.Client, triton: Server) -> None:
+    assert {urgency for caller, urgency in ask(http, triton, "a", "batch") if caller} == {"batch"}
+    assert {urgency for _, urgency in ask(http, triton, "a", "stream")} == {""}
+
+
+def test_only_the_first_sentence_is_urgent(http: httpx2.Client, triton: Server) -> None:
+    text = "The old captain sold his boat and went home. " * 30
+    before = len(triton.callers)
+    headers = {"Authorization": "Bearer key-a"}
+    assert http.post("/v1/audio/speech", json={**SPEECH, "input": text}, headers=headers).is_success
+    urgencies = [urgency for caller, urgency in triton.callers[before:] if caller]
+    assert urgencies.count("") >= 1 and set(urgencies[urgencies.index("next") :]) == {"next"}
+
+
+def test_without_keys_an_address_is_a_caller(triton: Server, serve: Serve) -> None:
+    http = serve(triton.url)
+    http.get("/v1/audio/voices")
+    http.get("/v1/audio/voices")
+    callers = {caller for caller, _ in triton.callers if caller}
+    assert len(callers) == 1 and "127" not in callers.pop()
+
+
+def test_requests_wait_for_first_audio_and_begin_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech_first, "PATIENCE", 60.0)
+
+    async def run() -> None:
+        listeners, begun, go = Listeners(), list[str](), asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            begun.append(scope["path"])
+            await go.wait()
+            await send({"type": "http.response.start"})
+
+        async def nothing(*_: Message) -> Message:
+            return {}
+
+        first = SpeechFirst(app, listeners)
+
+        def ask(path: str, method: str = "GET") -> asyncio.Task[None]:
+            return asyncio.create_task(first({"type": "http", "method": method, "path": path}, nothing, nothing))
+
+        with listeners.waiting("one"), listeners.waiting("two"):
+            tasks = [ask("/v1/audio/voices"), ask("/health"), ask("/v1/audio/speech", "POST"), ask("/v1/x", "POST")]
+            await asyncio.sleep(0.01)
+            assert sorted(begun) == ["/v1/audio/speech", "/v1/x"]
+            listeners.heard("one")
+            await asyncio.sleep(0.01)
+            assert len(begun) == 2
+            listeners.heard("two")
+            await asyncio.sleep(0.01)
+            assert begun[2:] == ["/v1/audio/voices"], "the next one waits for this one's answer"
+        go.set()
+        await asyncio.gather(*tasks)
+        assert begun[2:] == ["/v1/audio/voices", "/health"]
+
+    asyncio.run(run())
