@@ -67,6 +67,12 @@ def ada(server: TritonServer, reference_clip: bytes, reference_text: str) -> Non
 
 
 @pytest.fixture
+def cleo(server: TritonServer, reference_clip: bytes) -> None:
+    with Client(server.url) as client:
+        client.upload("Cleo", reference_clip, wait=True, replace=True)
+
+
+@pytest.fixture
 def no_ada(server: TritonServer) -> None:
     """The calls in each document begin with her upload, and she differs."""
     with Client(server.url) as client, suppress(VoiceNotFound):
@@ -182,15 +188,23 @@ def test_plain_tritonclient_ends_on_an_error(server: TritonServer, folder: Path)
     assert not (folder / "no.wav").exists()
 
 
-def test_register_and_speak_over_http(server: TritonServer, gateway: Gateway, no_ada: None, folder: Path) -> None:
+def test_register_and_speak_over_http(server: TritonServer, gateway: Gateway, checkout: Path) -> None:
     for _ in range(2):
-        answer = run(here(block("docs/http_api.md", "bash", "audio_sample=@clip.wav"), server, gateway), folder)
-    assert json.loads(answer)["voice"]["name"] == "Ada"
-    assert soundfile.info(folder / "hello.wav").samplerate == 24000
+        answer = run(here(block("docs/http_api.md", "bash", "audio_sample=@"), server, gateway), checkout)
+    assert json.loads(answer)["voice"]["name"] == "Cleo"
+    head = (checkout / "hello.wav").read_bytes()
+    assert int.from_bytes(head[4:8], "little") == len(head) - 8, "a whole file"
+
+
+def test_appended_text(server: TritonServer, ada: None, folder: Path) -> None:
+    code = block("docs/appended_text.md", "python", "import Client")
+    lines = run([sys.executable, "-c", code], folder, VOICE_CLONE_SERVER=server.url).splitlines()
+    read = [int(line.split()[-1]) for line in lines]
+    assert read == sorted(read) and 0 < read[-1] <= len("The old captain sold his boat. Please close the door.")
 
 
 @pytest.mark.parametrize("library", ["openai", "websockets"])
-def test_http_from_python(server: TritonServer, gateway: Gateway, ada: None, folder: Path, library: str) -> None:
+def test_http_from_python(server: TritonServer, gateway: Gateway, cleo: None, folder: Path, library: str) -> None:
     program = here(block("docs/http_api.md", "python", f"from {library}"), server, gateway)
     answer = run([sys.executable, "-c", program], folder)
     size = (folder / "hello.pcm").stat().st_size
