@@ -5,6 +5,7 @@
     ├── SpeakerNotFound     speaker_not_found   no voice of that name
     ├── StreamNotFound      stream_not_found    no speech of that text_stream
     ├── SpeakerExists       speaker_exists      the name is taken, and replace was not said
+    ├── NameReserved        name_reserved       the operator means another voice by the name
     ├── PermissionDenied    permission_denied   the request lacks the token that it needs
     ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
     ├── Unsupported         unsupported         this checkpoint or server cannot do it
@@ -84,6 +85,13 @@ class SpeakerExists(VoiceCloneError):
     """The name is taken, and the request does not say `replace`, or the voice is another owner's."""
 
     slug = "speaker_exists"
+    code = "ALREADY_EXISTS"
+
+
+class NameReserved(VoiceCloneError):
+    """The owner may not register a voice of this name: the operator means another one by it."""
+
+    slug = "name_reserved"
     code = "ALREADY_EXISTS"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,12 +141,16 @@ def cache(
     consent: str | None = None,
     description: str | None = None,
     speaker_embedding: ArrayLike | None = None,
+    reserved: Sequence[str] = (),
     **options: bool | float | str | None,
 ) -> Any:
     """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `synthesis`."""
-    sent = {key: value for key, value in options.items() if value is not None}
+    sent: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     if operation not in ("upload", "import"):
         sent.pop("max_owned", None)
+        reserved = ()
+    if reserved:
+        sent["reserved"] = list(reserved)
     return infer(
         CACHE,
         {

@@ -63,6 +63,7 @@ class AsyncClient:
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        reserved: Sequence[str] = (),
         mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
@@ -80,6 +81,7 @@ class AsyncClient:
         self._default_task: asyncio.Task[str] | None = None  # asks the server for it
         self._timeout = timeout
         self._owner, self._max_owned, self._mark = owner, max_owned, mark
+        self._reserved = tuple(reserved)
 
     def speak(
         self,
@@ -395,11 +397,18 @@ class AsyncClient:
             raise _responses.without_detector(error) from None
         return _responses.detection(answer)
 
-    def acting_for(self, owner: str | None, max_owned: int | None = None, mark: Mark | None = None) -> AsyncClient:
+    def acting_for(
+        self,
+        owner: str | None,
+        max_owned: int | None = None,
+        mark: Mark | None = None,
+        reserved: Sequence[str] = (),
+    ) -> AsyncClient:
         """A client that acts for another owner; see `Client.acting_for`."""
         other = copy(self)
         other._shared, other._speeches, other._default_task = True, (WeakSet(), *self._speeches), None
         other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
+        other._reserved = tuple(reserved)
         return other
 
     @property
@@ -449,5 +458,7 @@ class AsyncClient:
 
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
+        request = _requests.cache(
+            operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
+        )
         return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")))

@@ -46,6 +46,7 @@ class Client(Speaking):
         owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
             operator, who sees all.
         max_owned: how many voices the owner may have.
+        reserved: names that the owner may not give to voices, unless it has them; `x*` are all that begin with x.
         mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. `on`,
             and `required`, with which a speech that could not be marked is an error, are refused by a server that
             marks nothing. A server that is older than this parameter ignores it; the speech then ends with
@@ -70,6 +71,7 @@ class Client(Speaking):
         token: str | None = None,
         owner: str | None = None,
         max_owned: int | None = None,
+        reserved: Sequence[str] = (),
         mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class Client(Speaking):
         self._default = DefaultFamily(self._ask_models)
         self._timeout = timeout
         self._owner, self._max_owned, self._mark = owner, max_owned, mark
+        self._reserved = tuple(reserved)
 
     def upload(
         self,
@@ -353,16 +356,23 @@ class Client(Speaking):
             raise _responses.without_detector(error) from None
         return _responses.detection(answer)
 
-    def acting_for(self, owner: str | None, max_owned: int | None = None, mark: Mark | None = None) -> Client:
+    def acting_for(
+        self,
+        owner: str | None,
+        max_owned: int | None = None,
+        mark: Mark | None = None,
+        reserved: Sequence[str] = (),
+    ) -> Client:
         """A client that acts for another owner over the same connections. They end with this client.
 
         Args:
-            owner, max_owned: as of the class.
+            owner, max_owned, reserved: as of the class.
             mark: likewise; None for that of this client.
         """
         other = copy(self)
         other._shared = True
         other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
+        other._reserved = tuple(reserved)
         return other
 
     @property
@@ -397,5 +407,7 @@ class Client(Speaking):
 
     def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = _requests.cache(operation, owner=self._owner, max_owned=self._max_owned, **fields)
+        request = _requests.cache(
+            operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
+        )
         return self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")))

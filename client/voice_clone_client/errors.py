@@ -5,6 +5,7 @@
     ├── VoiceNotFound       speaker_not_found   no voice of that name
     ├── StreamNotFound      stream_not_found    no speech that takes this text
     ├── VoiceExists         speaker_exists      the name is taken, and replace was not said
+    ├── NameReserved        name_reserved       the operator means another voice by the name
     ├── PermissionDenied    permission_denied   the server requires a token or key that was not sent
     ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
     ├── Unsupported         unsupported         the server or its checkpoint does not support it
@@ -69,6 +70,12 @@ class StreamNotFound(VoiceCloneError):
     """There is no speech to whose text this could be appended."""
 
     slug = "stream_not_found"
+
+
+class NameReserved(VoiceCloneError):
+    """The operator means another voice by the name; choose another one."""
+
+    slug = "name_reserved"
 
 
 class VoiceExists(VoiceCloneError):

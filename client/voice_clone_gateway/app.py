@@ -38,7 +38,7 @@ from .signing import Signing
 from .speech_statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
-from .voice_names import VoiceNames
+from .voice_names import VoiceNames, reserved
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
             be signed with.
     """
     keys = Keys.load(settings.api_keys_file)
-    clients = TritonClients(settings, keys.all())
+    clients = TritonClients(settings, keys.all(), reserved(settings.default_voice, settings.voice_aliases))
     client = clients.operator
     traces = Traces(settings.otlp_endpoint)
     audit = AuditLog(settings.audit_log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from voice_clone_client import AsyncClient, tls_credentials
 
@@ -19,12 +19,13 @@ class TritonClients:
     Args:
         settings: how the servers are reached.
         keys: all keys of the gateway.
+        reserved: names that their owners may not give to voices.
 
     Raises:
         VoiceCloneError, OSError: the address, the proxy, the token or the certificate of the Triton server is invalid.
     """
 
-    def __init__(self, settings: Settings, keys: Iterable[Key]) -> None:
+    def __init__(self, settings: Settings, keys: Iterable[Key], reserved: Sequence[str] = ()) -> None:
         secure = settings.triton_tls or settings.triton_ca
         credentials = tls_credentials(settings.triton_ca or None) if secure else None
 
@@ -36,7 +37,7 @@ class TritonClients:
             proxy=settings.triton_proxy,
         )
         ruled = [key for key in keys if key.owner is not None or key.mark is not None]
-        self._of_key = {key: self.operator.acting_for(key.owner, key.voices, key.mark) for key in ruled}
+        self._of_key = {key: self.operator.acting_for(key.owner, key.voices, key.mark, reserved) for key in ruled}
 
     def of(self, key: Key) -> AsyncClient:
         """The client that does what this key may do."""

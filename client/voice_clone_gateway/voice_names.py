@@ -44,7 +44,6 @@ class VoiceNames:
         self.default = default
         self.aliases = dict(parse_voice_alias(alias) for alias in aliases)
         self._by_key = {name_key(alias): voice for alias, voice in self.aliases.items()}
-        self._configured = {name_key(name) for name in (default, *self.aliases.values()) if name}
 
     async def choose(self, name: str | None, owner: str | None = None) -> tuple[str | None, str | None]:
         """The registered voice for a name, and a warning if it is not what the name says.
@@ -69,24 +68,6 @@ class VoiceNames:
                 return self.default, f"no voice {name!r} is registered; the default voice {self.default!r} speaks"
         return name, None
 
-    async def reserved(self, names: Iterable[str], owner: str | None) -> list[str]:
-        """Those of these names that this owner may not give to a voice: names that the gateway has for voices, unless
-        the owner has the voice already. The operator may give all.
-
-        Raises:
-            VoiceCloneError: the server had to be asked, and did not answer.
-        """
-        if owner is None:
-            return []
-        taken = [
-            name for name in names if name_key(name) in self._by_key.keys() | self._configured or _is_vendors(name)
-        ]
-        return [name for name in taken if getattr(await self._find(name), "owner", None) != owner]
-
-    async def configured(self, owner: str | None) -> frozenset[str]:
-        """The keys of the names of the default voice and of those that aliases stand for, which `reserved` lists."""
-        return frozenset(map(name_key, await self.reserved(self._configured, owner)))
-
     async def _find(self, name: str) -> Any:
         try:
             return await self._finder.get(name)
@@ -97,6 +78,19 @@ class VoiceNames:
 def _is_vendors(name: str) -> bool:
     key = name_key(name)
     return key in _REPLACED or key.startswith(_REPLACED_FAMILY)
+
+
+def reserved(default: str, aliases: Iterable[str]) -> list[str]:
+    """The names that no tenant may give to a voice: those that the gateway has for voices, and those of vendors.
+
+    Args:
+        default, aliases: as of `VoiceNames`.
+
+    Raises:
+        ValueError: as of `VoiceNames`.
+    """
+    pairs = [parse_voice_alias(alias) for alias in aliases]
+    return sorted({*_REPLACED, f"{_REPLACED_FAMILY}*", *filter(None, (default, *(n for pair in pairs for n in pair)))})
 
 
 def parse_voice_alias(text: str) -> tuple[str, str]:

@@ -167,14 +167,14 @@ class SpeakerCache:
     def _check_upload(self, upload: Upload) -> None:
         check_consent(upload.consent, self._config)
         # Before the work begins. Whether a speaker of this name is the same shows only then.
-        self._registry.check_free(upload.name, replace=True, owner=upload.owner, max_owned=upload.max_owned)
+        self._registry.check_free(upload.name, replace=True, allowance=upload.allowance)
 
     def _register(self, upload: Upload, draft: Draft, until: float) -> Reply:
         defaults = tuple(self._model_types())
         wanted = defaults if upload.model_type is None else (upload.model_type,)
         if upload.replace and self._registry.has_artifacts(draft.record):  # keep the old one until the new one is ready
             draft = self._background.with_artifacts(draft, wanted, until)
-        record = self._registry.add(draft, upload.replace, upload.owner, upload.max_owned)
+        record = self._registry.add(draft, upload.replace, upload.allowance)
         self._metrics.count("uploads")
         self._background.begin(record, wanted, draft.clip, until if upload.wait else None)
         return Reply(self._show(self._registry.latest(record), defaults, upload.owner))

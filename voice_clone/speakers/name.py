@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
 from voice_clone.errors import InvalidArgument
 
+MOST_RESERVED = 1000
 MAX_LENGTH = 64  # characters after normalisation
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -47,6 +50,30 @@ def parse_name(raw: str) -> SpeakerName:
     if unicodedata.category(text[0])[0] == "M":
         raise InvalidArgument("the `name` begins with a combining mark; it must begin with a letter, digit, _ or -")
     return SpeakerName(text, unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold()))
+
+
+class ReservedNames:
+    """Names that an owner may not give to a speaker.
+
+    Args:
+        names: as given; `aura-*` stands for all that begin so. What cannot be a name needs no reservation.
+
+    Raises:
+        InvalidArgument: there are too many, or one is no text.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        if len(names) > MOST_RESERVED or not all(isinstance(name, str) for name in names):
+            raise InvalidArgument(f"the option `reserved` must be a list of at most {MOST_RESERVED} names")
+        self._keys, beginnings = set[str](), list[str]()
+        for name in names:
+            with suppress(InvalidArgument):
+                key = parse_name(name.removesuffix("*")).key
+                beginnings.append(key) if name.endswith("*") else self._keys.add(key)
+        self._beginnings = tuple(beginnings)
+
+    def __contains__(self, name: SpeakerName) -> bool:
+        return name.key in self._keys or name.key.startswith(self._beginnings)
 
 
 def check_word(what: str, word: str) -> str:

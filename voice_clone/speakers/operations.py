@@ -13,7 +13,8 @@ The option `owner` of any operation says for whom the caller acts. That caller d
 except that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.
 
     upload   name, audio or speaker_embedding, reference_text?, consent?, description?, model_type?; options
-             wait (for artifacts), timeout, replace, shared, max_owned (how many the owner may have); with audio
+             wait (for artifacts), timeout, replace, shared, max_owned (how many the owner may have), reserved
+             (names that the owner may not give, unless it has them; `x*` are all that begin with x); with audio
              trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
              design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
@@ -36,21 +37,39 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
-    import   audio: a bundle; options reextract, replace, max_owned. {"speakers": [speaker, ...], "count": n}. For
-             names that are taken the rule is that of `upload`; all speakers are registered, or none.
+    import   audio: a bundle; options reextract, replace, max_owned, reserved. {"speakers": [speaker, ...], "count": n}.
+             For names that are taken the rule is that of `upload`; all speakers are registered, or none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.speakers.name import SpeakerName
+from voice_clone.speakers.name import ReservedNames, SpeakerName
 
 Embedding = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a caller may register.
+
+    Attributes:
+        owner: for whom it acts; None: the operator.
+        most: speakers that the owner may have; None: any number.
+        reserved: names that only the operator gives, unless the owner has a speaker of that name already.
+    """
+
+    owner: str | None = None
+    most: int | None = None
+    reserved: ReservedNames = field(default_factory=ReservedNames)
+
+
+ANYTHING = Allowance()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +94,7 @@ class Upload(Operation):
         timeout: seconds to wait; None: as the server is configured.
         shared: whether other owners may use the speaker.
         replace: a speaker of that name, which differs, goes; otherwise it is an error.
-        max_owned: how many speakers the owner may have; None: any number.
+        allowance: what the caller may register.
     """
 
     name: SpeakerName
@@ -86,7 +105,7 @@ class Upload(Operation):
     timeout: float | None
     shared: bool
     replace: bool
-    max_owned: int | None
+    allowance: Allowance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,13 +252,13 @@ class Import(Operation):
 
     Attributes:
         reextract: drop artifacts of another checkpoint where there is audio to make them again.
-        replace, max_owned: as of `Upload`.
+        replace, allowance: as of `Upload`.
     """
 
     bundle: bytes
     reextract: bool
     replace: bool
-    max_owned: int | None
+    allowance: Allowance
 
 
 @dataclass(frozen=True)

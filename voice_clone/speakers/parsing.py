@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument, PermissionDenied, listed, quoted
-from voice_clone.speakers.name import SpeakerName, check_word, parse_name
+from voice_clone.speakers.name import ReservedNames, SpeakerName, check_word, parse_name
 from voice_clone.speakers.operations import (
+    Allowance,
     Delete,
     Embedding,
     Export,
@@ -145,7 +146,7 @@ def _upload(given: Given, options: Given) -> Upload:
         "timeout": options.get("timeout"),
         "shared": options.get("shared", False),
         "replace": options.get("replace", False),
-        "max_owned": options.get("max_owned"),
+        "allowance": _allowance(options),
     }
     if embedding is not None:
         return UploadEmbedding(embedding=embedding, **common)
@@ -234,7 +235,7 @@ def _import(given: Given, options: Given) -> Import:
         bundle=given["audio"],
         reextract=options.get("reextract", False),
         replace=options.get("replace", False),
-        max_owned=options.get("max_owned"),
+        allowance=_allowance(options),
     )
 
 
@@ -254,7 +255,7 @@ _FORMS = {
     "upload": _Form(
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
-        ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", *_DESIGN),
+        ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", "reserved", *_DESIGN),
     ),
     "get": _Form(_get, ("name",)),
     "list": _Form(_list, (), ("limit", "after")),
@@ -268,7 +269,7 @@ _FORMS = {
     ),
     "stats": _Form(_stats),
     "export": _Form(_export, ("name",), ("include_audio",)),
-    "import": _Form(_import, ("audio",), ("reextract", "replace", "max_owned")),
+    "import": _Form(_import, ("audio",), ("reextract", "replace", "max_owned", "reserved")),
 }
 OPERATIONS = tuple(_FORMS)
 
@@ -279,7 +280,11 @@ _OPTIONS: dict[str, type] = {
     **dict.fromkeys(("mode", "owner", "after", "design", "design_model"), str),
     **dict.fromkeys(("max_owned", "limit", "design_seed"), int),
     "timeout": float,
+    "reserved": list,
 }
+
+
+_KINDS = {bool: "true or false", str: "text", list: "a list of names"}
 
 
 def _check_options(options: Given, *allowed: str) -> None:
@@ -296,9 +301,13 @@ def _check_options(options: Given, *allowed: str) -> None:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InvalidArgument(f"the option `{name}` must be a whole number >= 0")
         elif not isinstance(value, kind):
-            raise InvalidArgument(f"the option `{name}` must be {'true or false' if kind is bool else 'text'}")
+            raise InvalidArgument(f"the option `{name}` must be {_KINDS[kind]}")
         elif name == "owner":
             check_word("the option `owner`", str(value))
+
+
+def _allowance(options: Given) -> Allowance:
+    return Allowance(options.get("owner"), options.get("max_owned"), ReservedNames(options.get("reserved", ())))
 
 
 def _name(given: Given) -> SpeakerName:

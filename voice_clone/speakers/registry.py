@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import (
     InvalidArgument,
+    NameReserved,
     Overloaded,
     QuotaExceeded,
     SpeakerExists,
@@ -30,6 +31,7 @@ from voice_clone.errors import (
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName, parse_name
+from voice_clone.speakers.operations import ANYTHING, Allowance
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.store import Change, NotDurable, Store
 from voice_clone.speakers.tensor_file import Damaged
@@ -143,17 +145,19 @@ class Registry:
         except Superseded:
             return record
 
-    def check_free(
-        self, *names: SpeakerName, replace: bool, owner: str | None = None, max_owned: int | None = None
-    ) -> None:
+    def check_free(self, *names: SpeakerName, replace: bool, allowance: Allowance = ANYTHING) -> None:
         """Check that speakers of these names may be registered; without `replace`, every name must be free.
 
         A name is shown as it is stored where the owner may know that, otherwise as it is given.
 
         Raises:
-            SpeakerExists, QuotaExceeded, Overloaded: as `add`.
+            SpeakerExists, NameReserved, QuotaExceeded, Overloaded: as `add`.
         """
+        owner, max_owned = allowance.owner, allowance.most
         there = [(name, self._records.get(name.key)) for name in names]
+        for name, record in there:
+            if owner is not None and name in allowance.reserved and (record is None or record.owner != owner):
+                raise NameReserved(f"the `name` {name.text!r} is reserved on this server; choose another one")
         taken = [(name, record) for name, record in there if record is not None]
         others = [
             record.name if record.serves(owner, shared=True) else name.text
@@ -187,8 +191,7 @@ class Registry:
         self,
         draft: Draft,
         replace: bool = False,
-        owner: str | None = None,
-        max_owned: int | None = None,
+        allowance: Allowance = ANYTHING,
     ) -> SpeakerRecord:
         """Register a speaker as a new generation. Returns: its record.
 
@@ -197,23 +200,22 @@ class Registry:
 
         Args:
             replace: an older speaker of that name goes.
-            owner: for whom the caller acts: it replaces no speaker of others.
-            max_owned: how many speakers this owner may have.
+            allowance: what the caller may register: it replaces no speaker of others.
 
         Raises:
             SpeakerExists: the name is taken, by the speaker of another owner or without `replace`.
-            QuotaExceeded: the owner has `max_owned` speakers.
+            NameReserved: the owner may not register a speaker of this name.
+            QuotaExceeded: the owner has as many speakers as it may have.
             Overloaded: the limit of speakers is reached, or the disk is full.
         """
-        [record] = self.add_all([draft], replace, owner, max_owned)
+        [record] = self.add_all([draft], replace, allowance)
         return record
 
     def add_all(
         self,
         drafts: Sequence[Draft],
         replace: bool = False,
-        owner: str | None = None,
-        max_owned: int | None = None,
+        allowance: Allowance = ANYTHING,
     ) -> list[SpeakerRecord]:
         """Register several speakers of different names as `add` does: all of them, or none."""
         by_key = {draft.record.key: draft for draft in drafts}
@@ -225,7 +227,7 @@ class Registry:
                 again = {key for key in found if key in self._unconfirmed}
                 new = [draft for key, draft in by_key.items() if key not in found or key in again]
                 try:
-                    written = self._write(new, replace, again, owner, max_owned)
+                    written = self._write(new, replace, again, allowance)
                     break
                 except SpeakerExists:  # perhaps another server of the fleet has just registered the same
                     before, found = found, {} if replace else self._registered(drafts)
@@ -258,8 +260,7 @@ class Registry:
         drafts: Sequence[Draft],
         replace: bool,
         again: Collection[str],
-        owner: str | None,
-        max_owned: int | None,
+        allowance: Allowance,
     ) -> list[SpeakerRecord]:
         """Write speakers, while nothing else on this server changes them; those of the keys `again` once more."""
         if not drafts:
@@ -267,7 +268,7 @@ class Registry:
         names = [parse_name(draft.record.name) for draft in drafts if draft.record.key not in again]
 
         def approve() -> None:
-            self.check_free(*names, replace=replace, owner=owner, max_owned=max_owned)
+            self.check_free(*names, replace=replace, allowance=allowance)
 
         keys = [draft.record.key for draft in drafts]
         with self._lock:

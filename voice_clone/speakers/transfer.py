@@ -131,7 +131,7 @@ class Transfer:
         drafts = self._drafts(given.bundle, given.reextract)
         if given.owner is not None:
             drafts = [replace(draft, record=_given_to(given.owner, draft.record)) for draft in drafts]
-        return self._registry.add_all(drafts, given.replace, given.owner, given.max_owned)
+        return self._registry.add_all(drafts, given.replace, given.allowance)
 
     def preload(self, folder: Path) -> None:
         """Register the voices of the bundles in a folder under names that are free: the operator's, and shared.

@@ -22,6 +22,7 @@ from voice_clone_client import (
     DeadlineExceeded,
     Incomplete,
     InvalidArgument,
+    NameReserved,
     Overloaded,
     PermissionDenied,
     QuotaExceeded,
@@ -138,6 +139,7 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     VoiceNotFound: (404, _INVALID, "voice_not_found"),
     StreamNotFound: (404, _INVALID, "stream_not_found"),
     VoiceExists: (409, _INVALID, "voice_exists"),
+    NameReserved: (409, _INVALID, "name_reserved"),
     PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway has no valid token
     QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
     Incomplete: (500, _SERVER, "incomplete"),

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 from safetensors.numpy import load
 from voice_clone_client import VoiceNotFound
-from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
 from ..http.auth import guarded, preparing
 from ..http.errors import HTTPFailure, documented
 from ..http.whole_files import RESPONSES, answered, tag_of, unchanged
 from .voice_answers import Imported
-from .voices import ERRORS, Name, name_reserved
+from .voices import ERRORS, Name
 
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
@@ -29,16 +28,9 @@ async def import_voices(
     replace: Annotated[bool, Query(description="Replace voices of the same names that differ")] = False,
 ) -> Imported:
     """Register the voices of an exported bundle."""
-    voice_names, owner = request.app.state.voice_names, request.state.key.owner
     with recorded(request, "import", None) as entry, preparing(request):
-        reserved = await voice_names.configured(owner)
         voices = await request.state.client.import_(bundle, reextract, replace=replace)
         names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
-        refused = [name for name in names if name_key(name) in reserved]
-        for name in refused:
-            await request.state.client.delete(name)
-        if refused:
-            raise name_reserved(refused[0])
     return Imported(voices=names)
 
 

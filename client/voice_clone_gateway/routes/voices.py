@@ -138,8 +138,6 @@ async def upload_voice(
 ) -> Uploaded:
     """Register a voice. It can be used at once; its cache is made later."""
     with recorded(request, "upload", form.name) as entry, preparing(request):
-        if await request.app.state.voice_names.reserved([form.name], request.state.key.owner):
-            raise name_reserved(form.name)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
         try:
@@ -162,12 +160,6 @@ async def upload_voice(
             raise renamed(error, {"audio": "audio_sample", "description": "speaker_description"}) from None
         entry["generation"] = voice.generation
     return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))
-
-
-def name_reserved(name: str) -> HTTPFailure:
-    """The answer to an owner that gives a voice a name with which this gateway means another one."""
-    message = f"the name {name!r} is reserved on this gateway; choose another one"
-    return HTTPFailure(409, message, "name_reserved", param="name")
 
 
 async def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -14,7 +14,7 @@ from voice_clone.errors import Overloaded, VoiceCloneError
 
 # Errors before the engine knows the stream: of the request, which the talker checks first, and of voices.
 NOT_OF_STREAMS = {
-    *("speaker_not_found", "stream_not_found", "speaker_exists"),
+    *("speaker_not_found", "stream_not_found", "speaker_exists", "name_reserved"),
     *("permission_denied", "quota_exceeded", "unsupported"),
 }
 FINISHES = {"stop", "length", "budget", "runaway", "text_timeout", "text_left"}
