@@ -78,6 +78,16 @@ class TensorFile:
             raise Damaged(str(error)) from None
 
 
+def check_header(data: bytes, most: int) -> None:
+    """Check the size of the header before it is parsed: one of very many tensors costs a minute, and memory.
+
+    Raises:
+        ValueError: it is larger than `most` bytes.
+    """
+    if int.from_bytes(data[:8], "little") > most:
+        raise ValueError("the header is too large")
+
+
 def metadata_of(data: bytes) -> dict[str, str]:
     """The metadata in the header of a whole file, given as bytes that `safetensors` takes."""
     header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

@@ -33,14 +33,15 @@ from safetensors.numpy import load, save
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.tensor_file import Damaged, metadata_of, opened
+from voice_clone.speakers.tensor_file import Damaged, check_header, metadata_of, opened
 
 Tensors = Mapping[str, NDArray[Any]]
 FORMAT = "voice-clone speaker 1"
 BUNDLE_FORMAT = "voice-clone bundle 1"
 AUDIO = "audio"
 MAX_FILE_BYTES = 512 << 20
-MAX_HEADER_BYTES = 8 << 20  # a transcript of the longest kind and the digests of many tensors need a fraction
+MAX_HEADER_BYTES = 1 << 20  # a transcript of the longest kind and the digests of many tensors need a fraction
+MAX_BUNDLE_HEADER_BYTES = 2 << 20  # about 80 for each voice
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,8 @@ def unpack(data: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
         Damaged: torn, foreign or altered.
     """
     try:
+        check_header(data, MAX_HEADER_BYTES)
         tensors = load(data)
-        if int.from_bytes(data[:8], "little") > MAX_HEADER_BYTES:
-            raise ValueError("the header is too large")
         metadata = metadata_of(data)
     except Exception as error:
         raise Damaged(str(error)) from None
@@ -174,6 +174,7 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
         InvalidArgument: the data is not a bundle, or it is damaged.
     """
     try:
+        check_header(data, MAX_BUNDLE_HEADER_BYTES)
         files = load(data)
         if metadata_of(data).get("format") != BUNDLE_FORMAT:
             raise InvalidArgument("this is no bundle of voices; send what an export answered")

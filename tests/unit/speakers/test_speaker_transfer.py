@@ -25,6 +25,7 @@ from voice_clone.errors import (
     Unsupported,
     VoiceCloneError,
 )
+from voice_clone.speakers import voice_file
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.encoding import Extraction
 from voice_clone.speakers.record import MAX_ARTIFACTS
@@ -389,3 +390,17 @@ def test_an_import_on_a_disk_that_fails_at_any_step_is_all_or_nothing(make_voice
         if not failed:
             break
     assert done >= 3 and undone >= 3 and not failed
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_bundle_with_a_very_large_header_is_not_parsed(monkeypatch: pytest.MonkeyPatch, inside: bool) -> None:
+    """Of 600,000 empty tensors it took 44 s and a gigabyte."""
+    header = json.dumps({"__metadata__": {"format": voice_file.BUNDLE_FORMAT}, "x" * (3 << 20): {}}).encode()
+    large = len(header).to_bytes(8, "little") + header
+    data = voice_file.pack_bundle([large]) if inside else large
+    loaded: list[bytes] = []
+    load = voice_file.load
+    monkeypatch.setattr(voice_file, "load", lambda given: loaded.append(given) or load(given))
+    with pytest.raises(InvalidArgument):
+        voice_file.unpack_bundle(data)
+    assert loaded == ([data] if inside else [])
