@@ -20,8 +20,6 @@ from safetensors.numpy import load
 from voice_clone.errors import InvalidArgument, listed, quoted
 
 STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
-TOKEN_PARAMETER = "x-voice-token"
-"""The request parameter, a forwarded header, with the token of a server that has one."""
 SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
 """Of the voice of a speech."""
 NO_WORDS = "`text` is blank or has no letter or digit; give at least one word to say"

@@ -23,6 +23,8 @@ T = TypeVar("T", bound=Hashable)
 
 Urgency = Literal["interactive", "next", "batch"]
 
+TOKEN_PARAMETER = "x-voice-token"
+"""The request parameter, a forwarded header, with the token of a server that has one."""
 AGED = 30.0  # seconds; batch work that has waited so long counts as interactive
 MOST_CALLERS = 1024  # that are told apart; further ones share a few turns
 SHARED = 16

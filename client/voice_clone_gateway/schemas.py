@@ -125,7 +125,7 @@ class SpeechOptions(Strict):
     def _check_voice(cls, value: Any) -> Any:
         """One message instead of pydantic's one for each form of a voice."""
         name = value["id"] if isinstance(value, dict) and [*value] == ["id"] else value
-        if name is not None and not isinstance(name, str):
+        if not isinstance(name, str) and (name is not None or value is not None):
             raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
         if name is not None and len(name) > MAX_NAME:
             raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})

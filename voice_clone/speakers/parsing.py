@@ -37,7 +37,7 @@ from voice_clone.speakers.operations import (
     UploadClip,
     UploadEmbedding,
 )
-from voice_clone.speech import TOKEN_PARAMETER
+from voice_clone.turns import TOKEN_PARAMETER
 
 """The request parameter that carries the write token: a header that Triton forwards."""
 _READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operations without a token: speech needs these

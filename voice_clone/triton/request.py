@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.speech import TOKEN_PARAMETER, parse_object
+from voice_clone.speech import parse_object
 from voice_clone.triton.tensors import Array
-from voice_clone.turns import PLAIN, Caller
+from voice_clone.turns import PLAIN, TOKEN_PARAMETER, Caller
 
 
 class Request:

@@ -169,7 +169,7 @@ def test_a_request_without_text(server: TritonServer) -> None:
     voice.set_data_from_numpy(np.array([b"Ada"], np.object_))
     client.async_stream_infer("qwen3_tts", [voice])
     _, error = answers.get(timeout=WAIT)
-    assert "invalid_argument: text is blank" in str(error)
+    assert "invalid_argument: `text` is blank" in str(error)
     client.stop_stream(cancel_requests=True)
     client.close()
 

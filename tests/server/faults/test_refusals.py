@@ -170,7 +170,7 @@ def test_chunks_that_copy_a_talkers_id(endless_server: TritonServer) -> None:
     assert "codes must lie in 0.." in direct(mark, 2, NO_CODES, final=True)
     assert "not open" in direct(mark, 3, bad % 9, final=True)
     assert direct(mark, 0, bad % 9, info="no json") is None
-    assert "info must be a JSON object" in direct(mark, 1, NO_CODES, final=True)
+    assert "`info` must be a JSON object" in direct(mark, 1, NO_CODES, final=True)
 
 
 @pytest.mark.parametrize("text", [r"\ud800", r"invalid_argument: \udfff", r"cancelled: a\u0000b", "é" * 3000])

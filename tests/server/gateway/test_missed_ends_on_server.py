@@ -30,7 +30,7 @@ EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 # What the model has said is the likeliest then, so it repeats itself at once. That is a runaway once the text is read.
 STUCK = {"repetition_penalty": 0.01}
 SHORT, LONG = "Hi", "a long story about boats and lanterns and the quiet harbour " * 4
-WAYS = pytest.mark.parametrize(("reason", "text"), [("budget", LONG), ("runaway", SHORT)])
+WAYS = pytest.mark.parametrize(("reason", "text"), [("text_left", LONG), ("runaway", SHORT)])
 
 
 @pytest.fixture(scope="module")
@@ -162,5 +162,5 @@ def test_a_websocket(gateway: Gateway, allowed: bool) -> None:
             said += [] if isinstance(message, bytes) else [json.loads(message)]
     kinds = [message["type"] for message in said]
     assert kinds == ["audio.start", "audio.done", *([] if allowed else ["error"]), "session.done"]
-    assert {message["finish_reason"] for message in said if "finish_reason" in message} == {"budget"}
+    assert {message["finish_reason"] for message in said if "finish_reason" in message} == {"text_left"}
     assert ("failed" in said[-1]) != allowed

@@ -207,7 +207,7 @@ def test_refusals_leave_the_text_as_it_is(server: TritonServer, client: Client, 
         "4096 are allowed": {"text": "a" * 4097, "index": 1},
         "tokens; at most 1024": {"text": "1" * 2000, "index": 1},
         "missing before": {"text": "a", "index": 66},
-        "index must be": {"text": "a", "index": -1},
+        "`index` must be": {"text": "a", "index": -1},
     }
     for words, piece in refused.items():
         error = writer.append(**piece)  # type: ignore[arg-type]
@@ -233,7 +233,7 @@ def test_speeches_that_are_refused(server: TritonServer, writer: Writer, voice: 
     until(lambda: metric(server, "talker_live_streams") == 3)
     assert "overloaded: 3 texts are open" in failure(opened(server, others[2], voice))
     for other, each in zip(others[:2], calls, strict=True):
-        assert "text is blank" not in str(other.append("Yes.", True))
+        assert "`text` is blank" not in str(other.append("Yes.", True))
         heard(each)
     assert writer.append("  ", True)["state"] == "closed"
     heard(call)
@@ -244,7 +244,7 @@ def test_speeches_that_are_refused(server: TritonServer, writer: Writer, voice: 
 def test_a_blank_text(server: TritonServer, writer: Writer, voice: str) -> None:
     call = opened(server, writer, voice)
     assert writer.append(" \n", True)["state"] in ("closed", "ended")
-    assert "invalid_argument: text is blank" in failure(call)
+    assert "invalid_argument: `text` is blank" in failure(call)
 
 
 def test_a_text_that_stays_away(server: TritonServer, writer: Writer, voice: str) -> None:
@@ -257,7 +257,7 @@ def test_a_text_that_stays_away(server: TritonServer, writer: Writer, voice: str
     assert info["finish_reason"] in ("text_timeout", "length") and info["frames"] > 0
     assert info["characters"] == len("The boats came home and")
     assert info["text_wait_ms"] >= 1000 * IDLE
-    assert "invalid_argument: text is blank, and it was closed: no text came for 10 s" in failure(silent)
+    assert "invalid_argument: `text` is blank, and it was closed: no text came for 10 s" in failure(silent)
     assert writer.append("more")["state"] == "ended"
 
 

@@ -87,4 +87,4 @@ def test_a_whole_speech(addresses: dict[str, str], host: str) -> None:
     assert len(outputs["audio"]) == 3 * 1920 and outputs["sample_rate"] == [24000]
     assert json.loads(outputs["info"][0])["finish_reason"] == "length"
     status, answer = post(addresses[host], asked(model=["fish_speech"]))
-    assert status == 400 and "invalid_argument: model must be a family of this server: qwen3_tts" in answer["error"]
+    assert status == 400 and "invalid_argument: `model` must be a family of this server: qwen3_tts" in answer["error"]

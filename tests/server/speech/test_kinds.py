@@ -121,16 +121,16 @@ def test_a_stream_that_is_left_ends_in_its_own_talker(
 def test_a_clip_serves_base_alone_and_the_others_say_why(client: Client, ada: str) -> None:
     states = {each.model_type: (each.state, each.reason) for each in client.get(ada).artifacts}
     assert states[BASE][0] == "ready" and {states[family][0] for family in (CUSTOM, DESIGN)} == {"unsupported"}
-    assert "take the model qwen3_tts, of a Base checkpoint" in str(states[CUSTOM][1])
+    assert "take the `model` qwen3_tts, of a Base checkpoint" in str(states[CUSTOM][1])
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    (CUSTOM, {"voice": "Ada"}, Unsupported, "to clone a voice, take the model qwen3_tts"),
+    (CUSTOM, {"voice": "Ada"}, Unsupported, "to clone a voice, take the `model` qwen3_tts"),
     (CUSTOM, {"voice": "Nemo"}, VoiceNotFound, "this model's own voices are serena, vivian"),
     (CUSTOM, {"speaker_embedding": np.ones(64, np.float32)}, Unsupported, "built-in speakers alone"),
     (DESIGN, {"voice": "Ada"}, Unsupported, "makes voices of descriptions"),
     (BASE, {"voice": "Vivian"}, VoiceNotFound, "it is a voice of the model qwen3_tts_custom_voice"),
-    (BASE, {"voice": "Ada", "options": {"instruct": "x y"}}, Unsupported, "take the model qwen3_tts_custom_voice"),
+    (BASE, {"voice": "Ada", "options": {"instruct": "x y"}}, Unsupported, "take the `model` qwen3_tts_custom_voice"),
 ]
 
 

@@ -117,7 +117,7 @@ def test_the_encoder_keeps_its_contract(server: TritonServer, checkpoint_folder:
     assert error <= TOLERANCE * np.sqrt(np.mean(expected**2))
     assert made.as_numpy("speaker_encoder_fingerprint")[0].decode() == loaded.speaker_fingerprint
     assert encode(server, torch.zeros(0)).as_numpy("codec_codes").shape == (0, 16)
-    with pytest.raises(InferenceServerException, match="invalid_argument: the audio holds NaN"):
+    with pytest.raises(InferenceServerException, match="invalid_argument: the `audio` holds NaN"):
         encode(server, torch.full((24000,), torch.nan))
     with pytest.raises(InferenceServerException, match=r"invalid_argument: the audio is 0\.50 s long"):
         encode(server, clip[:12000])

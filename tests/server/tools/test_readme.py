@@ -172,7 +172,7 @@ def test_readme_has_the_figures_of_the_demo_s_checkpoint() -> None:
 
 
 def test_python(server: TritonServer, no_ada: None, folder: Path) -> None:
-    code = here(block("client/README.md", "python", "import Client"), server)
+    code = here(block("client/README.md", "python", "client.upload"), server)
     for _ in range(2):  # it can be run again
         chunks = run([sys.executable, "-c", code], folder).splitlines()
     assert [int(line.split()[0]) for line in chunks] == list(range(len(chunks)))

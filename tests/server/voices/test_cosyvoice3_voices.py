@@ -116,7 +116,7 @@ def test_a_clip_of_a_telephone_is_unsupported(cache: Cache) -> None:
 def test_a_voice_without_a_transcript_has_its_timbre_alone(cache: Cache) -> None:
     cache("upload", name="Mute", audio=clip(3), options={"wait": True})
     assert cache("resolve", name="Mute")[0]["mode"] == "cross_lingual"
-    with pytest.raises(triton.InferenceServerException, match=r"unsupported: .* mode zero_shot needs reference_text"):
+    with pytest.raises(triton.InferenceServerException, match=r"unsupported: .* mode zero_shot needs `reference_text`"):
         cache("resolve", name="Mute", options={"mode": "zero_shot"})
     cache("delete", name="Mute")
 

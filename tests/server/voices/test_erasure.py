@@ -239,7 +239,7 @@ def test_a_wrong_list_is_refused(server: TritonServer, model: str, text: str) ->
     wanted = triton.InferInput("forget", [1], "BYTES")
     wanted.set_data_from_numpy(np.array([text.encode()], np.object_))
     caller.async_stream_infer(model, [wanted])
-    assert came.wait(WAIT) and "forget must be a list" in answers[0]
+    assert came.wait(WAIT) and "`forget` must be a list" in answers[0]
     caller.stop_stream()
     caller.close()
 

@@ -147,7 +147,7 @@ def test_a_voice_without_a_transcript(cache: Cache) -> None:
         if mode is not None:
             assert cache("resolve", name="Silent", model_type=family)[0]["mode"] == mode
     [reason] = {each["reason"] for each in shown["artifacts"] if each["model_type"] == "fish_speech"}
-    assert "upload it again with reference_text" in reason
+    assert "upload it again with `reference_text`" in reason
     for operation in ("resolve", "prepare"):
         with pytest.raises(triton.InferenceServerException, match=r"unsupported: .*upload it again") as failure:
             cache(operation, name="Silent", model_type="fish_speech")

@@ -98,7 +98,7 @@ def test_clips_of_any_length_and_rate(checkpoint: Path, cache: Cache, seconds: f
 def test_a_voice_without_a_transcript_has_its_reference_alone(cache: Cache) -> None:
     cache("upload", name="Mute", audio=clip(3), options={"wait": True})
     assert cache("resolve", name="Mute")[0]["mode"] == "reference"
-    with pytest.raises(triton.InferenceServerException, match=r"unsupported: .* mode icl needs reference_text"):
+    with pytest.raises(triton.InferenceServerException, match=r"unsupported: .* mode icl needs `reference_text`"):
         cache("resolve", name="Mute", options={"mode": "icl"})
     cache("delete", name="Mute")
 

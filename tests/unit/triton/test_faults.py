@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tools.triton_server import ROOT
-from voice_clone.speech import TOKEN_PARAMETER
+from voice_clone.turns import TOKEN_PARAMETER
 
 FOLDERS = ("voice_clone", "client", "tools", "model_repository")
 NAMED = re.compile(r"\bfault:\s+([a-z]+(?:-[a-z]+)+)", re.IGNORECASE)

@@ -15,7 +15,6 @@ from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.opening import open_store
 from voice_clone.speakers.parsing import WriteToken, parse
-from voice_clone.speech import TOKEN_PARAMETER
 from voice_clone.triton.calls import call
 from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model
@@ -24,6 +23,7 @@ from voice_clone.triton.responder import Responder
 from voice_clone.triton.stages.speaker_metrics import SpeakerMetrics
 from voice_clone.triton.stages.voice_encoders import TritonVoiceEncoders
 from voice_clone.triton.tensors import Value
+from voice_clone.turns import TOKEN_PARAMETER
 
 
 class SpeakerCacheModel(Model):
