@@ -143,7 +143,7 @@ def test_voices_deleted_while_a_model_loads(tmp_path: Path, monkeypatch: pytest.
     for voice in (stays, goes, replaced, "inline-x"):
         cache.put(str(voice).encode(), 1, 10, Origin(str(voice), time.monotonic()))
     voices.call("delete", name="Bob")
-    voices.upload("Cid", 2)
+    voices.upload("Cid", 2, replace=True)
     kept = ForgetHandler(cache.forget, KnownInDirectory(tmp_path).origins)
     until(lambda: cache.forget(()).voices == {str(stays), "inline-x"})
     kept.close()
