@@ -84,7 +84,7 @@ class Registry:
         record = self._records.get(name.key)
         if record is None or not record.serves(owner, shared=shared):
             near = self._near(name, owner, shared)
-            meant = f"; do you mean {' or '.join(map(repr, near))}?" if near else ""
+            meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}{meant}")
         return record
 

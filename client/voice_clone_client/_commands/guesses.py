@@ -22,8 +22,9 @@ def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace
     if isinstance(error, ConnectionFailed):
         return _of_http(server(parsed.url)) or text
     try:
-        if isinstance(error, VoiceNotFound) and "did you mean" not in text:
-            return f"{text}; {_voices(client, parsed)}voice-clone list shows all"
+        if isinstance(error, VoiceNotFound):
+            guess = "" if "did you mean" in text else _voices(client, parsed)  # an older server says none
+            return f"{text}; {guess}voice-clone list shows all"
         if (
             parsed.model is not None
             and _is_about(error, parsed.model)

@@ -278,7 +278,7 @@ def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFai
     param = param or context.get("param")  # of an error that the whole object has
     if kind == "extra_forbidden":
         near = _nearest(str(location[-1]), known)
-        text = f"this field is unknown{f'; do you mean {near}?' if near else ', leave it out'}"
+        text = f"this field is unknown{f'; did you mean {near}?' if near else ', leave it out'}"
     elif kind == "missing":
         text = "this field is required"
     elif kind in ("model_attributes_type", "model_type", "dict_type") and param is None:
@@ -304,7 +304,7 @@ def _no_such_path(request: Request) -> HTTPFailure:
     asked = request.scope["path"][:MAX_PATH]
     ends = [path for path in known if asked.endswith(path.removeprefix("/v1")) and path != "/"]
     near = ends or difflib.get_close_matches(asked, known, 1)
-    hint = f"do you mean {near[0]}? The base URL of an OpenAI client ends with /v1" if near else None
+    hint = f"did you mean {near[0]}? The base URL of an OpenAI client ends with /v1" if near else None
     return HTTPFailure(404, "there is no such path; /openapi.json lists all", "not_found", hint=hint)
 
 

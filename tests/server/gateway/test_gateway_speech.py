@@ -165,7 +165,7 @@ def test_options_of_the_family(http: httpx2.Client, client: Client, voice: str) 
 
 def test_a_misspelt_field_is_corrected(http: httpx2.Client, voice: str) -> None:
     answer = http.post("/v1/audio/speech", json=body(voice, reference_txt="typo"))
-    assert "do you mean reference_text" in answer.json()["error"]["message"]
+    assert "did you mean reference_text" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"null", b"\xff", b'{"input": NaN}', b"[" * 100_000])

@@ -48,5 +48,5 @@ def test_the_server_s_refusal_is_printed(gateway: Gateway, voice: str, tmp_path:
     code, stderr = run(gateway, "--voice", "nobody", "-o", tmp_path / "a.wav", "Good morning.")
     assert (code, stderr) == (1, "tts-stream: no voice is registered under the name 'nobody' (HTTP 404)\n")
     code, stderr = run(gateway, "--voice", voice, "--set", "sped=2", "-o", tmp_path / "a.wav", "Good morning.")
-    assert code == 1 and "do you mean speed?" in stderr
+    assert code == 1 and "did you mean speed?" in stderr
     assert not (tmp_path / "a.wav").exists()

@@ -335,7 +335,7 @@ def test_an_unknown_path_says_which_is_meant(shared: Shared, path: str, meant: s
     answer = shared[1].post(path, json=SPEECH)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (404, "not_found")
-    assert (meant is None and "hint" not in error) or f"do you mean {meant}?" in error["hint"]
+    assert (meant is None and "hint" not in error) or f"did you mean {meant}?" in error["hint"]
 
 
 def test_a_missing_voice_or_model_says_what_helps(triton: Server, serve: Serve) -> None:

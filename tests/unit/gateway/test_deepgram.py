@@ -154,7 +154,7 @@ def test_formats(query: str, kind: str, rate: int, size: int) -> None:
         ("&sample_rate=fast", "no number"),
         ("&container=ogg", "none, wav"),
         ("&encoding=alaw&container=wav", "linear16"),
-        ("&sede=3", "do you mean seed"),
+        ("&sede=3", "did you mean seed"),
         ("&model=eve", "more than once"),
         ("&response_format=mp3", "contradicts"),
         ("&flush_after_ms=0", "flush_after_ms"),

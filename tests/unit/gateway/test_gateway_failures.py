@@ -243,13 +243,13 @@ def test_an_unknown_field_names_the_one_that_is_meant(
 ) -> None:
     given = {"data": body} if path == "voices" else {"json": body}
     error = shared[1].post(f"/v1/audio/{path}", **given).json()["error"]
-    assert error["param"] == field and f"do you mean {meant}?" in error["message"]
+    assert error["param"] == field and f"did you mean {meant}?" in error["message"]
 
 
 def test_an_unknown_field_of_an_item_or_a_message_does_so_too(shared: Shared) -> None:
     http = shared[1]
     batch = http.post("/v1/audio/speech/batch", json={"items": [{"text": "Hello."}], "voice": "ada"}).json()
-    assert "do you mean input?" in batch["results"][0]["error"]["message"]
+    assert "did you mean input?" in batch["results"][0]["error"]["message"]
     url = str(http.base_url).replace("http", "ws")
     with websockets.sync.client.connect(f"{url}/v1/audio/speech/stream", proxy=None) as connection:
         for message, meant in (
@@ -258,7 +258,7 @@ def test_an_unknown_field_of_an_item_or_a_message_does_so_too(shared: Shared) ->
             ({"type": "cancel", "playedMs": 5}, "played_ms"),
         ):
             connection.send(json.dumps(message))
-            assert f"do you mean {meant}?" in json.loads(connection.recv(10))["error"]["message"]
+            assert f"did you mean {meant}?" in json.loads(connection.recv(10))["error"]["message"]
 
 
 def test_a_speech_that_never_began_is_none_that_ended_early(triton: Server, serve: Serve) -> None:

@@ -22,7 +22,7 @@ WRONG: list[tuple[str | bytes, str, str]] = [
     ('{"type": "input.text"}', "invalid_argument", "text: this field is required"),
     ('{"type": "input.text", "text": 3}', "invalid_argument", "text"),
     ('{"type": "cancel", "played_ms": -1}', "invalid_argument", "played_ms"),
-    ('{"type": "session.config", "voice": "ada", "sede": 3}', "invalid_argument", "do you mean seed"),
+    ('{"type": "session.config", "voice": "ada", "sede": 3}', "invalid_argument", "did you mean seed"),
     ('{"type": "session.config"}', "invalid_argument", "give one of voice"),
     ('{"type": "session.config", "voice": "ada", "speed": 9}', "invalid_argument", "speed"),
     (
