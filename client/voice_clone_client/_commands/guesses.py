@@ -23,8 +23,9 @@ def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace
         return _of_http(server(parsed.url)) or text
     try:
         if isinstance(error, VoiceNotFound):
-            guess = "" if "did you mean" in text else _voices(client, parsed)  # an older server says none
-            return f"{text}; {guess}voice-clone list shows all"
+            guess = "" if text.endswith("?") else _voices(client, parsed)  # an older server guesses no names
+            text = f"{text}; {guess}" if guess else text
+            return f"{text} voice-clone list shows all" if text.endswith("?") else f"{text}; voice-clone list shows all"
         if (
             parsed.model is not None
             and _is_about(error, parsed.model)
@@ -57,4 +58,4 @@ def _voices(client: Client, parsed: argparse.Namespace) -> str:
     known = [voice.name for voice in client.list()] + [preset.name for preset in client.presets()]
     given = [name for each in _VOICES if isinstance(name := getattr(parsed, each, None), str)]
     guesses = [guess for name in given if name not in known and (guess := meant(name, known))]
-    return f"{guesses[0]} " if guesses else ""
+    return guesses[0] if guesses else ""
