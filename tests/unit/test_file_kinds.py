@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import shutil
+import subprocess
+from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
@@ -14,20 +15,33 @@ from voice_clone.errors import InvalidArgument
 RATE = 16_000
 
 
-def encoded(container: str, codec: str, rate: int = RATE) -> bytes:
+def encoded(container: str, codec: str, folder: Path, rate: int = RATE) -> bytes:
     """1.5 s of noise, by FFmpeg."""
-    file = io.BytesIO()
-    with av.open(file, "w", format=container) as opened:
-        stream = opened.add_stream(codec, rate=rate, layout="mono")
-        samples = np.random.default_rng(0).integers(-3000, 3000, (1, rate * 3 // 2), np.int16)
-        resampler = av.AudioResampler(stream.format, "mono", rate)
-        frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
-        frame.sample_rate = rate
-        for part in [*resampler.resample(frame), None]:
-            opened.mux(stream.encode(part))
-    return file.getvalue()
+    samples = np.random.default_rng(0).integers(-3000, 3000, rate * 3 // 2, np.int16)
+    command = [
+        "ffmpeg",
+        "-v",
+        "error",
+        "-f",
+        "s16le",
+        "-ar",
+        str(rate),
+        "-i",
+        "-",
+        "-c:a",
+        codec,
+        "-f",
+        container,
+        str(folder / "a"),
+    ]
+    subprocess.run(command, input=samples.tobytes(), capture_output=True, check=True)
+    return (folder / "a").read_bytes()
 
 
+ENCODES = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no program ffmpeg")
+
+
+@ENCODES
 @pytest.mark.parametrize(
     ("container", "codec", "kind"),
     [
@@ -49,11 +63,8 @@ def encoded(container: str, codec: str, rate: int = RATE) -> bytes:
         ("s16le", "pcm_s16le", "raw PCM"),
     ],
 )
-def test_a_sound_of_another_format(container: str, codec: str, kind: str) -> None:
-    try:
-        data = encoded(container, codec, 48_000 if codec == "ac3" else RATE)
-    except (av.codec.codec.UnknownCodecError, ValueError) as error:
-        pytest.skip(f"this FFmpeg has no {codec}: {error}")
+def test_a_sound_of_another_format(tmp_path: Path, container: str, codec: str, kind: str) -> None:
+    data = encoded(container, codec, tmp_path, 48_000 if codec == "ac3" else RATE)
     with pytest.raises(InvalidArgument, match=kind):
         decode(data)
 

@@ -125,12 +125,12 @@ def test_a_clip_serves_base_alone_and_the_others_say_why(client: Client, ada: st
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    (CUSTOM, {"voice": "Ada"}, Unsupported, "to clone a voice, take the `model` qwen3_tts"),
+    (CUSTOM, {"voice": "Ada"}, Unsupported, "to clone a voice, take the model qwen3_tts"),
     (CUSTOM, {"voice": "Nemo"}, VoiceNotFound, "this model's own voices are serena, vivian"),
     (CUSTOM, {"speaker_embedding": np.ones(64, np.float32)}, Unsupported, "built-in speakers alone"),
     (DESIGN, {"voice": "Ada"}, Unsupported, "makes voices of descriptions"),
     (BASE, {"voice": "Vivian"}, VoiceNotFound, "it is a voice of the model qwen3_tts_custom_voice"),
-    (BASE, {"voice": "Ada", "options": {"instruct": "x y"}}, Unsupported, "take the `model` qwen3_tts_custom_voice"),
+    (BASE, {"voice": "Ada", "options": {"instruct": "x y"}}, Unsupported, "take the model qwen3_tts_custom_voice"),
 ]
 
 

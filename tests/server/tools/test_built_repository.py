@@ -119,7 +119,7 @@ def test_the_encoder_keeps_its_contract(server: TritonServer, checkpoint_folder:
     assert encode(server, torch.zeros(0)).as_numpy("codec_codes").shape == (0, 16)
     with pytest.raises(InferenceServerException, match="invalid_argument: the `audio` holds NaN"):
         encode(server, torch.full((24000,), torch.nan))
-    with pytest.raises(InferenceServerException, match=r"invalid_argument: the audio is 0\.50 s long"):
+    with pytest.raises(InferenceServerException, match=r"invalid_argument: the `audio` is 0\.50 s long"):
         encode(server, clip[:12000])
 
 

@@ -152,7 +152,7 @@ def test_a_voice_without_a_transcript(cache: Cache) -> None:
         with pytest.raises(triton.InferenceServerException, match=r"unsupported: .*upload it again") as failure:
             cache(operation, name="Silent", model_type="fish_speech")
         assert failure.value.status() == "StatusCode.UNIMPLEMENTED"
-    with pytest.raises(triton.InferenceServerException, match=r"invalid_argument: .* needs reference_text; send it"):
+    with pytest.raises(triton.InferenceServerException, match=r"invalid_argument: .* needs `reference_text`; send it"):
         cache("resolve", audio=clip(2004), model_type="fish_speech")
     cache("delete", name="Silent")
 

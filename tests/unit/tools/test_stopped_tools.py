@@ -97,7 +97,8 @@ def test_a_reader_that_leaves_ends_a_tool_without_a_word(
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=120)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+    told = [b"", b"looking at the machine ...\n"]  # what it does, on stderr
+    assert done.returncode == 128 + signal.SIGPIPE and done.stderr in told[: 2 if tool == "doctor" else 1]
 
 
 UNUSABLE = {

@@ -26,10 +26,6 @@ CASES = {
     "half a download": (cut("model.safetensors", 100_000), "model.safetensors: not a whole safetensors file"),
     "hardly begun": (cut("model.safetensors", 5), "model.safetensors: not a whole safetensors file"),
     "empty": (cut("speech_tokenizer/model.safetensors", 0), "speech_tokenizer/model.safetensors: not a whole"),
-    "a pointer of Git LFS": (
-        lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n"),
-        "model.safetensors: not a whole safetensors file",
-    ),
 }
 
 
