@@ -107,8 +107,8 @@ def shared_memory_options(
 ) -> list[str]:
     """The options that open or close shared memory to clients, but for those that `options` has already.
 
-    Servers of 26.04 and later have it closed, and an option to open it. Earlier ones can ask for a key: here for one
-    that nobody knows.
+    Servers of 26.04 and later have it closed, and an option to open it. Earlier ones can ask for a key: here for a
+    random one that is not kept.
     """
     shown = subprocess.run([command[0], "--help"], env=dict(environment), capture_output=True, text=True, check=False)
     known, given = shown.stdout + shown.stderr, "\0".join(options)

@@ -26,7 +26,7 @@ Urgency = Literal["interactive", "next", "batch"]
 TOKEN_PARAMETER = "x-voice-token"
 """The request parameter, a forwarded header, with the token of a server that has one."""
 AGED = 30.0  # seconds; batch work that has waited so long counts as interactive
-MOST_CALLERS = 1024  # that are told apart; further ones share a few turns
+MOST_CALLERS = 1024  # that have turns of their own; further ones share a few
 SHARED = 16
 MAX_NAME = 128  # characters
 
@@ -38,7 +38,7 @@ class Caller:
     Attributes:
         name: of the caller; requests of one name share their turns.
         urgency: `interactive`: a listener waits for the first audio. `next`: the listener has audio to hear until then.
-            `batch`: nobody waits; interactive requests go first.
+            `batch`: no listener waits; interactive requests go first.
 
     Raises:
         InvalidArgument: on construction, if one of them is no such text.
@@ -55,12 +55,12 @@ class Caller:
 
     @property
     def batch(self) -> bool:
-        """Whether nobody waits for it."""
+        """Whether no listener waits for it."""
         return self.urgency == "batch"
 
 
 PLAIN = Caller()
-"""A caller that does not say who it is."""
+"""A caller without a name."""
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ def on_behalf_of(caller: str | None = None, urgency: Urgency | None = None) -> I
         caller: a text of at most 128 characters, such as the name of a user or a digest of it; None keeps the one that
             is set. Calls without one share their turns.
         urgency: `interactive`: a listener waits for the first audio. `next`: the listener has other audio to hear until
-            then. `batch`: nobody waits. None keeps the one that is set; without any it is `interactive`.
+            then. `batch`: no listener waits. None keeps the one that is set; without any it is `interactive`.
     """
     before = _caller.set(caller or _caller.get()), _urgency.set(urgency or _urgency.get())
     try:

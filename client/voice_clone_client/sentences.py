@@ -34,9 +34,9 @@ MIN_CHARACTERS = 12  # of a text that is whole from the start
 MAX_CHARACTERS = 300
 """A longer text is spoken sentence by sentence.
 
-Models learn from utterances of a sentence or two. Of a longer text that is spoken at once they may leave words out, and
-nothing tells it. In any living script so many characters have at most 900 bytes, and so fewer tokens than the 1,024
-that a server takes.
+Models learn from utterances of a sentence or two. They may leave words of a longer text out, and the server cannot see
+that. 300 characters of any living script have at most 900 bytes, so they have fewer tokens than the 1,024 that a server
+takes.
 """
 _LOOKAHEAD = 256  # characters after the longest sentence that may determine its end; no tag is longer
 

@@ -6,7 +6,7 @@ import socket
 
 
 def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets at all addresses of a host; nobody listens at them yet.
+    """Sockets that are bound to all addresses of a host and do not listen yet.
 
     Raises:
         OSError: there is none, or one of them cannot be had; the text says where and why.

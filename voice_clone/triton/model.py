@@ -82,7 +82,7 @@ class Model(ABC):
             check_backend(pb_utils)
             check_versions()
             settings = Settings(config, family=self.family)
-            self._believed = settings.secret("write_token")
+            self._caller_token = settings.secret("write_token")
             general = StageSettings.of(settings)
             self.load(settings)
             loaded()
@@ -158,7 +158,7 @@ class Model(ABC):
 
     def caller(self, request: Request) -> Caller:
         """For whom a request is. Raises: as `Request.caller`."""
-        return request.caller(self._believed)
+        return request.caller(self._caller_token)
 
     def went_on(self) -> float:
         """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""

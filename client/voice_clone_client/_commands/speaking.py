@@ -199,8 +199,8 @@ def _begin(client: Client, parsed: argparse.Namespace, how: dict[str, Any]) -> t
 
 
 def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> LongSpeech:
-    """The speech of a text that is there. A file of many sentences gets each when it is whole, so that one whose end
-    the model missed is made again; nobody hears it meanwhile."""
+    """The speech of a text that is there. A file gets each of many sentences when it is whole: one whose end the model
+    missed is made again before that."""
     most = parsed.sentence_characters
     heard = parsed.play or parsed.output == "-"
     return client.speak_long(text, sentence_characters=most, hold=not heard and len(text) > most, **how)

@@ -81,7 +81,7 @@ class WrittenText:
         self.changed = changed
         self._longest = longest
         self._soft = LEAST // 3  # the size behind which a part ends with its sentence
-        self._splitter: SentenceSplitter | None = None  # None: nobody knows yet what the model speaks well
+        self._splitter: SentenceSplitter | None = None  # None until the server has said what the model speaks well
         self._base = 0  # where the text of the splitter begins
         self._later: list[tuple[str, bool]] = []  # texts and flushes that wait for the splitter
         self._whole = WholeCharacters()

@@ -308,7 +308,7 @@ class LongText(ABC, Generic[S]):
         live = sum(speech.live for speech in window)
         for speech in window:
             if speech.error is not None:
-                return  # nobody will hear what comes after it
+                return  # what comes after it is not wanted
             if speech.began is None and live < self._plan.parallel and self._unread < MOST_UNREAD:
                 live += 1
                 speech.began = time.monotonic()

@@ -136,7 +136,7 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
 
 
 def _caller_of(key: Key, connection: HTTPConnection) -> str:
-    """Under which name the servers let a key take turns with others: a digest, which tells nobody who it is.
+    """The name under which a key takes turns with others at the servers: a digest, which hides the key and its owner.
 
     Keys of one name, and of one owner, are one caller. Without keys an address is, or the network of an IPv6 address,
     of which a caller has very many.

@@ -45,32 +45,8 @@ _INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit
 # answer would be the same; an incomplete speech was made several times already.
 _FINAL = ("incomplete", "name_reserved", "too_many_voices", "unsupported", "voice_exists")
 _OF_VOICES = (
-    *(
-        "name",
-        "consent",
-        "audio_sample",
-        "speaker_description",
-        "strict",
-        "trim_silence",
-        "replace",
-        "shared",
-        "description",
-    ),
-    *("design", "design_model", "design_seed", "seeds", "limit", "after", "reextract", "file"),
-)
-_OF_VOICES = (
-    *(
-        "name",
-        "consent",
-        "audio_sample",
-        "speaker_description",
-        "strict",
-        "trim_silence",
-        "replace",
-        "shared",
-        "description",
-    ),
-    *("design", "design_model", "design_seed", "seeds", "limit", "after", "reextract", "file"),
+    *("name", "consent", "audio_sample", "speaker_description", "description", "strict", "trim_silence"),
+    *("replace", "shared", "design", "design_model", "design_seed", "seeds", "limit", "after", "reextract", "file"),
 )
 FIELDS = {**{name: name for name in (*SpeechRequest.model_fields, *_OF_VOICES)}, "text": "input"}
 """The fields of requests, by the client's names of them."""

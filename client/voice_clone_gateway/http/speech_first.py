@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 SPEECH = "/v1/audio/speech"
 PATIENCE = 0.05  # seconds that a request waits for first audio at most
 LONGEST = 0.2  # seconds that the next request waits for the answer to this one
-BODIES = ("POST", "PUT", "PATCH")  # these may wait for their bodies, which costs nobody anything
+BODIES = ("POST", "PUT", "PATCH")  # these may wait for their bodies, which delays no speech
 
 
 class Listeners:
