@@ -215,10 +215,9 @@ def _folders_in(folder: Path) -> Iterator[Path]:
     """Folders in a folder, the upper ones first, as many as are looked through."""
     level = [folder]
     for _ in range(INSIDE):
-        inside = (
-            each for above in level for each in above.iterdir() if each.is_dir() and os.access(each, os.R_OK | os.X_OK)
-        )
-        level = sorted(itertools.islice(inside, MOST_INSIDE))
+        names = (each for above in level for each in sorted(above.iterdir()))  # the same ones on each file system
+        inside = (each for each in names if each.is_dir() and os.access(each, os.R_OK | os.X_OK))
+        level = list(itertools.islice(inside, MOST_INSIDE))
         yield from level
 
 

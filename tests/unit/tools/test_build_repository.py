@@ -233,7 +233,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
         (["--native-encoders", "onnx", "--engine", "voice_encoder=onnx"], "give --engine for code2wav alone"),
         (["--native-encoders", "tensorrt", "--provider", "cpu"], "leave --provider cpu out"),
         (["--checkpoint", "nowhere"], "there is no folder nowhere"),
-        (["--checkpoint", str(ROOT)], "config.json"),
+        (["--checkpoint", str(ROOT / "docs")], "config.json"),
     ],
 )
 def test_a_repository_that_cannot_be_built_is_refused_in_one_line(
