@@ -6,11 +6,14 @@ import json
 import math
 import threading
 import time
+from collections import OrderedDict
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from voice_clone.lru_cache import LRUCache, Origin
+from voice_clone.lru_cache import STALE, LRUCache, Origin, scope_of
 
 
 def origin(voice: str) -> Origin:
@@ -101,3 +104,66 @@ def test_no_origin_is_of_the_future(found: float, kept: bool) -> None:
     cache.put(b"a", 1, 10, made)
     assert b"a" not in cache
     assert Origin.from_json(json.loads(json.dumps(origin("5")))).voice == "5"
+
+
+def of(caller: str, owner: str | None = None) -> Origin:
+    return origin("")._replace(caller=caller, scope=scope_of(owner))
+
+
+def test_owners_do_not_find_what_others_have_computed() -> None:
+    cache: LRUCache[str] = LRUCache(100)
+    scopes = [of("", None), of("", "ada"), of("", "of ada"), of("", "bob"), of("", "None")]
+    for number, each in enumerate(scopes):
+        assert cache.get(b"a", each) is None
+        cache.put(b"a", str(number), 10, each._replace(voice="inline-a"))
+    assert [cache.get(b"a", each) for each in scopes] == ["0", "1", "2", "3", "4"]
+    assert Origin.from_json(json.loads(json.dumps(scopes[1]))) == scopes[1]
+    assert cache.forget(["inline-a"]).entries == 0, "every owner's copy goes"
+
+
+def test_new_entries_of_one_caller_leave_those_of_others() -> None:
+    cache: LRUCache[int] = LRUCache(100)
+    for key in (b"a", b"b"):
+        cache.put(key, 0, 10, of("ada"))
+    for key in range(50):
+        cache.put(b"%d" % key, 0, 10, of("bob"))
+    assert b"a" in cache and b"b" in cache and cache.nbytes == 100
+    cache.put(b"large", 0, 70, of("ada"))  # more than half: what she has gives way first
+    assert b"a" not in cache and b"b" not in cache and b"49" in cache and b"47" in cache and b"46" not in cache
+
+
+def test_what_another_caller_uses_is_that_callers_too() -> None:
+    cache: LRUCache[int] = LRUCache(100)
+    cache.put(b"shared", 0, 10, of("bob"))
+    assert cache.get(b"shared", of("ada")) is not None
+    for key in range(50):
+        cache.put(b"%d" % key, 0, 10, of("bob"))
+    assert b"shared" in cache
+
+
+def test_what_is_not_used_any_more_goes_first() -> None:
+    now = 0.0
+    cache: LRUCache[int] = LRUCache(100, clock=lambda: now)
+    for key in range(9):
+        cache.put(b"%d" % key, 0, 10, of(f"left {key}"))
+    now = STALE + 1.0
+    for key in range(20):
+        cache.put(b"busy %d" % (key % 3), 0, 30, of("ada"))
+    assert all(b"busy %d" % key in cache for key in range(3))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 40)), max_size=80))
+def test_a_caller_alone_has_a_plain_cache(steps: list[tuple[bool, int, int]]) -> None:
+    cache: LRUCache[int] = LRUCache(100)
+    plain: OrderedDict[bytes, int] = OrderedDict()  # sizes, the least recently used first
+    for puts, number, size in steps:
+        key = b"%d" % number
+        if puts:
+            cache.put(key, 0, size, of("ada"))
+            plain.pop(key, None)
+            while sum(plain.values()) + size > 100:
+                plain.popitem(last=False)
+            plain[key] = size
+        elif (cache.get(key, of("ada")) is not None) and key in plain:
+            plain.move_to_end(key)
+        assert cache.nbytes == sum(plain.values()) and all(key in cache for key in plain)

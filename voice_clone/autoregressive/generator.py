@@ -135,7 +135,7 @@ class Generator(Generic[P]):
                 break
             try:
                 prefix = self.talker.prefix(prompt)
-                if not self.prefixes.has_room(prefix):
+                if not self.prefixes.has_room(prefix, origin):
                     break
                 self._start(0, prompt, 1, origin)
                 if unread := prefix.length - self._streams[0].read:

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from voice_clone.array_kinds import Numbers, copied
 from voice_clone.autoregressive.stack.slot_memory import KeysAndValues
 from voice_clone.autoregressive.talker import Prefix
-from voice_clone.lru_cache import CacheUsage, LRUCache, Origin
+from voice_clone.lru_cache import CacheUsage, LRUCache, Origin, within
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class PromptPrefixes:
                 log.error("the prefix of a voice could not be kept; this is logged once", exc_info=error)
             self._logged = True
 
-    def has_room(self, prefix: Prefix) -> bool:
+    def has_room(self, prefix: Prefix, origin: Origin) -> bool:
         """Whether it is cached, or fits without an eviction."""
-        return prefix.key in self._cached or self.nbytes + self._bytes(prefix) <= self._cached.max_bytes
+        return within(prefix.key, origin) in self._cached or self.nbytes + self._bytes(prefix) <= self._cached.max_bytes
 
     def clear(self) -> None:
         """Evict all."""

@@ -24,7 +24,7 @@ from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState
 from voice_clone.codec.open_streams import PIECE_FRAMES, OpenStreams, SeparateStreams, try_out
 from voice_clone.errors import InvalidArgument
 from voice_clone.gpu import memory_bounded_by
-from voice_clone.lru_cache import CacheUsage, LRUCache
+from voice_clone.lru_cache import CacheUsage, LRUCache, within
 from voice_clone.settings import DecoderSettings
 
 if TYPE_CHECKING:  # a process whose decoder is native does without torch
@@ -57,7 +57,7 @@ class PrimedStates:
         self.cached: LRUCache[_Primed] = LRUCache(max_bytes, idle_seconds, clock)
 
     def __contains__(self, reference: Reference) -> bool:
-        return reference.key in self.cached
+        return within(reference.key, reference.origin) in self.cached
 
     def get(self, reference: Reference) -> tuple[StreamState[Any], bool] | None:
         """The state after a reference, from which one stream may continue, and whether an earlier stream has used it;

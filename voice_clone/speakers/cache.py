@@ -11,6 +11,7 @@ from typing import Any
 
 from voice_clone.audio import check_audible, decode
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
+from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
@@ -254,7 +255,7 @@ class SpeakerCache:
         model_type, until = self._family(resolve.model_type), self._until(resolve.timeout)
         clip = decode(resolve.audio, self._config.clip)
         check_audible(clip)
-        resolved = self._extractor.inline(clip, resolve.reference_text, model_type, resolve.mode, resolve.cache, until)
+        resolved = self._extractor.inline(clip, resolve, model_type, until)
         warnings = {"warnings": [warning._asdict() for warning in of_file(clip.losses)]}
         return Reply(self._result(resolved, "audio") | warnings, resolved.artifacts)
 
@@ -262,7 +263,10 @@ class SpeakerCache:
         model_type, until = self._family(resolve.model_type), self._until(resolve.timeout)
         artifact, tensors, info = self._extractor.of_embedding(resolve.embedding, model_type, resolve.mode, until)
         packed = pack_artifacts(tensors)
-        resolved = Resolved(status="hit", artifact=artifact, artifacts=packed, fingerprint=info.fingerprint)
+        scope = scope_of(resolve.owner)
+        resolved = Resolved(
+            status="hit", artifact=artifact, artifacts=packed, fingerprint=info.fingerprint, scope=scope
+        )
         return Reply(self._result(resolved, "direct"), resolved.artifacts)
 
     def _resolve_prompt(self, resolve: ResolvePrompt) -> Reply:
@@ -284,6 +288,7 @@ class SpeakerCache:
             "extraction_ms": resolved.extraction_ms,
             "fingerprint": resolved.fingerprint,
             "origin": resolved.origin,
+            "scope": resolved.scope,
             **({} if reference_text is None else {"reference_text": reference_text}),
         }
 

@@ -20,12 +20,14 @@ from safetensors.numpy import load
 
 from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
+from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.encoding import Describer, pack_artifacts
 from voice_clone.speakers.flight import Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record
 from voice_clone.speakers.name import SpeakerName
+from voice_clone.speakers.operations import ResolveClip
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
@@ -47,7 +49,8 @@ class Resolved:
         artifacts: safetensors bytes.
         fingerprint: of the encoder that made them.
         extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
-        origin: other processes file under it what they compute of the artifacts; "": they keep nothing.
+        origin: other processes file under it what they compute of the artifacts; "": they cannot be told to forget it.
+        scope: within which they find it; see `Origin`.
     """
 
     status: Literal["hit", "restored", "miss", "none"]
@@ -56,6 +59,7 @@ class Resolved:
     fingerprint: str
     extraction_ms: float = 0.0
     origin: str = ""
+    scope: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,18 +144,16 @@ class Extractor:
         tried.append(record.generation)
         return record
 
-    def inline(
-        self, clip: Clip, reference_text: str | None, model_type: str, mode: str | None, use_cache: bool, until: float
-    ) -> Resolved:
-        """Artifacts of a clip that is not registered, kept in memory alone.
+    def inline(self, clip: Clip, given: ResolveClip, model_type: str, until: float) -> Resolved:
+        """Artifacts of a clip that is not registered, kept in memory alone, for its owner.
 
         Raises: as above; InvalidArgument if the clip lacks what the mode needs.
         """
-        artifact = mode_of_clip(self._describer.modes(model_type, until), model_type, reference_text, mode)
-        digest = clip_digest(clip)
-        if use_cache:
+        artifact = mode_of_clip(self._describer.modes(model_type, until), model_type, given.reference_text, given.mode)
+        digest, scope = clip_digest(clip), scope_of(given.owner)
+        if given.cache:
             fingerprint = self._describer.fingerprint(artifact, until)
-            key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode)
+            key = CacheKey(artifact.model_type, digest, 0, fingerprint, artifact.mode, scope)
             found = self._voice_states.artifacts.get("inline", key)
             if found is not None:
                 return Resolved(
@@ -160,9 +162,10 @@ class Extractor:
                     artifacts=found,
                     fingerprint=fingerprint,
                     origin=inline_origin(digest),
+                    scope=scope,
                 )
-        work = partial(self._extract_inline, clip, digest, artifact, use_cache)
-        key_of_flight = (digest, artifact) if use_cache else object()
+        work = partial(self._extract_inline, clip, digest, artifact, scope, given.cache)
+        key_of_flight = (digest, artifact, scope) if given.cache else object()
         resolved: Resolved = self._voice_states.flights.ask(key_of_flight, work, until - time.monotonic())
         return resolved
 
@@ -275,13 +278,13 @@ class Extractor:
         return self._keep(newer, artifact, tensors, "miss", info, use_cache=True)
 
     def _extract_inline(
-        self, clip: Clip, digest: str, artifact: ArtifactId, use_cache: bool, flight: Flight[Any]
+        self, clip: Clip, digest: str, artifact: ArtifactId, scope: str, use_cache: bool, flight: Flight[Any]
     ) -> Resolved:
         began = time.monotonic()
         tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
         packed = pack_artifacts(tensors)
         if use_cache:
-            key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode)
+            key = CacheKey(artifact.model_type, digest, 0, info.fingerprint, artifact.mode, scope)
             self._voice_states.keep_inline(key, packed, began)
         return Resolved(
             status="miss",
@@ -290,6 +293,7 @@ class Extractor:
             fingerprint=info.fingerprint,
             extraction_ms=info.extraction_ms,
             origin=inline_origin(digest),
+            scope=scope,
         )
 
     def _keep(
@@ -313,6 +317,7 @@ class Extractor:
             fingerprint=info.fingerprint,
             extraction_ms=info.extraction_ms if status == "miss" else 0.0,
             origin=record.origin.voice,
+            scope=record.origin.scope,
         )
 
     def _from_store(
@@ -365,6 +370,7 @@ def _hit(record: SpeakerRecord, artifact: ArtifactId, found: bytes, fingerprint:
         artifacts=found,
         fingerprint=fingerprint,
         origin=record.origin.voice,
+        scope=record.origin.scope,
     )
 
 

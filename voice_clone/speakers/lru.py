@@ -1,16 +1,19 @@
 """The LRU cache of artifacts, with separate pools for registered speakers and inline clips.
 
 Both pools share one budget of bytes and entries and never exceed it. Inline clips may fill a fixed share of it and
-never evict a registered speaker; a registered speaker evicts inline clips first. Every operation takes constant time
-(`discard`: per entry dropped) under one lock; counters only grow.
+never evict a registered speaker; a registered speaker evicts inline clips first. Within a pool callers share as in
+`lru_cache`. Every operation takes constant time (`discard`: per entry dropped; evictions: per caller) under one lock;
+counters only grow.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from voice_clone.lru_cache import CallersLRU
+from voice_clone.turn_pool import caller_now
 
 Pool = Literal["registered", "inline"]
 POOLS: tuple[Pool, Pool] = ("registered", "inline")
@@ -19,7 +22,8 @@ POOLS: tuple[Pool, Pool] = ("registered", "inline")
 class CacheKey(NamedTuple):
     """The key of artifacts. It is a tuple, never a joined string: no two keys can collide.
 
-    `speaker` is a registered speaker's key, or the digest of an inline clip (whose generation is 0).
+    `speaker` is a registered speaker's key, or the digest of an inline clip (whose generation is 0). `scope` is that of
+    the owner of an inline clip, by `scope_of`.
     """
 
     model_type: str
@@ -27,35 +31,37 @@ class CacheKey(NamedTuple):
     generation: int
     fingerprint: str
     mode: str
+    scope: str = ""
 
 
 @dataclass
 class _PoolState:
-    """One pool: its entries, least recently used first; the keys of each speaker; bytes; counters."""
+    """One pool: its entries; the keys of each speaker; counters."""
 
-    entries: OrderedDict[CacheKey, bytes] = field(default_factory=OrderedDict)
+    cached: CallersLRU[CacheKey, bytes] = field(default_factory=CallersLRU)
     by_speaker: dict[str, set[CacheKey]] = field(default_factory=dict)
-    size: int = 0
     hits: int = 0
     misses: int = 0
     evictions: int = 0
     skips: int = 0
 
     def add(self, key: CacheKey, value: bytes) -> None:
-        self.entries[key] = value
+        self.cached.put(key, value, len(value), caller_now.get().name)
         self.by_speaker.setdefault(key.speaker, set()).add(key)
-        self.size += len(value)
 
     def drop(self, key: CacheKey) -> None:
-        self.size -= len(self.entries.pop(key))
+        self.cached.drop(key)
+        self._unlist(key)
+
+    def evict(self, size: int) -> None:
+        self._unlist(self.cached.evict(size, caller_now.get().name))
+        self.evictions += 1
+
+    def _unlist(self, key: CacheKey) -> None:
         keys = self.by_speaker[key.speaker]
         keys.remove(key)
         if not keys:
             del self.by_speaker[key.speaker]
-
-    def evict(self) -> None:
-        self.drop(next(iter(self.entries)))
-        self.evictions += 1
 
 
 class ArtifactCache:
@@ -78,24 +84,24 @@ class ArtifactCache:
         """The artifacts, now the most recently used; None if absent. Counts a hit or a miss."""
         with self._lock:
             state = self._pools[pool]
-            value = state.entries.get(key)
+            value = state.cached.use(key, caller_now.get().name)
             if value is None:
                 state.misses += 1
-                return None
-            state.entries.move_to_end(key)
-            state.hits += 1
+            else:
+                state.hits += 1
             return value
 
     def peek(self, pool: Pool, key: CacheKey) -> bytes | None:
         """The artifacts if present; changes neither counters nor order."""
         with self._lock:
-            return self._pools[pool].entries.get(key)
+            held = self._pools[pool].cached.entries.get(key)
+            return None if held is None else held.value
 
     def put(self, pool: Pool, key: CacheKey, value: bytes) -> bool:
         """Keep the artifacts as the most recently used; False if they cannot fit. Drops an older entry."""
         with self._lock:
             state = self._pools[pool]
-            if key in state.entries:
+            if key in state.cached.entries:
                 state.drop(key)
             fits = self._make_room(pool, len(value))
             if fits:
@@ -105,7 +111,7 @@ class ArtifactCache:
             return fits
 
     def discard(self, pool: Pool, speaker: str) -> int:
-        """Drop all entries of a speaker, of any model type, generation and mode. Returns their number."""
+        """Drop all entries of a speaker, of any model type, generation, mode and scope. Returns their number."""
         with self._lock:
             state = self._pools[pool]
             keys = tuple(state.by_speaker.get(speaker, ()))
@@ -118,8 +124,8 @@ class ArtifactCache:
         with self._lock:
             return {
                 pool: {
-                    "bytes": state.size,
-                    "entries": len(state.entries),
+                    "bytes": state.cached.nbytes,
+                    "entries": len(state.cached.entries),
                     "hits": state.hits,
                     "misses": state.misses,
                     "evictions": state.evictions,
@@ -131,19 +137,23 @@ class ArtifactCache:
     def _make_room(self, pool: Pool, size: int) -> bool:
         """Evict until an entry of `size` bytes fits into `pool`; False, with nothing evicted, if it never can."""
         registered, inline = self._pools["registered"], self._pools["inline"]
+        kept, clips = registered.cached, inline.cached
         if pool == "inline":
-            most_bytes = min(self._inline_bytes, self._max_bytes - registered.size)
-            most_entries = min(self._inline_entries, self._max_entries - len(registered.entries))
+            most_bytes = min(self._inline_bytes, self._max_bytes - kept.nbytes)
+            most_entries = min(self._inline_entries, self._max_entries - len(kept.entries))
             if size > most_bytes or most_entries < 1:
                 return False
-            while inline.size + size > most_bytes or len(inline.entries) >= most_entries:
-                inline.evict()
+            while clips.nbytes + size > most_bytes or len(clips.entries) >= most_entries:
+                inline.evict(size)
             return True
         if size > self._max_bytes or self._max_entries < 1:
             return False
         while (
-            registered.size + inline.size + size > self._max_bytes
-            or len(registered.entries) + len(inline.entries) >= self._max_entries
+            kept.nbytes + clips.nbytes + size > self._max_bytes
+            or len(kept.entries) + len(clips.entries) >= self._max_entries
         ):
-            (inline if inline.entries else registered).evict()
+            if clips.entries:
+                inline.evict(0)
+            else:
+                registered.evict(size)
         return True

@@ -30,9 +30,9 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
     resolve  one of name, audio, speaker_embedding, voice_prompt; model_type?; reference_text? with audio; options mode,
              cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss" | "none", "model_type", "mode",
-             "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "name"?,
-             "reference_text"?}. Other processes file what they compute of the artifacts under `origin`, and drop it by
-             that.
+             "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "scope", "name"?,
+             "reference_text"?}. Other processes file what they compute of the artifacts under `origin`, drop it by
+             that, and find it within `scope` alone: what comes of an owner's clip is found for this owner.
     stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.

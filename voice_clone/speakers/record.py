@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from voice_clone.audio import Clip
 from voice_clone.errors import InvalidArgument
-from voice_clone.lru_cache import Origin
+from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.speakers.clip_report import ClipReport
 from voice_clone.speakers.clip_warnings import ClipWarning, speaking_rate, warnings_of
 from voice_clone.speakers.name import check_word, parse_name
@@ -100,8 +100,9 @@ class SpeakerRecord:
 
     @property
     def origin(self) -> Origin:
-        """The name of this generation in the caches of other processes, looked up now."""
-        return Origin(str(self.generation), time.monotonic())
+        """The name of this generation in the caches of other processes, looked up now, and the scope there."""
+        scope = f"voice {self.generation}" if self.shared else scope_of(self.owner)
+        return Origin(str(self.generation), time.monotonic(), scope=scope)
 
     @property
     def digest(self) -> str:

@@ -272,3 +272,37 @@ def test_texts_of_a_deleted_voice_in_the_memory_of_the_server(
         later = found_in_server(server, sought)
     assert {"speaker_cache", "qwen3_tts_prompt"} <= held.keys()
     assert sum(later.values()) < sum(left.values()) < sum(held.values()), (held, left, later)
+
+
+WAYS = ("inline", "registered")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("first", WAYS)
+@pytest.mark.parametrize("then", WAYS)
+def test_no_owner_learns_what_clips_others_have(
+    server: TritonServer, client: Client, reference_clip: bytes, family: str, first: str, then: str
+) -> None:
+    """One that an owner has used is cold for another one, and warm for the first."""
+    told = ("cache", "prompt_positions", "primed", "mode")
+
+    def speak_as(owner: str | None, way: str) -> dict[str, Any]:
+        given: dict[str, Any] = {"voice": f"Voice of {owner}"}
+        if way == "inline":
+            given = {"reference_audio": reference_clip, "reference_text": TEXT}
+        with Client(server.url, owner=owner) as caller:
+            if way == "registered":
+                caller.upload(given["voice"], reference_clip, reference_text=TEXT, wait=True)
+            _, info = sound(caller, family, **given)
+        return {name: info.get(name) for name in told}
+
+    cold = speak_as("carol", then)
+    speak_as("alice", first)
+    assert [speak_as(owner, then) for owner in ("bob", None)] == [cold, cold]
+    warm = speak_as("bob", then)
+    assert warm["prompt_positions"] < cold["prompt_positions"]
+    for voice in client.list():
+        client.delete(voice.name)
+    client.upload("Last", reference_clip)
+    client.delete("Last")
+    assert kept(client) == NOTHING

@@ -175,3 +175,13 @@ def test_a_forgotten_voice_leaves_no_prefix(talker: Talker, config: Qwen3TTSConf
     assert unread(generator, prompt, early) == whole and generator.forget(()).entries == 0
     assert unread(generator, prompt, Origin("10", time.monotonic())) == whole
     assert generator.forget(()).voices == {"10"}
+
+
+def test_owners_of_one_clip_share_no_prefix(talker: Talker, config: Qwen3TTSConfig) -> None:
+    prompt, generator = make_prompt(config, 1), generator_of(talker, config, 1 << 20)
+    whole = prefill_length(prompt)
+    for scope in ("", "of ada", "of bob", "voice 7"):
+        origin = Origin.unknown()._replace(scope=scope)
+        generator.restore([(origin, prompt)] if scope == "of bob" else [], 60.0)
+        reads = [unread(generator, prompt, origin) == whole for _ in range(2)]
+        assert reads == [scope != "of bob", False]

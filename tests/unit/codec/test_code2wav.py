@@ -410,3 +410,20 @@ def test_a_forgotten_voice_leaves_no_state(decoder: CodecDecoder) -> None:
     assert code2wav.forget(()).entries == 0
     again = replace(first, stream_id="again", origin=Origin("9", time.monotonic()))
     assert decode_one(code2wav, again).primed == "miss" and code2wav.forget(()).voices == {"9"}
+
+
+@pytest.mark.parametrize("before", ["speak", "prepare", "restore"])
+def test_owners_of_one_clip_share_no_state(decoder: CodecDecoder, before: str) -> None:
+    code2wav, context = make(decoder), random_codes(9, 1)
+    [chunk, *_] = chunks_of("ada", random_codes(6, 2), [6], context)
+    origins = {name: Origin.unknown()._replace(scope=f"of {name}") for name in ("ada", "bob")}
+    if before == "prepare":
+        code2wav.prepare(Reference(context, origin=origins["ada"]))
+        code2wav.prepare(Reference(context, origin=origins["bob"]))
+        assert code2wav.forget(()).entries == 2
+        return
+    if before == "restore":
+        code2wav.restore([Reference(context, origin=origins["ada"])], 60.0)
+    decoded = [decode_one(code2wav, replace(chunk, stream_id=name, origin=origins[name])) for name in origins]
+    assert [each.primed for each in decoded] == ["hit" if before == "restore" else "miss", "miss"]
+    assert np.array_equal(decoded[0].waveform, decoded[1].waveform)

@@ -91,11 +91,25 @@ def test_every_way_in_which_a_voice_goes(server: Server) -> None:
     assert server("stats").result["kept"] == {"a_talker": {"entries": 1}}
 
 
+def test_every_owners_copy_of_a_clip_goes_with_a_voice(server: Server) -> None:
+    said: dict[str, Any] = {"audio": clip(1), "reference_text": "Hello.", "model_type": "qwen3_tts"}
+    owners: list[dict[str, Any]] = [{}, {"owner": "ada"}, {"owner": "bob"}]
+    statuses = ["miss"] * 3
+    for _ in range(2):
+        assert [server("resolve", options, **said).result["status"] for options in owners] == statuses
+        statuses = ["hit"] * 3
+    server("upload", {"owner": "ada", "wait": True}, name="Ada", audio=clip(1), reference_text="Hello.")
+    server("delete", {"owner": "ada"}, name="Ada")
+    assert [server("resolve", options, **said).result["status"] for options in owners] == ["miss"] * 3
+
+
 def test_a_voice_without_a_clip(server: Server) -> None:
     server("upload", name="Ada", speaker_embedding=np.ones(1024, np.float32), model_type="qwen3_tts")
     origin = server("resolve", name="Ada", model_type="qwen3_tts").result["origin"]
-    given = server("resolve", speaker_embedding=np.ones(1024, np.float32), model_type="qwen3_tts").result
-    assert given["origin"] == ""
+    for options, scope in (({}, ""), ({"owner": "ada"}, "of ada")):
+        embedding = np.ones(1024, np.float32)
+        given = server("resolve", options, speaker_embedding=embedding, model_type="qwen3_tts").result
+        assert (given["origin"], given["scope"]) == ("", scope)
     server("delete", name="Ada")
     assert server.gone() == {origin}
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.doubles.fakes import together
 from voice_clone.speakers.lru import POOLS, ArtifactCache, CacheKey, Pool
+from voice_clone.turn_pool import caller_now
+from voice_clone.turns import Caller
 
 
 def key(speaker: str, model_type: str = "qwen3_tts", generation: int = 1, mode: str = "icl", by: str = "f") -> CacheKey:
@@ -67,6 +69,17 @@ def test_inline_clips_never_push_out_a_registered_speaker() -> None:  # A7
     assert cache.stats()["registered"]["entries"] == 9 and cache.stats()["inline"]["bytes"] == 10
 
 
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_caller_leaves_the_entries_of_others(pool: Pool) -> None:
+    cache = ArtifactCache(max_bytes=400, max_entries=400, inline_share=0.25)
+    for caller, clips in (("ada", 2), ("bob", 200)):
+        token = caller_now.set(Caller(caller))
+        for index in range(clips):
+            cache.put(pool, key(f"{caller} {index}"), bytes(10))
+        caller_now.reset(token)
+    assert cache.peek(pool, key("ada 0")) is not None and cache.peek(pool, key("ada 1")) is not None
+
+
 def test_discard_drops_one_speaker_across_model_types_generations_and_modes() -> None:  # C4, A9
     cache = ArtifactCache(1000, 1000, 0.25)
     for speaker in ("alice", "alice_v2", "alice v2", "a"):
@@ -74,9 +87,11 @@ def test_discard_drops_one_speaker_across_model_types_generations_and_modes() ->
             for generation, mode in ((1, "icl"), (2, "x_vector")):
                 cache.put("registered", key(speaker, model_type, generation, mode), b"x")
     cache.put("inline", key("alice"), b"x")
+    cache.put("inline", key("alice")._replace(scope="of bob"), b"x")
     assert cache.discard("registered", "alice") == 4
     assert cache.discard("registered", "alice") == 0
-    assert cache.stats()["registered"]["entries"] == 12 and cache.stats()["inline"]["entries"] == 1
+    assert cache.stats()["registered"]["entries"] == 12 and cache.stats()["inline"]["entries"] == 2
+    assert cache.discard("inline", "alice") == 2
 
 
 def test_keys_that_differ_in_any_part_do_not_collide() -> None:  # A9, B18, C3

@@ -84,6 +84,22 @@ def test_a_missing_tensor_is_named(config: Qwen3TTSConfig) -> None:
         read_call(inputs, stage_of(config), "qwen3_tts", 512)
 
 
+def test_what_an_owner_says_to_a_shared_voice_is_its_own(config: Qwen3TTSConfig) -> None:
+    """Such as how to speak, which stands in the prefix; the reference alone serves all."""
+    scopes = set()
+    for owner in ("ada", "bob"):
+        inputs = Inputs(
+            make_prompt(config, 1),
+            prompt_info='{"origin": ["7", 1.0, true, "voice 7"]}',
+            options='{"instruct": "Whisper."}',
+        )
+        inputs._parameters["owner"] = owner
+        plan, stream, _ = read_call(inputs, stage_of(config), "qwen3_tts", 512)
+        assert stream.origin.scope == "voice 7"
+        scopes.add(plan.request.origin.scope)
+    assert len(scopes) == 2 and "voice 7" not in scopes
+
+
 def test_chunks(config: Qwen3TTSConfig) -> None:
     (plan, stream, _), answer = read(config, seed=3, prompt_info='{"mode": "icl"}'), Answer()
     sink = TalkerSink(stream, answer, LastChunks())

@@ -33,7 +33,7 @@ from voice_clone.families.cosyvoice3.networks.graphed_flow import GraphedFlow
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder, VocoderState
 from voice_clone.gpu import is_out_of_memory, memory_bounded_by
 from voice_clone.layers.graphs import GraphRunner, to_device
-from voice_clone.lru_cache import CacheUsage, LRUCache
+from voice_clone.lru_cache import CacheUsage, LRUCache, within
 
 MAX_STREAMS = 256  # that are open; without pages each takes a megabyte
 PIECE = 4  # blocks of a reference that are solved at once
@@ -221,7 +221,8 @@ class FlowStreams:
 
     def prepare(self, reference: Reference) -> None:
         """As of `DecoderStreams`."""
-        if reference.origin.keep and reference.voice and reference.key not in self._primed:
+        known = within(reference.key, reference.origin) in self._primed
+        if reference.origin.keep and reference.voice and not known:
             self._prime(reference, self._voice(reference), used=False)
 
     def restore(self, references: Iterable[Reference], seconds: float) -> int:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, VoiceCloneError
-from voice_clone.lru_cache import Origin
+from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.settings import Settings
 from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages.protocols import PromptStage
@@ -59,27 +59,27 @@ class PromptModel(Model):
             )
         draft = self._stage.draft(speech)
         found = time.monotonic()
-        voice, source, origin = self._resolve(speech)
+        voice, source, (origin, scope) = self._resolve(speech)
         if voice is None and speech.voice is not None:
             speech = replace(speech, voice=source["voice"])
         prepared = self._stage.prepare(speech, draft, voice)
         info = {
             "stream_id": speech.text_stream or stream_id(request) or uuid.uuid4().hex,
-            "origin": Origin(origin, found, speech.kept),
+            "origin": Origin(origin, found, speech.kept, scope, self.caller(request).name),
             **source,
             **prepared.info,
             "prompt_ms": round(1e3 * (time.monotonic() - began), 3),
         }
         return {"prompt": pack(prepared.tensors), "prompt_info": json.dumps(info)}
 
-    def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], str]:
-        """The voice by speaker_cache, what `info` says of it, and its origin.
+    def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], tuple[str, str]]:
+        """The voice by speaker_cache, what `info` says of it, and its origin with the scope.
 
         No voice for a ready embedding, for one of the checkpoint's own voices (case does not matter), and for a speech
         without any.
         """
         if speech.speaker_embedding is not None or all(getattr(speech, source) is None for source in SOURCES):
-            return None, {"cache": "none"}, ""
+            return None, {"cache": "none"}, ("", scope_of(speech.owner))
         options: dict[str, Any] = {} if speech.owner is None else {"owner": speech.owner}
         if not speech.cache:
             options["cache"] = False
@@ -98,7 +98,7 @@ class PromptModel(Model):
         except VoiceCloneError as error:
             preset = self._presets.get((speech.voice or "").casefold())
             if preset is not None and isinstance(error, SpeakerNotFound | Unsupported):
-                return None, {"cache": "preset", "voice": preset}, ""
+                return None, {"cache": "preset", "voice": preset}, ("", "")
             if isinstance(error, SpeakerNotFound) and self._presets:
                 raise SpeakerNotFound(
                     f"{error.text}; this model's own voices are {', '.join(self._stage.presets)}"
@@ -106,7 +106,7 @@ class PromptModel(Model):
             raise error.renamed({"name": "voice", "audio": "reference_audio"}) from None
         waited_ms = 1e3 * (time.monotonic() - asked)
         result = json.loads(reply["result"][0])
-        return *read_reply(speech, result, reply["artifacts"][0], waited_ms), result["origin"]
+        return *read_reply(speech, result, reply["artifacts"][0], waited_ms), (result["origin"], result["scope"])
 
 
 def stream_id(request: Request) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.lru_cache import Origin
+from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.stages.protocols import KNOBS, StreamPlan, TalkerStage, check_reference
 from voice_clone.triton.request import Request
 from voice_clone.triton.stages.streams import with_secret
@@ -63,10 +63,13 @@ def read_call(
         raise InvalidArgument(f"`prompt_info` must have a stream_id of 1 to {MAX_STREAM_ID} characters")
     knobs = {name: value for name in KNOBS if (value := request.number(name)) is not None}
     knobs.setdefault("seed", secrets.randbits(64))
-    plan = stage.plan(unpack("prompt", packed), knobs, request.json_object("options"))
+    options, owner = request.json_object("options"), request.parameter("owner")
+    plan = stage.plan(unpack("prompt", packed), knobs, options)
     check_reference(len(plan.context), max_reference_frames)
     origin = Origin.from_json(info.pop("origin", None))
-    plan = replace(plan, request=replace(plan.request, origin=origin))
+    # The prefix may have an owner's words in it, as how to speak: what owners share of a voice has none.
+    private = origin._replace(scope=f"{origin.scope} {scope_of(owner)}") if options and owner is not None else origin
+    plan = replace(plan, request=replace(plan.request, origin=private))
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
     secret_id = with_secret(stream_id, f"{family}_talker")
