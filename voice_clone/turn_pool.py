@@ -12,7 +12,7 @@ from voice_clone.turns import PLAIN, Caller, Turns
 
 log = logging.getLogger(__name__)
 
-MORE = 64  # threads beyond the usual ones, each for a caller that has none
+MORE = 64
 
 caller_now: ContextVar[Caller] = ContextVar("caller_now", default=PLAIN)
 """For whom this thread works."""
@@ -26,10 +26,12 @@ class TurnPool:
     Args:
         threads: the usual ones; they are started when there is work.
         name: of the threads.
+        more: threads beyond them, each for a caller that has none.
+        after: called after each piece of work, when nothing of it is held any more.
     """
 
-    def __init__(self, threads: int, name: str) -> None:
-        self._most, self._name = threads, name
+    def __init__(self, threads: int, name: str, more: int = MORE, after: Callable[[], object] = lambda: None) -> None:
+        self._most, self._name, self._more, self._after = threads, name, more, after
         self._turns: Turns[_Work] = Turns()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -46,7 +48,7 @@ class TurnPool:
             if self._closed:
                 raise RuntimeError("the pool is shut down")
             self._turns.put(_Work(caller, work), caller)
-            if not self._idle and len(self._threads) < self._most + MORE and self._turns.may_take(self._may_run):
+            if not self._idle and len(self._threads) < self._most + self._more and self._turns.may_take(self._may_run):
                 thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -61,7 +63,7 @@ class TurnPool:
             thread.join()
 
     def _may_run(self, _work: _Work, running: int) -> bool:
-        return self._working < self._most or not running
+        return self._working < self._most + (0 if running else self._more)
 
     def _next(self) -> _Work | None:
         """The next work, for which this thread waits. None: the pool is shut down."""
@@ -93,6 +95,7 @@ class TurnPool:
                     self._working -= 1
                     self._changed.notify()
             del work  # an idle thread must not hold what the work holds
+            self._after()
 
 
 class _Work:

@@ -84,3 +84,18 @@ def test_work_that_raises_takes_no_thread_along(pool: TurnPool) -> None:
     work.go.set()
     work.ask("after")
     until(lambda: work.done == ["after"])
+
+
+def test_a_pool_without_more_threads_gives_callers_turns() -> None:
+    freed: list[int] = []
+    pool = TurnPool(1, "one", more=0, after=lambda: freed.append(1))
+    work = Work(pool)
+    for name in ("first", "second", "third"):
+        work.ask(name, Caller("ada"))
+    work.ask("other", Caller("bob"))
+    until(lambda: work.begun == ["first"])
+    work.go.set()
+    until(lambda: len(work.done) == 4)
+    assert work.done == ["first", "other", "second", "third"]
+    pool.shutdown()
+    assert len(freed) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -59,22 +59,27 @@ class Transfer:
             Internal: a file is damaged or cannot be read.
         """
         owner, name = export.owner, export.name
-        files: dict[str, bytes] = {}
+        records = self._registry.records(owner) if name is None else [self._registry.find(name, owner)]
+        names: list[str] = []
+        return names, pack_bundle(self._files(records, export, names), len(records))
+
+    def _files(self, records: Sequence[SpeakerRecord], export: Export, names: list[str]) -> Iterator[bytes]:
+        """The file of each speaker; its name is added to `names`. Raises: as `pack`."""
         size = 0
-        for found in self._registry.records(owner) if name is None else [self._registry.find(name, owner)]:
+        for found in records:
             try:
                 record, file = self._newest(found, export)
             except SpeakerNotFound:
-                if name is not None:
+                if export.name is not None:
                     raise
                 continue
-            files[record.name] = file
+            names.append(record.name)
             size += len(file)
             if size > self._config.max_bundle_bytes:
                 raise InvalidArgument(
                     f"the bundle would be larger than {self._config.max_bundle_bytes} bytes; export voices one by one"
                 )
-        return list(files), pack_bundle(list(files.values()))
+            yield file
 
     def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
         """The artifacts in a bundle of one speaker, which is not registered; everything in the bundle is checked.

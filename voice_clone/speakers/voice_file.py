@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +162,19 @@ def _seal(record: str, digests: str) -> str:
     return hashlib.sha256(f"{len(record)} {record}{digests}".encode()).hexdigest()
 
 
-def pack_bundle(files: Sequence[bytes]) -> bytes:
-    """The bundle of these speakers' files."""
-    tensors = {str(index): np.frombuffer(file, np.uint8) for index, file in enumerate(files)}
-    return save(tensors, {"format": BUNDLE_FORMAT})
+def pack_bundle(files: Iterable[bytes], most: int = 1) -> bytes:
+    """The bundle of these speakers' files, `most` at most, of which one after the other is in memory beside it."""
+    header: dict[str, Any] = {"__metadata__": {"format": BUNDLE_FORMAT}}
+    room = 8 + 64 + 88 * most  # for the header, which spaces fill
+    bundle = BytesIO()
+    bundle.seek(room)
+    for index, file in enumerate(files):
+        begin = bundle.tell() - room
+        header[str(index)] = {"dtype": "U8", "shape": [len(file)], "data_offsets": [begin, begin + len(file)]}
+        bundle.write(file)
+    bundle.seek(0)
+    bundle.write((room - 8).to_bytes(8, "little") + json.dumps(header, separators=(",", ":")).encode().ljust(room - 8))
+    return bundle.getvalue()
 
 
 def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:

@@ -52,6 +52,8 @@ class Model(ABC):
     Class attributes:
         threads: how many requests `handle` works on at once; 0 runs it in `execute` itself (for a model that only
             hands requests on). `load` may set it.
+        large_at_once: how many requests that are `large` it works on at once; 0: none is. For each it needs a multiple
+            of their bytes, and their threads are others than those above.
         single: whether the model keeps state that all requests must share, so that a second instance (a process
             of its own) would be wrong.
         stage: the ending of the model's name behind its family's; empty for a model of no family.
@@ -61,6 +63,7 @@ class Model(ABC):
     """
 
     threads = 0
+    large_at_once: ClassVar[int] = 0
     single: ClassVar[bool] = False
     stage: ClassVar[str] = ""
 
@@ -74,6 +77,7 @@ class Model(ABC):
         self._required = [entry["name"] for entry in config["input"] if not entry.get("optional")]
         self._dtypes = {entry["name"]: DTYPES[entry["data_type"]] for entry in config["output"]}
         self._pool: TurnPool | None = None
+        self._large_pool: TurnPool | None = None
         self._no_service: VoiceCloneError | None = None
         self._lost_models: LostModels | None = None
         try:
@@ -89,6 +93,8 @@ class Model(ABC):
             trim()
             if self.threads:
                 self._pool = TurnPool(self.threads, args["model_name"])
+            if self.large_at_once:
+                self._large_pool = TurnPool(self.large_at_once, f"{args['model_name']}_large", more=0, after=trim)
             self._lost_models = LostModels(
                 server,
                 self.family,
@@ -112,10 +118,11 @@ class Model(ABC):
             responder = Responder(raw.get_response_sender(), _id_of(raw), self._dtypes)
             try:
                 request = Request(raw, self._required)
-                if self._pool is None:
+                pool = self._large_pool if self._large_pool is not None and self.large(request) else self._pool
+                if pool is None:
                     self._run(request, responder, came)
                 else:
-                    self._pool.submit(self.caller(request), partial(self._run, request, responder, came))
+                    pool.submit(self.caller(request), partial(self._run, request, responder, came))
             except BaseException as error:
                 responder.fail(error)
         # Triton holds the GIL until the server has noticed the return, 0.2 ms or more. The thread that works on the
@@ -124,8 +131,8 @@ class Model(ABC):
 
     def finalize(self) -> None:
         """Called by Triton at unload, when no request is open any more."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        for pool in filter(None, (self._pool, self._large_pool)):
+            pool.shutdown()
         if self._lost_models is not None:
             self._lost_models.close()
         self.close()
@@ -159,6 +166,10 @@ class Model(ABC):
     def caller(self, request: Request) -> Caller:
         """For whom a request is. Raises: as `Request.caller`."""
         return request.caller(self._caller_token)
+
+    def large(self, request: Request) -> bool:
+        """Whether a request, or its answer, is a large one."""
+        return False
 
     def went_on(self) -> float:
         """When the server or this process last stood still, on the monotonic clock; 0 if it never did."""

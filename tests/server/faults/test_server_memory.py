@@ -10,13 +10,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
+from voice_clone_client import Client
 
-from tests.support.doubles.fakes import clip
+from tests.support.doubles.fakes import clip, together
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
 from tests.support.servers.server_processes import processes
@@ -153,3 +155,37 @@ def test_clients_register_shared_memory_only_where_they_may(tmp_path: Path, clie
         except InferenceServerException:
             assert not client_shm
         server.kill()
+
+
+def test_exports_leave_no_memory_behind(tmp_path: Path) -> None:
+    """However many are wanted at once, two bundles are in memory at most, and afterwards none."""
+    with made(tmp_path) as server, Client(server.url) as client:
+        for index in range(24):
+            client.upload(f"v{index}", clip(index, 24.0, 48_000), wait=True)
+        [process] = [psutil.Process(pid) for pid in processes(server) if "speaker_cache" in _command(pid)]
+        size = len(client.export())
+        assert size > 50e6
+        before, most, done = process.memory_info(), 0, threading.Event()
+
+        def watch() -> None:
+            nonlocal most
+            while not done.wait(0.05):
+                most = max(most, _own(process.memory_info()))
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        assert together(8, lambda _: len(client.export())) == [size] * 8
+        done.set()
+        watching.join()
+        until(lambda: _own(process.memory_info()) < _own(before) + size / 2)
+        assert most < _own(before) + 4 * size and process.memory_info().shared < before.shared + size / 2
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def _own(memory: Any) -> int:
+    """Bytes that a process shares with none."""
+    own: int = memory.rss - memory.shared
+    return own

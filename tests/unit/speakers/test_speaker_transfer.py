@@ -404,3 +404,12 @@ def test_a_bundle_with_a_very_large_header_is_not_parsed(monkeypatch: pytest.Mon
     with pytest.raises(InvalidArgument):
         voice_file.unpack_bundle(data)
     assert loaded == ([data] if inside else [])
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, 300])
+def test_a_bundle_is_a_safetensors_file_whatever_is_left_out(count: int) -> None:
+    """It is made of one file after the other; fewer than said may come, as voices are deleted meanwhile."""
+    files = [bytes([index % 7]) * (1000 * index) for index in range(count)]
+    for most in (count, count + 100):
+        tensors = load(pack_bundle(iter(files), most))
+        assert [tensors[str(index)].tobytes() for index in range(count)] == files == files[: len(tensors)]

@@ -15,6 +15,7 @@ from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.name import check_word
 from voice_clone.speakers.opening import open_store
 from voice_clone.speakers.parsing import WriteToken, parse
+from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
 from voice_clone.triton.calls import call
 from voice_clone.triton.forgetting import ForgetRequests
 from voice_clone.triton.model import Model
@@ -30,6 +31,7 @@ class SpeakerCacheModel(Model):
     """Owns the registered voices; serves every family."""
 
     threads = 32  # a cold voice keeps one of them busy while its clip is encoded
+    large_at_once = 1  # a bundle is in memory three times, once of it shared with the server for good
     single = True  # two owners of the voices would contradict each other
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -66,6 +68,13 @@ class SpeakerCacheModel(Model):
         self._metrics = SpeakerMetrics(self._cache.counters)
         if settings.preloaded_voices:
             self._cache.preload(settings.preloaded_voices)
+
+    def large(self, request: Request) -> bool:
+        """Bundles of many voices."""
+        operation, bundle = request.text("operation"), request.raw("audio") or b""
+        return (operation == "export" and not request.text("name")) or (
+            operation == "import" and len(bundle) > MAX_PROMPT_BYTES
+        )
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""
