@@ -167,6 +167,15 @@ def cache(
     )
 
 
+def detection_seconds(usual: float | None) -> float | None:
+    """How long to wait for a detection: a `mark_detector` has half a second more for each second of at most 600.
+
+    Args:
+        usual: as for any call; a short one holds.
+    """
+    return usual if usual is None or usual < 60.0 else usual + 300.0
+
+
 def detection(audio: Source) -> Any:
     """The request to look for a mark. Raises: as `synthesis`."""
     return infer(DETECTOR, {"audio": _clip(audio)})

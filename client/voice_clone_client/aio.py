@@ -392,7 +392,7 @@ class AsyncClient:
     async def detect(self, audio: Source) -> Detection:
         """Look for the mark of synthetic speech in a sound; see `Client.detect`."""
         try:
-            answer = await self._servers.infer(_requests.detection(audio), self._timeout)
+            answer = await self._servers.infer(_requests.detection(audio), _requests.detection_seconds(self._timeout))
         except VoiceCloneError as error:
             raise _responses.without_detector(error) from None
         return _responses.detection(answer)

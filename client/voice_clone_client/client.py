@@ -351,7 +351,7 @@ class Client(Speaking):
             Unsupported: the server has no `mark_detector`.
         """
         try:
-            answer = self._servers.infer(_requests.detection(audio), self._timeout)
+            answer = self._servers.infer(_requests.detection(audio), _requests.detection_seconds(self._timeout))
         except VoiceCloneError as error:
             raise _responses.without_detector(error) from None
         return _responses.detection(answer)

@@ -7,8 +7,10 @@ sound at its original speed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from tempfile import SpooledTemporaryFile
 
 import numpy as np
 import torch
@@ -51,6 +53,11 @@ class Detection:
     seconds: float
 
 
+def likeliest(found: Iterable[Detection]) -> Detection:
+    """Of all pieces of a sound, what was found in the one that most likely has the mark."""
+    return max(found, key=lambda each: each.confidence)
+
+
 class PerthDetector:
     """Finds Perth's mark.
 
@@ -75,6 +82,13 @@ class PerthDetector:
         Raises:
             InvalidArgument: it is shorter than `SHORTEST`.
         """
+        return likeliest(self.pieces(waveform, rate))
+
+    def pieces(self, waveform: NDArray[np.float32], rate: int) -> Iterator[Detection]:
+        """What is found in each piece, one after the other. A long sound waits on the disk meanwhile.
+
+        Args, Raises: as `detect`.
+        """
         if len(waveform) < SHORTEST * rate:
             raise InvalidArgument(
                 f"the `audio` is {len(waveform) / rate:.2f} s long; it must have {SHORTEST} s or more"
@@ -82,8 +96,12 @@ class PerthDetector:
         sound = resample(waveform, rate, RATE)
         pieces = max(1, round(len(sound) / (PIECE * RATE)))
         borders = np.linspace(0, len(sound), pieces + 1).astype(int).tolist()
-        found = [self._detect(sound[a:b], a / RATE) for a, b in pairwise(borders)]
-        return max(found, key=lambda each: each.confidence)
+        with SpooledTemporaryFile(max_size=round(2 * PIECE * RATE * sound.itemsize)) as file:
+            file.write(sound.tobytes())
+            file.seek(0)
+            del waveform, sound
+            for a, b in pairwise(borders):
+                yield self._detect(np.frombuffer(bytearray(file.read(4 * (b - a))), np.float32), a / RATE)
 
     def _detect(self, sound: NDArray[np.float32], start: float) -> Detection:
         confidence, speed = self._confidence(sound), 1.0

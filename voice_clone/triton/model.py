@@ -18,7 +18,7 @@ import os
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from voice_clone.turns import Caller
 
 log = logging.getLogger(__name__)
 
+Steps = Generator[None, None, Mapping[str, Value]]
 YIELD = 1e-6  # seconds; a sleep releases the GIL for 0.1 ms, or until a busy thread releases it
 
 WORTH_ASKING = 0.02  # seconds that a request waited; a question whether its client has left takes half a millisecond
@@ -113,16 +114,15 @@ class Model(ABC):
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Called by Triton with each request; answers come through the response sender, now or later."""
-        came = time.monotonic()
         for raw in requests:
             responder = Responder(raw.get_response_sender(), _id_of(raw), self._dtypes)
             try:
                 request = Request(raw, self._required)
                 pool = self._large_pool if self._large_pool is not None and self.large(request) else self._pool
                 if pool is None:
-                    self._run(request, responder, came)
+                    self._run(request, responder, None)
                 else:
-                    pool.submit(self.caller(request), partial(self._run, request, responder, came))
+                    pool.submit(self.caller(request), partial(self._run, request, responder, pool))
             except BaseException as error:
                 responder.fail(error)
         # Triton holds the GIL until the server has noticed the return, 0.2 ms or more. The thread that works on the
@@ -147,16 +147,26 @@ class Model(ABC):
         for responder in list(open_requests):
             responder.fail(self._no_service)
 
-    def _run(self, request: Request, responder: Responder, came: float) -> None:
+    def _run(self, request: Request, responder: Responder, pool: TurnPool | None, steps: Steps | None = None) -> None:
+        """Do a request, or the next of its steps."""
         passed_on.set(request.passed_on)
         try:
             if self._no_service is not None:
                 raise self._no_service
             # A model without a thread pool hands requests on, and handles a cancelled one itself.
-            waited = self._pool is not None and time.monotonic() - came > WORTH_ASKING
+            waited = pool is not None and time.monotonic() - request.came > WORTH_ASKING
             if waited and responder.cancelled():
                 raise Cancelled("the client cancelled the request")
-            outputs = self.handle(request, responder)
+            outputs = steps or self.handle(request, responder)
+            if isinstance(outputs, Generator):
+                assert pool is not None
+                try:
+                    next(outputs)
+                except StopIteration as ended:
+                    outputs = ended.value
+                else:
+                    pool.submit(self.caller(request), partial(self._run, request, responder, pool, outputs))
+                    return
             if outputs is not None:
                 responder.send(outputs, final=True)
         except BaseException as error:
@@ -184,8 +194,12 @@ class Model(ABC):
         """Make the model ready to serve."""
 
     @abstractmethod
-    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value] | None:
-        """Answer with the outputs, or return None and see to it that `responder` ends the request later."""
+    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value] | Steps | None:
+        """Answer with the outputs, or return None and see to it that `responder` ends the request later.
+
+        In a pool it may be a generator: at each `yield` other callers have their turns, and it goes on if the client is
+        still there.
+        """
 
     def close(self) -> None:  # noqa: B027 - a model that opens nothing needs none
         """Release what `load` opened."""

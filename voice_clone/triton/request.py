@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,9 @@ from voice_clone.turns import PLAIN, TOKEN_PARAMETER, Caller
 class Request:
     """The inputs and parameters of one inference request, copied out of the server's memory; None: not given.
 
+    Attributes:
+        came: when it came in, on the monotonic clock.
+
     Args:
         request: Triton's.
         required: names of inputs. In a model that has optional ones too Triton only counts them
@@ -26,6 +30,7 @@ class Request:
     """
 
     def __init__(self, request: Any, required: Iterable[str]) -> None:
+        self.came = time.monotonic()
         self._inputs: dict[str, Array] = {t.name(): t.as_numpy().copy() for t in request.inputs()}
         self.require(*required)
         # Some are forwarded headers, whose names keep the case in which they were sent.

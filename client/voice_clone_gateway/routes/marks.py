@@ -16,6 +16,7 @@ from voice_clone_client.manifests import Manifest
 from voice_clone_client.statements import Statement
 
 from ..http.auth import guarded, preparing
+from ..http.connection import while_connected
 from ..http.errors import documented
 
 router = APIRouter(route_class=guarded("speak"), tags=["marks"])
@@ -64,7 +65,8 @@ async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="
         found: Detection | VoiceCloneError
         manifest: Manifest | VoiceCloneError | None
         try:
-            found = await request.state.client.detect(await state.clips.readable(data))
+            readable = await state.clips.readable(data)
+            found = await while_connected(request.receive, request.state.client.detect(readable))
         except (InvalidArgument, Unsupported) as error:
             found = renamed(error, {"audio": "file"})
         try:

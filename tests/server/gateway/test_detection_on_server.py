@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import numpy as np
+import psutil
 import pytest
 import soundfile
-from voice_clone_client import AsyncClient, Client, InvalidArgument, Unsupported, cli
+from voice_clone_client import AsyncClient, Client, DeadlineExceeded, InvalidArgument, Unsupported, cli
+from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.manifests import TYPES, FileSigner
 
 from perf.bench.gateway_process import Gateway
+from tests.support.doubles.fakes import together
 from tests.support.official.certificates import signing_files
+from tests.support.servers.server_processes import processes
+from tests.support.waiting import until
 from tools.demo import CLIP
 from tools.triton_server import MODELS, ROOT, TritonServer
 from voice_clone.marking.marker import PerthMarker
@@ -66,6 +73,39 @@ def test_clients(detecting: TritonServer, marked: Path) -> None:
             return (await client.detect(marked)).mark
 
     assert asyncio.run(ask()) == "perth"
+
+
+def test_callers_take_turns_and_one_who_leaves_ends_the_work(detecting: TritonServer) -> None:
+    file = io.BytesIO()
+    noise = np.random.default_rng(1).uniform(-0.1, 0.1, 590 * 24_000)
+    soundfile.write(file, noise, 24_000, format="FLAC", subtype="PCM_16")
+    [process] = [
+        psutil.Process(pid)
+        for pid in processes(detecting)
+        if "mark_detector/1/model.py" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+
+    def worked() -> bool:
+        before = sum(process.cpu_times()[:2])
+        time.sleep(0.5)
+        return sum(process.cpu_times()[:2]) > before + 0.1
+
+    answer: list[object] = []
+
+    def wait_for_long() -> None:
+        with on_behalf_of("ada"), Client(detecting.url, timeout=20.0) as client:
+            answer.append(together(1, lambda _: client.detect(file.getvalue()))[0])
+
+    waiting = threading.Thread(target=wait_for_long)
+    waiting.start()
+    until(worked)
+    for caller in ("bob", "ada"):
+        with on_behalf_of(caller), Client(detecting.url) as client:
+            assert client.detect(CLIP).mark is None
+            assert not answer, "the long one goes on meanwhile"
+    waiting.join()
+    assert isinstance(answer[0], DeadlineExceeded)
+    until(lambda: not worked())
 
 
 def test_the_command(detecting: TritonServer, marked: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from tools.demo import CLIP
 from voice_clone.audio import resample
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.marking import weights
-from voice_clone.marking.detection import PIECE, PerthDetector
+from voice_clone.marking.detection import PIECE, PerthDetector, likeliest
 from voice_clone.marking.marker import PerthMarker
+from voice_clone.marking.network import RATE
 
 pytestmark = pytest.mark.thorough
 
@@ -62,6 +64,16 @@ def test_a_marked_piece_of_a_long_sound(detector: PerthDetector) -> None:
     long[start:] = marked(long[start:])
     found = detector.detect(long, 24_000)
     assert found.marked and found.start >= 30.0 and found.seconds < 1.5 * PIECE
+
+
+@pytest.mark.parametrize("seconds", [3.0, 70.0, 200.0])
+def test_pieces_are_those_of_the_whole_sound(detector: PerthDetector, seconds: float) -> None:
+    """Also of one that waits on the disk between them."""
+    speech = np.resize(read(CLIP), int(seconds * 24_000))
+    sound = resample(speech, 24_000, RATE)
+    borders = np.linspace(0, len(sound), max(1, round(seconds / PIECE)) + 1).astype(int)
+    expected = [detector._detect(sound[a:b], a / RATE) for a, b in itertools.pairwise(borders)]
+    assert list(detector.pieces(speech, 24_000)) == expected and likeliest(expected) == detector.detect(speech, 24_000)
 
 
 def test_silence_and_short_sounds(detector: PerthDetector) -> None:

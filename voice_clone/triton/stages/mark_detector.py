@@ -7,24 +7,27 @@ out   result  STRING [1]  JSON: mark (`perth`, or null where there is none), and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
 
 from voice_clone import compute
 from voice_clone.audio import ClipLimits, decode
-from voice_clone.marking.detection import SHORTEST, PerthDetector
+from voice_clone.errors import DeadlineExceeded
+from voice_clone.marking.detection import SHORTEST, PerthDetector, likeliest
 from voice_clone.settings import ComputeSettings, Settings
-from voice_clone.triton.model import Model
+from voice_clone.triton.model import Model, Steps
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
-from voice_clone.triton.tensors import Value
 
 LIMITS = ClipLimits(max_bytes=64 << 20, min_seconds=SHORTEST, max_seconds=600.0)
 
 
-class MarkDetectorModel(Model):
-    """Belongs to no family. Works on one file at a time; others wait."""
+SECONDS, PER_SECOND = 60.0, 0.5  # in which a file is answered: these, and for each second of its sound
 
-    threads = 1
+
+class MarkDetectorModel(Model):
+    """Belongs to no family. Works on a piece of one file at a time; between pieces callers take turns."""
+
+    large_at_once = 1
 
     def load(self, given: Settings) -> None:
         """Load the network."""
@@ -32,15 +35,31 @@ class MarkDetectorModel(Model):
         compute.prepare(settings)
         self._detector = PerthDetector(compute.device(settings))
 
-    def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
+    def large(self, request: Request) -> bool:
+        """All are."""
+        return True
+
+    def handle(self, request: Request, responder: Responder) -> Steps:
         """Look for the mark in a file."""
         clip = decode(request.raw("audio") or b"", LIMITS)
-        found = self._detector.detect(clip.waveform, clip.sample_rate)
+        seconds = SECONDS + PER_SECOND * clip.seconds
+        pieces = self._detector.pieces(clip.waveform, clip.sample_rate)
+        del clip
+        yield
+        found = []
+        for piece in pieces:
+            found.append(piece)
+            if time.monotonic() - request.came > seconds:
+                raise DeadlineExceeded(
+                    f"in {seconds:.0f} s the sound was not looked through to its end; try again later"
+                )
+            yield
+        best = likeliest(found)
         result = {
-            "mark": "perth" if found.marked else None,
-            "confidence": found.confidence,
-            "speed": found.speed,
-            "start": found.start,
-            "seconds": found.seconds,
+            "mark": "perth" if best.marked else None,
+            "confidence": best.confidence,
+            "speed": best.speed,
+            "start": best.start,
+            "seconds": best.seconds,
         }
         return {"result": json.dumps(result)}
