@@ -253,6 +253,7 @@ def test_as_many_open_texts_as_there_are_slots_for(texts: TextStreams) -> None:
     begin(texts, "b" * 16)
     with pytest.raises(Overloaded, match="2 texts are open"):
         begin(texts, "c" * 16)
+    texts.open("e" * 16, Words(), lambda: None, "another caller")
     append(texts, 0, "one", True)
     begin(texts, "c" * 16)
     texts.ended("b" * 16, "cancelled", 0)

@@ -83,7 +83,7 @@ class TalkerModel(Model):
         self._forget_handler = ForgetHandler(source.forget, open_known_voices(settings).origins)
         self._texts = TextStreams(
             self._engine,
-            most_open=max(1, usual - 1),  # one slot is left for streams that have their whole text
+            most_open=max(1, usual - 1),
             idle_seconds=settings.text_idle_seconds,
             went_on=self.went_on,
             part_characters=getattr(stage, "part_characters", None),  # of a family whose texts can be appended
@@ -110,6 +110,7 @@ class TalkerModel(Model):
                 responder.send({"info": json.dumps(info)}, final=True)
             responder.end()
             return
+        caller = self.caller(request)
         plan, stream, deadline = read_call(request, self._stage, self.family, self._max_reference_frames)
         text_open = plan.text is not None
         sink = TalkerSink(stream, responder, self._last_chunks, texts=self._texts if text_open else None)
@@ -121,12 +122,12 @@ class TalkerModel(Model):
             deadline,
             text_open,
             plan.chunk_frames,
-            self.caller(request),
+            caller,
         )
         if plan.text is None:
             submit()
         else:
-            self._texts.open(stream.stream_id, plan.text, submit)
+            self._texts.open(stream.stream_id, plan.text, submit, caller.name)
 
     def close(self) -> None:
         """Let the running streams end."""

@@ -129,6 +129,7 @@ class _Stream:
     text: OpenText
     taken: list[bytes] = field(default_factory=list)  # digests of the pieces
     held: dict[int, list[tuple[Piece, Responder]]] = field(default_factory=dict)  # pieces behind a gap, by index
+    caller: str = ""  # whose it is
     written: float = 0.0  # when text came last
     closed: str | None = None  # why no text can come any more
     reason: str | None = None  # how it ended
@@ -141,7 +142,8 @@ class TextStreams:
 
     Args:
         engine: runs the streams.
-        most_open: streams whose text may be open at once.
+        most_open: streams of one caller whose text may be open at once. What they leave of the slots is for its streams
+            that have their whole text; for those of others the engine has turns.
         idle_seconds: how long a stream waits for text.
         clock: seconds, monotonic; the engine's.
         went_on: when the server last stood still, on that clock: no text could come until then.
@@ -171,12 +173,12 @@ class TextStreams:
         self._thread = threading.Thread(target=self._run, name="texts", daemon=True)
         self._thread.start()
 
-    def open(self, stream_id: str, text: OpenText, submit: Callable[[], None]) -> None:
-        """Begin a stream by `submit`, which gives it to the engine.
+    def open(self, stream_id: str, text: OpenText, submit: Callable[[], None], caller: str = "") -> None:
+        """Begin a stream of a caller by `submit`, which gives it to the engine.
 
         Raises:
             InvalidArgument: the id was used before.
-            Overloaded: too many texts are open.
+            Overloaded: the caller has too many open texts.
         """
         answers: Outcomes = []
         try:
@@ -187,7 +189,7 @@ class TextStreams:
                     )
                 early = self._early.pop(stream_id, [])
                 try:
-                    stream = self._begin(stream_id, text, submit)
+                    stream = self._begin(stream_id, text, submit, caller)
                 except VoiceCloneError as error:
                     answers = [(answer, error) for _, _, answer in early]
                     self._refused.add(stream_id, error)
@@ -253,10 +255,11 @@ class TextStreams:
         self._thread.join()
         send([(answer, Overloaded("the server is shutting down")) for answer in early])
 
-    def _begin(self, stream_id: str, text: OpenText, submit: Callable[[], None]) -> _Stream:
-        if sum(not stream.closed and stream.reason is None for stream in self._streams.values()) >= self._most_open:
+    def _begin(self, stream_id: str, text: OpenText, submit: Callable[[], None], caller: str) -> _Stream:
+        mine = [stream for stream in self._streams.values() if stream.caller == caller]
+        if sum(not stream.closed and stream.reason is None for stream in mine) >= self._most_open:
             raise Overloaded(f"{self._most_open} texts are open already; try again later")
-        stream = self._streams[stream_id] = _Stream(stream_id, text, written=self._clock())
+        stream = self._streams[stream_id] = _Stream(stream_id, text, caller=caller, written=self._clock())
         try:
             submit()
         except BaseException:
