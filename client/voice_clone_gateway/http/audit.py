@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timezone
+from functools import partial
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
@@ -36,6 +39,10 @@ MAX_NAME = 64
 
 
 class _File(WatchedFileHandler):
+    def _open(self) -> TextIOWrapper:
+        """Open the file. A new one is for this user alone: it says who speaks with which voice."""
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=partial(os.open, mode=0o600))
+
     def handleError(self, record: logging.LogRecord) -> None:
         """A line that cannot be written goes into the gateway's log; the request goes on."""
         log.exception("the audit log cannot be written: %s", record.getMessage())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -307,6 +308,8 @@ def test_the_operator_may_move_the_audit_log(triton: Server, http: httpx2.Client
     say(http, BOB)
     until(audit.exists)
     assert len(entries(audit, 1)) == 1 and len(entries(audit.with_suffix(".1"), 1)) == 1
+    for file in (audit, audit.with_suffix(".1")):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
 def test_an_audit_log_that_cannot_be_written(tmp_path: Path) -> None:
