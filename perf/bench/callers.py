@@ -4,122 +4,141 @@ Both have a key of the gateway without limits. The listener asks for a short sen
 and then; the time is from its request to the first audio, in milliseconds: median and worst. The other caller, a
 process of its own, keeps some requests open, and asks again as soon as one is answered or refused. With `--keys 3`
 there are three of them.
+
+`--together MINUTES` measures no attack alone, but all of them at once, each with the last number of `--requests`. It
+prints each minute what the listener hears and what the processes hold, and at the end what they hold once all is quiet
+again, against before. Memory is the proportional set size (PSS), in MB.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
+import psutil
 
+from perf.bench.attacks import ATTACKS, CLIP, SPEECH, VOICES
 from perf.bench.gateway_process import Gateway
-from tools.triton_server import ROOT, TritonServer
+from tools.guard import marked
+from tools.triton_server import MODELS, ROOT, TritonServer
 
-CLIP = ROOT / "tools" / "data" / "reference.wav"
-LONG = "The old captain sold his boat. My sister wants a new car. The teacher opened the window. " * 3
 SHORT = "My sister wants a new car."
 SETTLE = 3.0  # seconds from the begin of an attack to the first question
-
-Ask = Callable[[httpx2.AsyncClient, int], Awaitable[httpx2.Response]]
-
-
-async def _streams(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
-    return await http.post("/v1/audio/speech", json={"input": LONG, "voice": "other", "response_format": "pcm"})
-
-
-async def _batches(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
-    items = [{"input": LONG} for _ in range(32)]
-    return await http.post("/v1/audio/speech/batch", json={"voice": "other", "items": items})
-
-
-async def _clips(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
-    import base64
-
-    audio = "data:audio/wav;base64," + base64.b64encode(CLIP.read_bytes()).decode()
-    order = {"input": "Hello.", "reference_audio": audio, "cache": False, "max_frames": 1, "response_format": "pcm"}
-    return await http.post("/v1/audio/speech", json={**order, "allow_partial": True})
-
-
-async def _uploads(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
-    form = {"name": f"v{number}", "consent": "ours", "replace": "true"}
-    return await http.post("/v1/audio/voices", data=form, files={"audio_sample": CLIP.read_bytes()})
-
-
-async def _lists(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
-    return await http.get("/v1/audio/voices")
-
-
-async def _health(http: httpx2.AsyncClient, number: int) -> httpx2.Response:
-    return await http.get("/health")
-
-
-ATTACKS: dict[str, Ask] = {
-    "streams": _streams,
-    "batches": _batches,
-    "cold clips": _clips,
-    "uploads": _uploads,
-    "lists": _lists,
-    "health": _health,
-}
+QUIET = 60.0  # seconds from the end of all attacks to the last look at memory: caches and connections time out
+MINUTE = 60.0
+HELD = ("gateway", "speaker_cache", "tritonserver")  # the last: with all of its models
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "tools" / "data" / "demo_voice")
     parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
     parser.add_argument("--requests", nargs="+", type=int, default=[1, 30], help="that the other caller keeps open")
     parser.add_argument("--keys", type=int, default=1, help="callers that attack")
     parser.add_argument("--questions", type=int, default=12, help="of the listener in each measurement")
-    parser.add_argument("--attack", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--together", type=float, metavar="MINUTES", help="all attacks at once, and the memory")
     given = parser.parse_args(arguments)
-    if given.attack:
-        url, key, kind, count = given.attack
-        asyncio.run(_attack(url, key, ATTACKS[kind], int(count)))
-        return 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         keys = [f"key-{number}" for number in range(given.keys + 1)]
         (folder / "keys").write_text("\n".join(f"{key} speak,manage" for key in keys))
+        models = [MODELS, ROOT / "tools" / "optional_models"] if "detections" in given.attacks else [MODELS]
         with (
-            TritonServer(given.checkpoint, folder / "voices", log=folder / "log") as server,
+            TritonServer(given.checkpoint, folder / "voices", log=folder / "log", models=models) as server,
             Gateway(server.url, folder / "gateway", "--api-keys-file", str(folder / "keys")) as gateway,
             httpx2.Client(base_url=gateway.url, headers={"Authorization": f"Bearer {keys[0]}"}, timeout=60.0) as http,
         ):
             for name in ("mine", "other"):
                 form = {"name": name, "consent": "ours"}
-                http.post("/v1/audio/voices", data=form, files={"audio_sample": CLIP.read_bytes()}).raise_for_status()
+                http.post(VOICES, data=form, files={"audio_sample": CLIP.read_bytes()}).raise_for_status()
             _asked(http, 5)
             print("ms to first audio, median / worst; refused")
+            if given.together:
+                _together(http, server, gateway, keys[1:], given.attacks, given.requests[-1], given.together)
+                return 0
             for kind in given.attacks:
                 for count in given.requests:
                     _measure(http, gateway.url, keys[1:], kind, count, given.questions)
     return 0
 
 
-def _measure(http: httpx2.Client, url: str, keys: Sequence[str], kind: str, count: int, questions: int) -> None:
-    before = _asked(http, questions)
-    command = [sys.executable, "-m", "perf.bench.callers", "--attack", url]
-    attackers = [subprocess.Popen([*command, key, kind, str(count)], cwd=ROOT) for key in keys]
+@contextmanager
+def _attacked(url: str, keys: Sequence[str], kinds: Sequence[str], count: int) -> Iterator[None]:
+    """While each of the keys makes attacks of these kinds."""
+    command = [sys.executable, "-m", "perf.bench.attacks", url]
+    attackers = [
+        subprocess.Popen([*command, key, kind, str(count)], cwd=ROOT, env=marked()) for key in keys for kind in kinds
+    ]
     try:
         time.sleep(SETTLE)
-        during = _asked(http, questions)
+        yield
+        assert all(attacker.poll() is None for attacker in attackers), "an attacker has ended"
     finally:
         for attacker in attackers:
             attacker.kill()
             attacker.wait()
-    print(f"{kind:12} {count:4} x {len(keys)}   {_shown(before)}  ->  {_shown(during)}", flush=True)
+
+
+def _measure(http: httpx2.Client, url: str, keys: Sequence[str], kind: str, count: int, questions: int) -> None:
+    before = _asked(http, questions)
+    with _attacked(url, keys, [kind], count):
+        during = _asked(http, questions)
+    print(f"{kind:13} {count:4} x {len(keys)}   {_shown(before)}  ->  {_shown(during)}", flush=True)
     time.sleep(1.0)  # what runs is cancelled
+
+
+def _together(
+    http: httpx2.Client, server: TritonServer, gateway: Gateway, keys: Sequence[str], kinds: Sequence[str], count: int,
+    minutes: float,
+) -> None:  # fmt: skip
+    def line(title: str, heard: Sequence[float | None]) -> Counter[str]:
+        held = _held(server, gateway)
+        shown = "".join(f"{held[name]:15d}" for name in HELD)
+        print(f"{title:>8}{shown}   {_shown(heard)}", flush=True)
+        return held
+
+    print(f"{'minute':>8}{''.join(f'{name:>15}' for name in HELD)}   first audio", flush=True)
+    before = peak = line("before", _asked(http, 12))
+    with _attacked(gateway.url, keys, kinds, count):
+        began = time.monotonic()
+        for minute in range(1, max(1, round(minutes)) + 1):
+            heard: list[float | None] = []
+            while time.monotonic() < began + minute * MINUTE:
+                heard += _asked(http, 1)
+            peak |= line(str(minute), heard)
+    time.sleep(QUIET)
+    after = line("after", _asked(http, 12))
+    for name in HELD:
+        print(
+            f"{name}: {before[name]:.0f} MB before, at most {peak[name]:.0f}, {after[name] - before[name]:+.0f} after"
+        )
+
+
+def _held(server: TritonServer, gateway: Gateway) -> Counter[str]:
+    """MB of the processes, by the names in `HELD`."""
+    assert server.process is not None
+    found: Counter[str] = Counter()
+    for name, pid in (("gateway", gateway.process.pid), ("tritonserver", server.process.pid)):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # a process for a clip has ended
+                held = round(process.memory_full_info().pss / 1e6)
+                found[name] += held
+                if re.search(r"/speaker_cache/\d+/model\.py", " ".join(process.cmdline())):
+                    found["speaker_cache"] += held
+    return found
 
 
 def _asked(http: httpx2.Client, questions: int) -> list[float | None]:
@@ -127,11 +146,12 @@ def _asked(http: httpx2.Client, questions: int) -> list[float | None]:
     found: list[float | None] = []
     order = {"input": SHORT, "voice": "mine", "response_format": "pcm", "seed": 1}
     for _ in range(questions):
-        began = time.perf_counter()
-        with http.stream("POST", "/v1/audio/speech", json=order) as answer:
+        began, heard = time.perf_counter(), None
+        with suppress(httpx2.HTTPError), http.stream("POST", SPEECH, json=order) as answer:
             for _piece in answer.iter_raw():
+                heard = 1e3 * (time.perf_counter() - began) if answer.is_success else None
                 break
-            found.append(1e3 * (time.perf_counter() - began) if answer.is_success else None)
+        found.append(heard)
         time.sleep(random.uniform(0.2, 0.4))
     return found
 
@@ -140,19 +160,6 @@ def _shown(found: Sequence[float | None]) -> str:
     heard = [each for each in found if each is not None]
     refused = f"; {len(found) - len(heard)} of {len(found)} refused" if len(heard) < len(found) else ""
     return (f"{statistics.median(heard):.0f} / {max(heard):.0f}" if heard else "-") + refused
-
-
-async def _attack(url: str, key: str, ask: Ask, count: int) -> None:
-    async def again(number: int) -> None:
-        while True:
-            with suppress(httpx2.HTTPError):
-                if not (await ask(http, number)).is_success:
-                    await asyncio.sleep(0.05)
-
-    limits = httpx2.Limits(max_connections=count)
-    headers = {"Authorization": f"Bearer {key}"}
-    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=300.0, limits=limits) as http:
-        await asyncio.gather(*(again(number) for number in range(count)))
 
 
 if __name__ == "__main__":
