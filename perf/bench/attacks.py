@@ -1,6 +1,6 @@
 """What a caller of the gateway may do that delays others, or costs memory; each attack is repeated without end.
 
-A process of its own: `python -m perf.bench.attacks URL KEY KIND COUNT`.
+A process of its own: `python -m perf.bench.attacks URL KEY COUNT KIND ...`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -214,10 +214,10 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def attack(url: str, key: str, kind: str, count: int) -> None:
-    """Keep so many requests of a kind open, without end."""
+async def attack(url: str, key: str, count: int, kinds: Sequence[str]) -> None:
+    """Keep so many requests of each kind open, without end."""
 
-    async def again(attacker: Attacker, number: int) -> None:
+    async def again(attacker: Attacker, kind: str, number: int) -> None:
         while True:
             served = False
             with suppress(httpx2.HTTPError, websockets.WebSocketException, OSError, EOFError):
@@ -225,13 +225,13 @@ async def attack(url: str, key: str, kind: str, count: int) -> None:
             if not served:
                 await asyncio.sleep(REFUSED_PAUSE)
 
-    limits = httpx2.Limits(max_connections=count)
+    limits = httpx2.Limits(max_connections=count * len(kinds))
     headers = {"Authorization": f"Bearer {key}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=WAIT, limits=limits) as http:
         attacker = Attacker(url, key, http)
-        await asyncio.gather(*(again(attacker, number) for number in range(count)))
+        await asyncio.gather(*(again(attacker, kind, number) for kind in kinds for number in range(count)))
 
 
 if __name__ == "__main__":
-    _, given_url, given_key, given_kind, given_count = sys.argv
-    asyncio.run(attack(given_url, given_key, given_kind, int(given_count)))
+    _, given_url, given_key, given_count, *given_kinds = sys.argv
+    asyncio.run(attack(given_url, given_key, int(given_count), given_kinds))

@@ -34,7 +34,11 @@ class Gateway:
         command = [sys.executable, "-m", "voice_clone_gateway", "--triton", triton, "--port", str(port), *options]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, env=marked({**os.environ, **environment}), stdout=output, stderr=subprocess.STDOUT
+                command,
+                env=marked({**os.environ, **environment}),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # as tools/serve does: the kernel shares the cores between sessions
             )
 
     def __enter__(self) -> Gateway:
