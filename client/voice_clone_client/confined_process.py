@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import pkgutil
 import sys
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from .errors import Unsupported, VoiceCloneError
 from .manifests import read
 
 SECONDS = 20  # of computation; 30 s of audio take less than one
+NICE = 10  # it computes for a second or less; whoever started it serves all others meanwhile
 REFUSED = 3  # exit code: the output is the reason
 UNCONFINED = "not confined: "  # begins the line on stderr
 _MEMORY = 2 << 30  # bytes of address space, of which the libraries take half
@@ -30,6 +32,7 @@ _MEMORY = 2 << 30  # bytes of address space, of which the libraries take half
 def main() -> int:
     """Do the task that the command line names, or write the reason why it cannot be done. Returns the exit code."""
     load, work = TASKS[sys.argv[1]]
+    os.nice(NICE)
     load()
     limit_resources(_MEMORY, SECONDS)
     if (lack := confine()) is not None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_clone_client import InvalidArgument
+from voice_clone_client import InvalidArgument, confined_process
 from voice_clone_client.clips import readable
 from voice_clone_gateway import confined
 from voice_clone_gateway.audio.clips import ClipReader
@@ -178,6 +180,14 @@ def in_a_confined_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attac
     in_place_of_the_process(monkeypatch, tmp_path, program)
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))
     return run(phone_clip("voice.m4a"))
+
+
+def test_a_confined_process_lets_all_others_compute_first() -> None:
+    program = "import os, sys\nfrom voice_clone_client import confined_process as process\nseen = []\n"
+    program += "process.TASKS['clip'] = (lambda: seen.append(os.nice(0)), lambda clip: bytes(seen))\n"
+    program += "sys.exit(process.main())"
+    done = subprocess.run([sys.executable, "-c", program, "clip"], input=b"", capture_output=True, check=True)
+    assert list(done.stdout) == [min(19, os.nice(0) + confined_process.NICE)]
 
 
 def test_a_confined_process_computes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
