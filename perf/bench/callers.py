@@ -108,7 +108,8 @@ def _together(
         return held
 
     print(f"{'minute':>8}{''.join(f'{name:>15}' for name in HELD)}   first audio", flush=True)
-    before = peak = line("before", _asked(http, 12))
+    before = line("before", _asked(http, 12))
+    peak = before.copy()
     with _attacked(gateway.url, keys, kinds, count):
         began = time.monotonic()
         for minute in range(1, max(1, round(minutes)) + 1):
