@@ -112,6 +112,11 @@ def build(plan: Plan, folder: Path) -> None:
         network.config(plan.native, plan.provider, plan.instances, plan.threads).write(folder / network.model)
         if plan.native == "onnx" and plan.provider != "tensorrt":  # which refuses lengths by its own profiles
             network.refuse(graphs[network.encoder.graph] / f"{network.encoder.graph}.onnx", plan.limits)
+        checked = network.checked
+        (folder / checked.message.name / "1").mkdir(parents=True)
+        checked.write(folder / checked.message.name)
+        if not (folder / network.check).exists():
+            network.write_check(folder)
     for stage, name in plan.stages.items():
         file = ConfigFile.read(folder / name)
         behind = [network.encoder.graph for network in networks if network.front == name]

@@ -20,6 +20,14 @@ PLAN = "model.plan"
 WARM_UP_SECONDS = 3
 MAX_BATCH = 4  # clips; of 30 s each, one activation of the released codec encoder takes 0.7 GB
 
+_CHECK = '''"""Refuses clips that no network takes."""
+
+from voice_clone.triton.stages.clip_check import ClipCheckModel
+
+
+class TritonPythonModel(ClipCheckModel):
+    """The model that Triton loads."""
+'''
 _INT64 = onnx.TensorProto.INT64
 _TYPES = {
     onnx.TensorProto.FLOAT: "TYPE_FP32",
@@ -37,7 +45,9 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Network:
-    """The network of an encoder as a model of its own, behind the Python model that checks, resamples and names.
+    """The network of an encoder as a graph that Triton runs, behind the Python model that checks, resamples and names.
+
+    That one calls the graph. Who calls the network alone has an ensemble: the same check of the clip, then the graph.
 
     Attributes:
         family: whose encoder it is.
@@ -51,14 +61,58 @@ class Network:
 
     @property
     def model(self) -> str:
-        """Name of the model."""
-        return f"{self.family}_{self.encoder.graph}_network"
+        """Name of the graph's model."""
+        return f"{self.family}_{self.encoder.graph}_graph"
+
+    @property
+    def check(self) -> str:
+        """Name of the model that checks the clips; one for all networks of a front."""
+        return f"{self.family}_clip_check"
+
+    @property
+    def checked(self) -> ConfigFile:
+        """The config.pbtxt of the network for those who call it alone."""
+        file = ConfigFile(
+            f"# The network of {self.front} for callers of its own. What that refuses is refused here, too.\n"
+            f'name: "{self.family}_{self.encoder.graph}_network"\n'
+            'platform: "ensemble"\n'
+        )
+        self._give_tensors(file.message)
+        name = self.encoder.output[0]
+        first = file.message.ensemble_scheduling.step.add(model_name=self.check, model_version=-1)
+        first.input_map["waveform"], first.output_map["waveform"] = "waveform", "checked"
+        then = file.message.ensemble_scheduling.step.add(model_name=self.model, model_version=-1)
+        then.input_map["waveform"], then.output_map[name] = "checked", name
+        return file
+
+    def write_check(self, folder: Path) -> None:
+        """Write the model that checks the clips to a repository."""
+        file = ConfigFile(
+            f"# Refuses the clips that {self.front} refuses, before a network that is called alone computes.\n"
+            f'name: "{self.check}"\n'
+            'backend: "python"\n'
+            f"max_batch_size: {MAX_BATCH}\n"
+            'input [ { name: "waveform" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+            'output [ { name: "waveform" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+            "instance_group [ { count: 1 kind: KIND_CPU } ]\n"
+        )
+        file.message.parameters["sample_rate"].string_value = str(self.encoder.sample_rate)
+        code = folder / self.check / "1" / "model.py"
+        code.parent.mkdir(parents=True)
+        code.write_text(_CHECK, encoding="utf-8")
+        file.write(folder / self.check)
+
+    def _give_tensors(self, config: Any) -> None:
+        name, data_type, dims = self.encoder.output
+        config.max_batch_size = MAX_BATCH
+        config.input.add(name="waveform", data_type="TYPE_FP32", dims=[-1])
+        config.output.add(name=name, data_type=data_type, dims=dims)
 
     def config(self, kind: str, provider: str, instances: int, threads: int | None = None) -> ConfigFile:
-        """Its config.pbtxt, for a kind of `PLATFORMS`; without `threads` each instance takes all cores."""
-        name, data_type, dims = self.encoder.output
+        """The graph's config.pbtxt, for a kind of `PLATFORMS`; without `threads` each instance takes all cores."""
         file = ConfigFile(
             f"# The network of {self.front}, which checks and resamples the clips that it sends here. In fp32.\n"
+            f"# For other callers there is {self.family}_{self.encoder.graph}_network, which checks them, too.\n"
             f'name: "{self.model}"\n'
             "# Triton puts only clips of equal length into one batch, and these networks know no padding.\n"
             "dynamic_batching { }\n"
@@ -66,9 +120,7 @@ class Network:
         config = file.message
         config.platform = PLATFORMS[kind]
         config.default_model_filename = f"{self.encoder.graph}.onnx" if kind == "onnx" else PLAN
-        config.max_batch_size = MAX_BATCH
-        config.input.add(name="waveform", data_type="TYPE_FP32", dims=[-1])
-        config.output.add(name=name, data_type=data_type, dims=dims)
+        self._give_tensors(config)
         config.instance_group.add(count=instances, kind=_instance_kind(kind, provider))
         _warm_up(config, self.encoder.sample_rate)
         if kind == "onnx":

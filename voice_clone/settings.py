@@ -277,6 +277,13 @@ class ClipSettings(StageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClipCheckSettings(ClipSettings):
+    """Settings of the check in front of networks that are models of their own."""
+
+    sample_rate: int = setting(MISSING, "Hz of the clips; tools/build_repository writes it")
+
+
+@dataclass(frozen=True, kw_only=True)
 class VoiceSettings(StageSettings):
     """Settings of stages that read the registered voices."""
 
@@ -462,6 +469,7 @@ def settings_of(model: str) -> type[StageSettings]:
         "code2wav": DecoderSettings,
         "speaker_cache": SpeakerCacheSettings,
         "speech_whole": WholeSpeechSettings,
+        "clip_check": ClipCheckSettings,
     }
     found = (stage for stage in stages if f"_{model}".endswith(f"_{stage}"))
     return stages.get(next(found, ""), EncoderSettings)

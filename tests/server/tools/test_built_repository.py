@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +30,13 @@ pytestmark = pytest.mark.thorough
 
 ENCODER = "qwen3_tts_voice_encoder"
 NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
+GRAPHS = ("qwen3_tts_speaker_encoder_graph", "qwen3_tts_codec_encoder_graph")  # behind them, on Triton's own backend
 ROUNDS = 8  # on a busy machine clips of a round may come too far apart to share a batch
 STAND_IN = '''"""Stands for the ONNX Runtime backend: one run of the graph for all clips of a batch."""
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -50,12 +53,13 @@ class TritonPythonModel:
         [name] = [each.name for each in self.session.get_outputs()]
         waveforms = [pb_utils.get_input_tensor_by_name(request, "waveform").as_numpy() for request in requests]
         [outputs] = self.session.run([name], {"waveform": np.concatenate(waveforms)})
-        return [pb_utils.InferenceResponse([pb_utils.Tensor(name, output[None])]) for output in outputs]
+        ends = np.cumsum([len(each) for each in waveforms])[:-1]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(name, each)]) for each in np.split(outputs, ends)]
 '''
 
 
 def use_stand_ins(repository: Path) -> None:
-    for network in NETWORKS:
+    for network in GRAPHS:
         file = ConfigFile.read(repository / network)
         assert file.message.platform == "onnxruntime_onnx" and file.message.HasField("optimization")
         for field in ("platform", "default_model_filename", "optimization"):
@@ -88,12 +92,22 @@ def server(checkpoint_folder: CheckpointFactory, log: Path) -> Iterator[TritonSe
         server.kill()
 
 
+def tensor(name: str, array: Any, kind: str) -> triton.InferInput:
+    made = triton.InferInput(name, list(array.shape), kind)
+    made.set_data_from_numpy(array)
+    return made
+
+
 def encode(server: TritonServer, clip: torch.Tensor, rate: int = 24000) -> triton.InferResult:
-    inputs = [triton.InferInput("waveform", list(clip.shape), "FP32"), triton.InferInput("sample_rate", [1], "INT32")]
-    inputs[0].set_data_from_numpy(clip.numpy())
-    inputs[1].set_data_from_numpy(np.array([rate], np.int32))
+    inputs = [tensor("waveform", clip.numpy(), "FP32"), tensor("sample_rate", np.array([rate], np.int32), "INT32")]
     with triton.InferenceServerClient(server.url) as client:
         return client.infer(ENCODER, inputs)
+
+
+def alone(server: TritonServer, network: str, clips: torch.Tensor) -> triton.InferResult:
+    """The answer of a network to a batch [B, T] that comes without its encoder."""
+    with triton.InferenceServerClient(server.url) as client:
+        return client.infer(network, [tensor("waveform", clips.numpy(), "FP32")])
 
 
 def test_it_speaks(server: TritonServer, log: Path, reference_clip: bytes, reference_text: str) -> None:
@@ -103,7 +117,7 @@ def test_it_speaks(server: TritonServer, log: Path, reference_clip: bytes, refer
         chunks = list(client.speak("Built to be deployed.", voice="Harbour", language="English", max_frames=3))
     assert sum(len(chunk.samples) for chunk in chunks) == 3 * 1920
     assert "code2wav_step.onnx on ONNX Runtime" in log.read_text(errors="replace")
-    assert warmed_up(log) == set(NETWORKS)
+    assert warmed_up(log) == set(GRAPHS)
 
 
 def test_the_encoder_keeps_its_contract(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
@@ -123,6 +137,28 @@ def test_the_encoder_keeps_its_contract(server: TritonServer, checkpoint_folder:
         encode(server, clip[:12000])
 
 
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_network_called_alone_refuses_what_its_encoder_refuses(server: TritonServer, network: str) -> None:
+    """With the same code and words, before it computes; it answers the others as its encoder does, also as a batch."""
+    good = speech(1.2, 24000)
+    for wrong in (good[:1], good[:100], good[:23999], good.repeat(50), good * torch.nan, good * 1e6):
+        with pytest.raises(InferenceServerException) as expected:
+            encode(server, wrong)
+        for clips in (wrong[None], torch.stack([wrong, wrong])):
+            with pytest.raises(InferenceServerException) as refused:
+                alone(server, network, clips)
+            assert refused.value.status() == expected.value.status() == "StatusCode.INVALID_ARGUMENT"
+            assert str(expected.value.message()) in str(refused.value.message())
+    with pytest.raises(InferenceServerException, match="invalid_argument: the `audio` holds NaN"):
+        alone(server, network, torch.stack([good, good * torch.nan]))
+    clips = torch.stack([good, good.flip(0)])
+    answers = alone(server, network, clips)
+    for index, clip in enumerate(clips):
+        made = encode(server, clip)
+        [name] = {"codec_codes", "speaker_embedding"} & {each.name for each in answers.get_response().outputs}
+        np.testing.assert_allclose(answers.as_numpy(name)[index], made.as_numpy(name), rtol=1e-4, atol=1e-5)
+
+
 def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_folder: CheckpointFactory) -> None:
     loaded = Loaded.of(checkpoint_folder("tiny", 0))
     clips = [torch.roll(speech(1.3, 24000), 1000 * index) for index in range(4)] + [speech(1.9, 24000)]
@@ -132,7 +168,7 @@ def test_clips_of_equal_length_share_a_batch(server: TritonServer, checkpoint_fo
         for _ in range(ROUNDS):
             for codes, result in zip(expected, pool.map(lambda clip: encode(server, clip), clips), strict=True):
                 np.testing.assert_array_equal(result.as_numpy("codec_codes"), codes)
-            [statistics] = client.get_inference_statistics(NETWORKS[1]).model_stats
+            [statistics] = client.get_inference_statistics(GRAPHS[1]).model_stats
             largest = max(each.batch_size for each in statistics.batch_stats)
             if largest > 1:
                 break

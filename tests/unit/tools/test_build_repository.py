@@ -33,7 +33,7 @@ from voice_clone.settings import EncoderSettings, Settings
 pytestmark = pytest.mark.thorough
 
 ENCODER = "qwen3_tts_voice_encoder"
-NETWORKS = ("qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network")
+GRAPHS = ("qwen3_tts_speaker_encoder_graph", "qwen3_tts_codec_encoder_graph")
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +107,13 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         options = ["--native-encoders", "tensorrt", "--instances", "2", "--served-checkpoint", "/data"]
         assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
         commands = re.findall(r"trtexec .*--onnx=(\S+) --saveEngine=(\S+) .*", capfd.readouterr().out)
-        assert [Path(plan).parent for _, plan in commands] == [output / name / "1" for name in NETWORKS]
+        assert [Path(plan).parent for _, plan in commands] == [output / name / "1" for name in GRAPHS]
         assert all(Path(graph).is_file() for graph, _ in commands)
     front, source = read(output / ENCODER), read(MODELS / ENCODER)
     assert (front.input, front.output) == (source.input, source.output)  # the contract itself is untouched
     assert setting(output, ENCODER, "engine") == "triton"
     assert front.instance_group[0].count == 1 and not front.model_warmup
-    for network in NETWORKS:
+    for network in GRAPHS:
         config = read(output / network)
         assert config.platform == PLATFORMS[kind] and config.name == network
         assert config.max_batch_size > 1 and config.HasField("dynamic_batching")
@@ -124,9 +124,12 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         for tensor in (*config.input, *config.output):
             assert tensor.data_type == known[tensor.name].data_type
             assert len(tensor.dims) == len(known[tensor.name].dims)
+        alone = read(output / network.replace("_graph", "_network"))  # what others than the encoder call
+        assert (alone.input, alone.output, alone.max_batch_size) == (config.input, config.output, config.max_batch_size)
+        assert [each.model_name for each in alone.ensemble_scheduling.step] == ["qwen3_tts_clip_check", network]
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", GRAPHS)
 def test_a_network_takes_only_what_its_encoder_takes(native: Path, network: str) -> None:
     """A wrong length is an error that says so; wrong samples do no harm to the others in the batch."""
     config = read(native / network)
@@ -148,31 +151,31 @@ def test_the_networks_compute_what_the_torch_encoders_do(native: Path, checkpoin
     clip = speech(2.0, 24000)
     batch = np.stack([clip.numpy(), clip.numpy()[::-1]])
     outputs = {}
-    for network in NETWORKS:
+    for network in GRAPHS:
         config = read(native / network)
         session = onnxruntime.InferenceSession(str(native / network / "1" / config.default_model_filename))
         [outputs[network]] = session.run([each.name for each in config.output], {config.input[0].name: batch})
     for index in range(2):
         waveform = torch.from_numpy(batch[index].copy())
-        np.testing.assert_array_equal(outputs[NETWORKS[1]][index], loaded.codec_encoder.encode(waveform).numpy())
+        np.testing.assert_array_equal(outputs[GRAPHS[1]][index], loaded.codec_encoder.encode(waveform).numpy())
         expected = loaded.speaker_encoder.embed(waveform).numpy()
-        error = np.abs(outputs[NETWORKS[0]][index] - expected).max()
+        error = np.abs(outputs[GRAPHS[0]][index] - expected).max()
         assert error <= TOLERANCE * np.sqrt(np.mean(expected**2))
 
 
 @pytest.mark.parametrize(
     ("model", "change", "message"),
     [
-        (NETWORKS[0], ('name: "waveform"', 'name: "audio"'), "has the input audio, the graph has waveform"),
-        (NETWORKS[0], ("dims: 64", "dims: 65"), r"speaker_embedding is TYPE_FP32 \[-1, 65\].*\[-1, 64\]"),
-        (NETWORKS[0], ("dims: 64", "dims: -1"), r"speaker_embedding is TYPE_FP32 \[-1, -1\]"),
-        (NETWORKS[1], ("TYPE_INT32", "TYPE_INT64"), r"codec_codes is TYPE_INT64 .*, and TYPE_INT32"),
-        (NETWORKS[1], ("dims: -1\n  dims: 16", "dims: 16"), r"codec_codes is TYPE_INT32 \[-1, 16\]"),
-        (NETWORKS[1], ("max_batch_size: 4", "max_batch_size: 0"), r"waveform is TYPE_FP32 \[-1\] .*\[-1, -1\]"),
-        (NETWORKS[1], ('name: "codec_codes"', 'name: "codes"'), "has the output codes, the graph has codec_codes"),
-        (NETWORKS[1], (f'name: "{NETWORKS[1]}"', 'name: "other"'), "must have the folder's name"),
+        (GRAPHS[0], ('name: "waveform"', 'name: "audio"'), "has the input audio, the graph has waveform"),
+        (GRAPHS[0], ("dims: 64", "dims: 65"), r"speaker_embedding is TYPE_FP32 \[-1, 65\].*\[-1, 64\]"),
+        (GRAPHS[0], ("dims: 64", "dims: -1"), r"speaker_embedding is TYPE_FP32 \[-1, -1\]"),
+        (GRAPHS[1], ("TYPE_INT32", "TYPE_INT64"), r"codec_codes is TYPE_INT64 .*, and TYPE_INT32"),
+        (GRAPHS[1], ("dims: -1\n  dims: 16", "dims: 16"), r"codec_codes is TYPE_INT32 \[-1, 16\]"),
+        (GRAPHS[1], ("max_batch_size: 4", "max_batch_size: 0"), r"waveform is TYPE_FP32 \[-1\] .*\[-1, -1\]"),
+        (GRAPHS[1], ('name: "codec_codes"', 'name: "codes"'), "has the output codes, the graph has codec_codes"),
+        (GRAPHS[1], (f'name: "{GRAPHS[1]}"', 'name: "other"'), "must have the folder's name"),
         (ENCODER, ('name: "codec_codes"', 'name: "codes"'), f"codec_codes is not as {ENCODER}"),
-        (NETWORKS[1], ("max_batch_size", "max_batch"), 'cannot be read: .*"max_batch"'),
+        (GRAPHS[1], ("max_batch_size", "max_batch"), 'cannot be read: .*"max_batch"'),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(
@@ -184,7 +187,7 @@ def test_a_configuration_that_does_not_fit_is_refused(
     assert change[0] in text
     try:
         file.write_text(text.replace(*change), encoding="utf-8")
-        with pytest.raises(BuildError, match=f"^{model}.*{message}|^{NETWORKS[1]}: {message}"):
+        with pytest.raises(BuildError, match=f"^{model}.*{message}|^{GRAPHS[1]}: {message}"):
             check_repository(native)
     finally:
         file.write_text(text, encoding="utf-8")
@@ -207,8 +210,8 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     assert fingerprint == loaded.codec_fingerprint and encoder_threads(EncoderSettings.of(settings)) > 1
     clip = speech(1.1, 24000)
     np.testing.assert_array_equal(encoder.encode(clip), loaded.codec_encoder.encode(clip))
-    assert asked == [(NETWORKS[1], (1, len(clip)))]
-    with pytest.raises(Internal, match=NETWORKS[1]):
+    assert asked == [(GRAPHS[1], (1, len(clip)))]
+    with pytest.raises(Internal, match=GRAPHS[1]):
         encoder.encode(clip)
     with pytest.raises(Unsupported, match="engine triton needs a server"):
         encoder_stage.load_codec_encoder(settings)

@@ -15,7 +15,7 @@ from voice_clone.families.qwen3_tts.config import CodecConfig, SpeakerEncoderCon
 from voice_clone.families.qwen3_tts.networks.speaker_clip import check_clip
 from voice_clone.stages.protocols import Call
 
-SPEAKER_ENCODER_NETWORK, CODEC_ENCODER_NETWORK = "qwen3_tts_speaker_encoder_network", "qwen3_tts_codec_encoder_network"
+SPEAKER_ENCODER_GRAPH, CODEC_ENCODER_GRAPH = "qwen3_tts_speaker_encoder_graph", "qwen3_tts_codec_encoder_graph"
 
 
 class ServedSpeakerEncoder:
@@ -28,7 +28,7 @@ class ServedSpeakerEncoder:
     def embed(self, waveform: Numbers) -> NDArray[np.float32]:
         """float32 [T] -> float32 [enc_dim]; as `SpeakerEncoder.embed`."""
         check_clip(waveform, self._config)
-        return _run(self._call, SPEAKER_ENCODER_NETWORK, waveform, "speaker_embedding", (self._config.enc_dim,))
+        return _run(self._call, SPEAKER_ENCODER_GRAPH, waveform, "speaker_embedding", (self._config.enc_dim,))
 
 
 class ServedCodecEncoder:
@@ -42,7 +42,7 @@ class ServedCodecEncoder:
     def encode(self, waveform: Numbers) -> NDArray[np.int64]:
         """float32 [T] -> int64 [frames, codebooks]; as `CodecEncoder.encode`."""
         shape = (-(-waveform.shape[0] // self._frame), self._codebooks)
-        return _run(self._call, CODEC_ENCODER_NETWORK, waveform, "codec_codes", shape).astype(np.int64)
+        return _run(self._call, CODEC_ENCODER_GRAPH, waveform, "codec_codes", shape).astype(np.int64)
 
 
 def _run(call: Call, model: str, waveform: Numbers, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
