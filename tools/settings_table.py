@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from voice_clone_client._arguments import Parser
+from voice_clone_client._whole_file import whole_file
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
@@ -154,7 +155,8 @@ def main() -> int:
         print("docs/settings.md is behind: python -m tools.settings_table", file=sys.stderr)
         return 1
     if not check:
-        DOCUMENT.write_text(wanted, encoding="utf-8")
+        with whole_file(DOCUMENT) as file:
+            file.write(wanted.encode())
     return 0
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from voice_clone_client._whole_file import whole_file
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
@@ -105,7 +106,8 @@ def main() -> None:
     given = parser.parse_args()
     matplotlib.rcParams.update({"font.size": 9, "svg.hashsalt": "voice-clone", "svg.fonttype": "none"})
     figure = {"load": load, "stages": stages, "soak": soak}[given.kind](given.files)
-    figure.savefig(given.output, metadata={"Date": None})
+    with whole_file(given.output) as file:
+        figure.savefig(file, format=given.output.suffix[1:] or None, metadata={"Date": None})
 
 
 if __name__ == "__main__":

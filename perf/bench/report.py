@@ -62,9 +62,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def write(path: Path | None, figures: Mapping[str, Any]) -> None:
-    """Write the figures with the machine's description as JSON; None: nowhere."""
-    if path is not None:
-        path.write_text(json.dumps({"machine": machine(), **figures}, indent=2) + "\n", encoding="utf-8")
+    """Write the figures with the machine's description as JSON; None: nowhere.
+
+    A file is there whole or not at all, whenever the measurement is killed. It needs no client: a GPU may have none.
+    """
+    if path is None:
+        return
+    aside = path.with_name(f"{path.name}.partial") if path.is_file() or not path.exists() else path  # a pipe: written
+    aside.write_text(json.dumps({"machine": machine(), **figures}, indent=2) + "\n", encoding="utf-8")
+    if aside is not path:
+        aside.replace(path)
 
 
 def _cell(value: Any) -> str:

@@ -24,6 +24,7 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 from safetensors.numpy import load
 from voice_clone_client import Client
+from voice_clone_client._whole_file import whole_file
 from voice_clone_client.errors import VoiceNotFound
 
 from perf.bench.reference import CLIP, TRANSCRIPT
@@ -125,7 +126,8 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     for model, found in requests(given.url, given.streams).items():
         file = given.folder / f"{model}.json"
-        file.write_text(json.dumps({"data": [entry(each) for each in found]}), encoding="utf-8")
+        with whole_file(file) as out:
+            out.write(json.dumps({"data": [entry(each) for each in found]}).encode())
         print(f"perf/perf_analyzer -m {model} -u {given.url} --input-data {file} --concurrency-range 1")
 
 

@@ -66,11 +66,8 @@ class Phases:
         print(f"[{time.perf_counter() - self._began:4.0f} s] {phase}", file=sys.stderr, flush=True)
 
     def keep(self) -> None:
-        """Write what is known. A file is there whole or not at all, whenever the measurement is killed."""
-        if self._path is not None:
-            partial = self._path.with_name(self._path.name + ".partial")
-            report.write(partial, self._found)
-            partial.replace(self._path)
+        """Write what is known."""
+        report.write(self._path, self._found)
 
     def leave_out(self, what: str, why: str) -> None:
         """Note what is not measured."""

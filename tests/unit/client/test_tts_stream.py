@@ -208,6 +208,43 @@ def test_a_speech_that_breaks_off_leaves_a_valid_file(gateway: Gateway, tmp_path
     assert pcm_of(tmp_path / "out.wav") == b"".join(CHUNKS)
 
 
+@pytest.mark.parametrize("name", ["out.wav", "out.mp3"])
+def test_an_older_file_stays_until_the_new_one_is_whole(gateway: Gateway, tmp_path: Path, name: str) -> None:
+    """Through a link, too, and with its mode. Nothing else is left in the folder."""
+    older, link = tmp_path / name, tmp_path / f"link-{name}"
+    older.write_bytes(b"older")
+    older.chmod(0o640)
+    link.symlink_to(name)
+    seen: list[bytes] = []
+
+    def chunks() -> Iterator[bytes]:
+        for chunk in CHUNKS:
+            yield chunk
+            seen.append(older.read_bytes())
+
+    gateway.chunks, gateway.breaks_off = chunks, True
+    assert run(gateway, "--voice", "ada", "-o", link, "Hi.")[0] == 1
+    assert older.read_bytes() == b"older"
+    gateway.breaks_off = False
+    assert run(gateway, "--voice", "ada", "-o", link, "Hi.") == (0, "")
+    assert set(seen) == {b"older"}
+    assert (pcm_of(older) if name.endswith("wav") else older.read_bytes()) == b"".join(CHUNKS)
+    assert link.is_symlink() and older.stat().st_mode & 0o777 == 0o640
+    assert {path.name for path in tmp_path.iterdir()} == {name, link.name}
+
+
+@pytest.mark.parametrize("name", ["out.wav", "out.pcm"])
+def test_a_pipe_gets_the_audio(gateway: Gateway, tmp_path: Path, name: str) -> None:
+    pipe, read = tmp_path / name, []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    assert run(gateway, "--voice", "ada", "-o", pipe, "Hi.") == (0, "")
+    reader.join(WAIT)
+    assert read[0][44 if name.endswith("wav") else 0 :] == b"".join(CHUNKS)
+    assert pipe.is_fifo()
+
+
 def test_ctrl_c_leaves_a_valid_file(gateway: Gateway, tmp_path: Path) -> None:
     def chunks() -> Iterator[bytes]:
         while True:
@@ -217,12 +254,12 @@ def test_ctrl_c_leaves_a_valid_file(gateway: Gateway, tmp_path: Path) -> None:
     gateway.chunks = chunks
     out = tmp_path / "out.wav"
     process = start(gateway, "--voice", "ada", "-o", out, "Hi.")
-    until(lambda: process.poll() is not None or (out.exists() and out.stat().st_size > 20000))
+    until(lambda: process.poll() is not None or any(part.stat().st_size > 20000 for part in tmp_path.iterdir()))
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=WAIT) == (b"", b"")
     assert process.returncode == 130
-    assert set(pcm_of(out)) == {1}
+    assert set(pcm_of(out)) == {1} and [*tmp_path.iterdir()] == [out]
 
 
 @pytest.mark.parametrize(
