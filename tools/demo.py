@@ -9,11 +9,8 @@ checkpoint, but the audio is noise.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from voice_clone_client.wav import WavWriter
 from tools.families.recognition import FamilyError, add_repository_option
 from tools.families.toolkit import checkpoint_maker, families_with
 from tools.preflight import occupied
+from tools.steps import step
 from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 DATA = ROOT / "tools" / "data"
@@ -34,7 +32,6 @@ SHIPPED = DATA / "demo_voice"  # the checkpoint that comes with it; tools/demo_v
 CLIP = DATA / "demo_clips" / "slt.wav"  # a voice such as it has learned from
 CACHE = ROOT / ".cache"
 RANDOM_FRAMES = 96  # random weights hardly ever end a speech
-PERIOD = 10.0  # seconds between two signs of life while the server loads
 VOICE = "demo"
 
 
@@ -116,7 +113,7 @@ def _run(arguments: argparse.Namespace, reference: Path, transcript: str | None)
         raise ServerFailed(reason)
     [family] = server.families
     print(f"Starting tritonserver with {checkpoint.name}, of {family} ...", flush=True)
-    with _signs_of_life():
+    with step("loading the models; the first start on a machine also compiles, for about a minute"):
         server.start()
     with server, Client(server.url, model=family) as client:
         try:
@@ -217,29 +214,6 @@ def _ending(spoken: Spoken, max_frames: int | None) -> str | None:
     if spoken.finish_reason == "length":
         return f"It is cut after {max_frames} frames, as --max-frames says: the text may go on."
     return f"The model has missed the end of the text ({spoken.finish_reason}): the speech was ended for it."
-
-
-@contextlib.contextmanager
-def _signs_of_life() -> Iterator[None]:
-    """A line every `PERIOD` seconds, for the first start on a machine compiles the models' code for its processor."""
-    done, began = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        while not done.wait(PERIOD):
-            print(
-                f"  ... loading for {time.monotonic() - began:.0f} s; the first start on a machine also compiles, for "
-                "about a minute",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()
 
 
 def _table(rows: list[Spoken]) -> None:

@@ -17,6 +17,7 @@ from tools.families.recognition import FamilyError, family_of
 from tools.families.toolkit import families_with, onnx_exporter
 from tools.new_folder import new_files
 from tools.preflight import check_checkpoints
+from tools.steps import step
 from tools.triton_server import MODELS
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.export import OPSET
@@ -37,7 +38,8 @@ def main() -> int:
         if family not in families_with("onnx_export"):
             parser.error(f"{family} has no ONNX graphs")
         exporter = onnx_exporter(family)
-        loaded = exporter.load(arguments.checkpoint)
+        with step("reading the weights"):
+            loaded = exporter.load(arguments.checkpoint)
         with new_files(folder) as scratch:
             names = [file.name for file in exporter.export_all(loaded, scratch)]
     except BrokenPipeError:

@@ -35,6 +35,7 @@ from voice_clone_client.spans import Span, first_audio_spans
 from tools import guard
 from tools.demo import DATA
 from tools.families.recognition import FamilyError, add_repository_option
+from tools.steps import step
 from tools.trace import ModelRequest, read_trace
 from tools.triton_server import MODELS, ServerFailed, TritonServer
 
@@ -126,7 +127,9 @@ def speak(arguments: argparse.Namespace, trace: Path) -> None:
         )
         [family] = server.families
         clip = {"reference_audio": arguments.reference, "reference_text": arguments.reference_text}
-        with server, Client(server.url, model=family) as client:
+        with step("loading the models of a new server"):
+            server.start()
+        with server, Client(server.url, model=family) as client, step("speaking"):
             voice: dict[str, Any] = {"voice": arguments.voice or VOICE}
             if arguments.cold:
                 voice = {**clip, "cache": False}

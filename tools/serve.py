@@ -22,6 +22,7 @@ from tools.gateway_process import GatewayFailed, GatewayProcess
 from tools.preflight import named_checkpoints, occupied
 from tools.restarts import WITHIN, Restarts
 from tools.server_log import ServerLog
+from tools.steps import step
 from tools.stopping import Stopped, ignore_signals, stoppable
 from tools.triton_server import EXIT_TIMEOUT, MODELS, ServerFailed, TritonServer
 
@@ -68,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 gateway = _start_gateway(given)
                 gateway.wait_for("/metrics", first=True)
                 server.meanwhile = gateway.keep
-            server.start(given.load_seconds)
+            with step("loading"):
+                server.start(given.load_seconds)
             if gateway is not None:
                 gateway.wait_for("/health")
             _print_start(server, log, given)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 from voice_clone_client._arguments import Parser
 
+from tools.steps import step
 from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings
 from voice_clone.speakers.disk.store import VOICES, FileStore
@@ -53,8 +54,10 @@ def main() -> int:
             print(f"{steps} steps taken; the tables are of version {schema.VERSION}")
             return 0
         if arguments.command == "copy":
-            return copy(arguments.directory, conninfo, arguments.replace)
-        return check(conninfo)
+            with step("copying the voices"):
+                return copy(arguments.directory, conninfo, arguments.replace)
+        with step("reading the voices"):
+            return check(conninfo)
     except (VoiceCloneError, psycopg.Error) as error:
         print(f"tools/voice_store: {error}", file=sys.stderr)
         return 1

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tools.families.weight_files import Shapes
+from tools.steps import step
 from voice_clone.checkpoint_folder import check_file
 from voice_clone.errors import CheckpointError
 
@@ -41,7 +42,8 @@ def load_pickle(folder: Path, file: str, what: str = "of weights") -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the one line says enough
             mapped = is_zipfile(folder / file)  # torch's older format cannot be mapped
-            return torch.load(folder / file, map_location="cpu", weights_only=True, mmap=mapped)
+            with step(f"reading {file}"):
+                return torch.load(folder / file, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError:
         raise CheckpointError(f"{file}: refused, it holds more than tensors; nothing of it was run") from None
     except Exception:  # of any kind: torch unpickles what a damaged or forged file says until it makes no sense
@@ -118,7 +120,9 @@ def save_tensors(target: Path, tensors: Mapping[str, Tensor], source: Path) -> P
     """
     partial = target.with_suffix(".partial")
     try:
-        save_file({name: tensors[name].contiguous() for name in sorted(tensors)}, partial, metadata={"format": "pt"})
+        with step(f"writing {target.name}"):
+            ordered = {name: tensors[name].contiguous() for name in sorted(tensors)}
+            save_file(ordered, partial, metadata={"format": "pt"})
         partial.chmod(source.stat().st_mode & 0o777)
         return partial.replace(target)
     except (OSError, SafetensorError) as error:

@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tools.steps import step
+
 Shapes = dict[str, tuple[int, ...]]
 Tensors = Callable[[str, tuple[int, ...]], Tensor]
 
@@ -68,7 +70,7 @@ def _write_safetensors(path: Path, shapes: Shapes, make: Tensors, dtype: str) ->
         header[name] = {"dtype": name_of_dtype, "shape": shape, "data_offsets": [start, end]}
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with path.open("wb") as file:
+    with path.open("wb") as file, step(lambda: f"writing {path.name}, {file.tell() / 1e9:.1f} of {end / 1e9:.1f} GB"):
         file.write(struct.pack("<Q", len(encoded)) + encoded)
         for name, shape in shapes.items():
             tensor = make(name, shape).to(torch_dtype)

@@ -75,12 +75,3 @@ def test_a_speech_without_its_end_is_reported() -> None:
     assert demo._ending(spoken, None) is None
     assert "--max-frames" in str(demo._ending(replace(spoken, finish_reason="length"), 96))
     assert "missed the end" in str(demo._ending(replace(spoken, finish_reason="runaway"), None))
-
-
-def test_a_long_start_is_not_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "PERIOD", 0.01)
-    said = ""
-    with demo._signs_of_life():
-        while said.count("loading for") < 2:
-            said += capsys.readouterr().err
-    assert "first start" in said

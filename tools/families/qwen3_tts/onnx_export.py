@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tools.families.toolkit import Row
+from tools.steps import step
 from voice_clone.audio import decode, resample
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
@@ -88,7 +89,13 @@ def graphs(loaded: Loaded) -> dict[str, tuple[Graph, str]]:
 def export_all(loaded: Loaded, folder: Path) -> list[Path]:
     """Write all graphs of a checkpoint; `folder` is made if it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [export(graph, folder, fingerprint) for graph, fingerprint in graphs(loaded).values()]
+    return [export_one(graph, folder, fingerprint) for graph, fingerprint in graphs(loaded).values()]
+
+
+def export_one(graph: Graph, folder: Path, fingerprint: str) -> Path:
+    """As `export`, and says so."""
+    with step(f"exporting {graph.name}"):
+        return export(graph, folder, fingerprint)
 
 
 def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:
@@ -100,7 +107,8 @@ def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:
         CODE2WAV: code2wav,
     }
     for name in names or comparisons:
-        yield from comparisons[name](loaded, runtime)
+        with step(f"comparing {name}"):
+            yield from comparisons[name](loaded, runtime)
 
 
 def speaker_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:

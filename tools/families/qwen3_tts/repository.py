@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.families.qwen3_tts.onnx_export import Loaded, compare, graphs
+from tools.families.qwen3_tts.onnx_export import Loaded, compare, export_one, graphs
 from tools.families.toolkit import Encoder, PythonOptions
 from tools.repository_config import BuildError
+from tools.steps import step
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
-from voice_clone.onnx.export import export as export_graph
 from voice_clone.onnx.session import Runtime
 
 ENCODERS = ("voice_encoder",)
@@ -44,11 +44,12 @@ def export(checkpoint: Path, folders: Mapping[str, Path]) -> dict[str, str]:
         CheckpointError: the checkpoint cannot be served.
         BuildError: a graph does not compute what torch does.
     """
-    loaded = Loaded.of(checkpoint)
+    with step("reading the weights"):
+        loaded = Loaded.of(checkpoint)
     made, fingerprints = graphs(loaded), {}
     for name, folder in folders.items():
         graph, fingerprints[name] = made[name]
-        export_graph(graph, folder, fingerprints[name])
+        export_one(graph, folder, fingerprints[name])
         for row in compare(loaded, Runtime(folder, "cpu", threads=os.cpu_count() or 1), name):
             print(f"  {row}", flush=True)
             if not row.right:
