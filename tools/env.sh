@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+torch_version=2.13.0 # as pyproject.toml pins it
 
 python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
@@ -54,13 +55,34 @@ use_installed_triton() { # in an image of Triton: its server, and its Python, fo
         { echo "$PYTHON has no venv, and python3-venv could not be installed: install it first." >&2 && return 1; }
 }
 
+use_torch_of() { # let .venv have the torch of the Python $1, as an image of PyTorch has it: of our version, or for CUDA
+    local found
+    found="$("$1" - "$torch_version" 2>/dev/null <<'END'
+import re, sys
+from pathlib import Path
+import torch
+version = torch.__version__.partition("+")[0]
+if version == sys.argv[1] or (torch.version.cuda and tuple(map(int, re.findall(r"\d+", version)[:2])) >= (2, 11)):
+    print(Path(torch.__file__).parents[1])
+END
+)" || return
+    [ -n "$found" ] || return
+    # By this file, since --system-site-packages leaves out the packages of a Python that is itself a virtual environment.
+    echo "$found" >"$(echo .venv/lib/python3.*/site-packages)/torch_of_the_image.pth"
+}
+
+version_of_torch() { .venv/bin/python -c 'import torch; print(torch.__version__.partition("+")[0])'; }
+
 complain_late() { # run a command; what it writes to stderr is shown if it fails, but not if Ctrl-C ends it
-    local errors
+    local errors missing
     errors="$ROOT/.venv.errors"
     if ! "$@" 2>"$errors"; then
         if grep -q "connection broken by" "$errors" && grep -q "No matching distribution" "$errors"; then # pip's words
             echo "pip cannot reach its package index: this machine has no network, or none without a proxy." >&2
-            echo "Behind a proxy set https_proxy; for a mirror set PIP_INDEX_URL. Then call the tool again." >&2
+            echo "Behind a proxy set https_proxy; for a mirror set PIP_INDEX_URL; for a folder of wheels set PIP_NO_INDEX=1 and" \
+                "PIP_FIND_LINKS. Then call the tool again." >&2
+            missing="$(.venv/bin/python tools/requirements.py --missing "$extras" 2>/dev/null)" || true
+            [ -z "$missing" ] || echo "Missing here: $missing" >&2
         else
             cat "$errors" >&2
         fi
@@ -84,7 +106,11 @@ wants_cpu_torch() { # no GPU is found, PyPI's torch would bring CUDA along, and 
 }
 
 install_torch() { # first and by itself: a plain '==' keeps pip from looking for another build
-    local torch=torch==2.13.0
+    local torch=torch==$torch_version
+    if [ -e "$(echo .venv/lib/python3.*/site-packages)/torch_of_the_image.pth" ]; then
+        echo "The torch of $(cat .venv/lib/python3.*/site-packages/torch_of_the_image.pth) is used." >&2
+        return
+    fi
     if wants_cpu_torch; then
         echo "No GPU is found here, so torch's CPU build is taken: gigabytes less than PyPI's with CUDA." >&2
         # uv knows where torch's builds are; pip would have to be given the address.
@@ -93,6 +119,17 @@ install_torch() { # first and by itself: a plain '==' keeps pip from looking for
         echo "The CPU build cannot be had that way; taking the one of pip's index." >&2
     fi
     pip_install "$torch"
+}
+
+install_packages() { # of $extras, ours and the client
+    local packages
+    if [ ! -e "$(echo .venv/lib/python3.*/site-packages)/torch_of_the_image.pth" ] || [ "$(version_of_torch)" = "$torch_version" ]; then
+        pip_install -e ".[$extras]" -e "./client[gateway]"
+        return
+    fi
+    # Ours is not installed, but used from its folder: it is pinned to another torch.
+    mapfile -t packages < <(.venv/bin/python tools/requirements.py "$extras")
+    pip_install "${packages[@]}" -e "./client[gateway]"
 }
 
 has_extras() { # whether some installation of what $2 stands for had all extras in $1, separated by commas
@@ -126,10 +163,11 @@ make_environment() { # $1: extras of pyproject.toml to install
                 echo "python3 -m venv failed. On Debian: apt-get install python3-venv" >&2
                 exit 1
             }
+            use_torch_of "$python" || true
         fi
         echo "Installing into .venv (the first time takes a few minutes) ..." >&2
         install_torch
-        pip_install -e ".[$extras]" -e "./client[gateway]"
+        install_packages
         # Only the tritonserver binary and its libraries are wanted from this wheel, not its Python dependencies.
         pip_install --no-deps nvidia-pytriton==0.7.0
         if [ "$extras" = server,test ]; then

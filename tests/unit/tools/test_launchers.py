@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,10 @@ esac
 RECORDING = """#!/bin/bash
 case "$1" in
 -c) echo 3.11 ;;
--m) mkdir -p .venv/bin
+-) echo "$IMAGE" ;;
+-m) mkdir -p .venv/bin .venv/lib/python3.11/site-packages
+    [ -z "$IMAGE" ] || printf '#!/bin/bash\\necho %s\\n' "$IMAGE_TORCH" >.venv/bin/python
+    [ -z "$IMAGE" ] || chmod +x .venv/bin/python
     cat > .venv/bin/pip <<'END'
 #!/bin/bash
 if [ "$1" = config ]; then echo "$CONFIGURED"; exit; fi
@@ -125,6 +129,27 @@ def test_a_pip_with_an_index_of_its_own_is_left_alone(checkout: Path) -> None:
         reported, calls = recorded(checkout, CONFIGURED=configured)
         assert "No GPU" not in reported
         assert calls[0] == "pip install --quiet --disable-pip-version-check torch==2.13.0"
+
+
+def test_the_torch_of_an_image_is_taken(checkout: Path) -> None:
+    """No other is installed, nor our package with its pin, if the image has another version."""
+    for version, ours in (("2.13.0", ["-e", ".[server,onnx]"]), ("2.11.0", ["2.11.0"])):
+        shutil.rmtree(checkout / ".venv", ignore_errors=True)
+        (checkout / "calls").unlink(missing_ok=True)
+        reported, calls = recorded(checkout, CONFIGURED="", IMAGE="/opt/torch", IMAGE_TORCH=version)
+        assert "The torch of /opt/torch is used" in reported and not any("torch==" in call for call in calls)
+        assert calls[0].split()[4:] == [*ours, "-e", "./client[gateway]"]
+        [path] = checkout.glob(".venv/lib/*/site-packages/*.pth")
+        assert path.read_text() == "/opt/torch\n"
+
+
+def test_a_python_with_our_torch_lends_it(checkout: Path) -> None:
+    """Also one that is itself a virtual environment, whose packages --system-site-packages would leave out."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", checkout / ".venv"], check=True, timeout=60)
+    asked = 'import torch; print(torch.__version__.partition("+")[0])'
+    script = f". tools/env.sh; cd {checkout}; use_torch_of {sys.executable}; .venv/bin/python -W error -c '{asked}'"
+    done = subprocess.run(["bash", "-c", script], cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == (metadata.version("torch").partition("+")[0], 0), done.stderr
 
 
 @pytest.mark.skipif(has_gpu() or platform.machine() != "x86_64", reason="here the default build of torch is right")

@@ -1,0 +1,62 @@
+"""What tools/env.sh installs: python tools/requirements.py EXTRAS prints the packages of pyproject.toml but torch.
+
+With --missing, those that this Python lacks, torch too. It needs nothing but Python 3.11.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+_OWN = re.compile(r"([\w-]+)\[([\w,-]+)\]$")
+
+
+def project(folder: Path) -> dict[str, Any]:
+    """The table of that name in a folder's pyproject.toml."""
+    toml = import_module("tomllib")  # the packages themselves run on Python 3.10, which has none
+    found: dict[str, Any] = toml.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
+def requirements(of: dict[str, Any], extras: list[str]) -> Iterator[str]:
+    """The requirements of a project with extras, which may name others."""
+    optional = (each for name in extras for each in of["optional-dependencies"][name])
+    for each in (*of["dependencies"], *optional):
+        own = _OWN.match(each)
+        if own and own[1] == of["name"]:
+            yield from requirements({**of, "dependencies": []}, own[2].split(","))
+        else:
+            yield each
+
+
+def is_missing(requirement: str) -> bool:
+    """Whether this Python lacks it, or has another version than its pin."""
+    name, _, version = re.sub(r"\[.*?\]|;.*", "", requirement).strip().partition("==")
+    try:
+        found = metadata.version(re.split(r"[<>=!~ ]", name)[0])
+    except metadata.PackageNotFoundError:
+        return True
+    return bool(version) and found.partition("+")[0] != version
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extras", help="separated by commas")
+    parser.add_argument("--missing", action="store_true")
+    given = parser.parse_args()
+    found = list(dict.fromkeys(requirements(project(ROOT), given.extras.split(","))))
+    if given.missing:
+        both = dict.fromkeys([*found, *requirements(project(ROOT / "client"), ["gateway"])])
+        print(*(each.partition(";")[0].strip() for each in both if is_missing(each)))
+    else:
+        print(*(each for each in found if not re.match(r"torch\b", each)), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
