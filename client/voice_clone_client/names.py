@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 MOST = 3
 
 
-def nearest(wrong: str, known: Iterable[str]) -> list[str]:
-    """The known names that are like a wrong one, the most similar first, at most three; case does not count."""
-    by_folded = {name.casefold(): name for name in known}
-    found = difflib.get_close_matches(wrong.casefold(), by_folded, MOST)
+def nearest(wrong: str, known: Iterable[str], fold: Callable[[str], str] = str.casefold) -> list[str]:
+    """The known names that are like a wrong one, the most similar first, at most three.
+
+    Args:
+        fold: makes equal what does not count; by default case.
+    """
+    by_folded = {fold(name): name for name in known}
+    found = difflib.get_close_matches(fold(wrong), by_folded, MOST)
     return [by_folded[name] for name in found]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -33,6 +32,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 from voice_clone_client.errors import worded
+from voice_clone_client.names import nearest
 
 from ..schemas import SpeechRequest
 
@@ -224,9 +224,8 @@ _MEANT = {
 
 def _nearest(name: str, known: Collection[str]) -> str | None:
     """The field that is probably meant by the name of one that there is not."""
-    fields = {_plain(field): field for field in known}
     meant = _MEANT.get(_plain(name))
-    near = [meant] if meant in known else [fields[key] for key in difflib.get_close_matches(_plain(name), fields, 1)]
+    near = [meant] if meant in known else nearest(name, known, _plain)
     return near[0] if near else None
 
 
@@ -279,7 +278,7 @@ def _no_such_path(request: Request) -> HTTPFailure:
     known = [path for path in request.app.openapi()["paths"] if "{" not in path]
     asked = request.scope["path"][:MAX_PATH]
     ends = [path for path in known if asked.endswith(path.removeprefix("/v1")) and path != "/"]
-    near = ends or difflib.get_close_matches(asked, known, 1)
+    near = ends or nearest(asked, known, str)
     hint = f"did you mean {near[0]}? The base URL of an OpenAI client ends with /v1" if near else None
     return HTTPFailure(404, "there is no such path; /openapi.json lists all", "not_found", hint=hint)
 
