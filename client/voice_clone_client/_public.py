@@ -26,7 +26,22 @@ from .errors import (
 )
 from .long_text.async_long_speech import AsyncLongSpeech
 from .long_text.long_speech import LongSpeech
-from .types import Artifacts, Candidate, Chunk, ClipWarning, Detection, Family, Knobs, Mark, Preset, SpeechStatus, Voice
+from .types import (
+    Artifacts,
+    Candidate,
+    Chunk,
+    ClipWarning,
+    Detection,
+    Family,
+    Knobs,
+    LongOptions,
+    Mark,
+    Preset,
+    SpeechOptions,
+    SpeechStatus,
+    StreamOptions,
+    Voice,
+)
 from .wav import WavWriter, pcm16
 
 __all__ = [
@@ -48,6 +63,7 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "Knobs",
+    "LongOptions",
     "LongSpeech",
     "Mark",
     "NameReserved",
@@ -56,8 +72,10 @@ __all__ = [
     "Preset",
     "QuotaExceeded",
     "Speech",
+    "SpeechOptions",
     "SpeechStatus",
     "StreamNotFound",
+    "StreamOptions",
     "Unsupported",
     "Voice",
     "VoiceCloneError",

@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2
 from ._sources import LARGEST_BUNDLE, Source, content
 from .clips import readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
-from .types import Knobs, SpeechOptions
+from .types import Knobs, SpeechOptions, StreamOptions
 
 if TYPE_CHECKING:
     from ._speeches.parts import Part
@@ -43,6 +43,16 @@ _DTYPES = {
 _SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
 _VOICE = (*_SOURCES, "reference_text", "x_vector_only")
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
+
+
+def speech(
+    text: str | None, options: StreamOptions, owner: str | None, mark: str | None, kind: type = SpeechOptions
+) -> Any:
+    """As `synthesis`, of the options of a speech, which are those of `kind`."""
+    others = kind.__annotations__.keys() - Knobs.__annotations__.keys()
+    knobs = {name: value for name, value in options.items() if name not in others}
+    own: dict[str, Any] = {name: options.get(name) for name in _VOICE}
+    return synthesis(text, **own, owner=owner, mark=mark, knobs=knobs)
 
 
 def synthesis(
@@ -105,9 +115,7 @@ def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
         "reference_audio": _clip(clip),
         "voice_prompt": None if prompt is None else content(prompt),
     }
-    own: dict[str, Any] = {name: read.get(name) for name in _VOICE}
-    others = (*_VOICE, "model", "require_whole", "headers")
-    synthesis(text, **own, owner=None, mark=None, knobs={k: v for k, v in read.items() if k not in others})
+    speech(text, read, None, None)
     return read
 
 

@@ -27,17 +27,18 @@ from .clips import Source
 from .errors import DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
 from .long_text.async_long_speech import AsyncLongSpeech
 from .long_text.plan import Plan
-from .sentences import MAX_CHARACTERS
 from .types import (
     Candidate,
     Candidates,
     Detection,
     Family,
     Knobs,
+    LongOptions,
     Mark,
     Names,
     Presets,
     SpeechOptions,
+    StreamOptions,
     Voice,
     Voices,
 )
@@ -87,60 +88,31 @@ class AsyncClient:
         self,
         text: str,
         *,
-        voice: str | None = None,
-        reference_audio: Source | None = None,
-        reference_text: str | None = None,
-        speaker_embedding: ArrayLike | None = None,
-        voice_prompt: Source | None = None,
-        x_vector_only: bool | None = None,
         deadline: float | None = None,
-        model: str | None = None,
-        require_whole: bool = False,
-        headers: Mapping[str, str] | None = None,
-        **knobs: Unpack[Knobs],
+        **options: Unpack[SpeechOptions],
     ) -> AsyncSpeech:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
-        request = _requests.synthesis(
-            text,
-            voice,
-            reference_audio,
-            reference_text,
-            speaker_embedding,
-            voice_prompt,
-            x_vector_only,
-            self._owner,
-            self._mark,
-            knobs,
-        )
+        request = _requests.speech(text, options, self._owner, self._mark)
         began = time.monotonic()
-        family, sent = partial(self._family, model, deadline), channel.metadata(headers, None)
+        family = partial(self._family, options.get("model"), deadline)
+        sent = channel.metadata(options.get("headers"), None)
         call = self._servers.stream(request, family, deadline, headers=sent)
-        return self._remembered(AsyncSpeech(call, began, _responses.SpeechReader(require_whole, self._mark)))
+        reader = _responses.SpeechReader(options.get("require_whole", False), self._mark)
+        return self._remembered(AsyncSpeech(call, began, reader))
 
     def speak_long(
         self,
         text: str,
         *,
         deadline: float | None = None,
-        sentence_characters: int = MAX_CHARACTERS,
-        sentence_pause: float = 0.0,
-        paragraph_pause: float = 0.0,
-        retries: int = 2,
-        hold: bool = False,
-        **options: Unpack[SpeechOptions],
+        **options: Unpack[LongOptions],
     ) -> AsyncLongSpeech:
         """Speak a text of any length in one voice; see `Client.speak_long`. It needs a running event loop."""
-        options = _requests.repeatable(text, options)
-        plan = Plan(
-            max_characters=sentence_characters,
-            sentence_pause=sentence_pause,
-            paragraph_pause=paragraph_pause,
-            retries=retries,
-            hold=hold,
-        )
+        plan, given = Plan.of(options)
+        given = _requests.repeatable(text, given)
         speech = AsyncLongSpeech(self, plan)
-        speech.say(text, at_once=_requests.is_voiceless(options))
-        speech.begin(options, deadline)
+        speech.say(text, at_once=_requests.is_voiceless(given))
+        speech.begin(given, deadline)
         self._remembered(speech)
         return speech
 
@@ -148,31 +120,11 @@ class AsyncClient:
         self,
         text: AsyncIterable[str] | Iterable[str],
         *,
-        voice: str | None = None,
-        reference_audio: Source | None = None,
-        reference_text: str | None = None,
-        speaker_embedding: ArrayLike | None = None,
-        voice_prompt: Source | None = None,
-        x_vector_only: bool | None = None,
         deadline: float | None = None,
-        model: str | None = None,
-        require_whole: bool = False,
-        **knobs: Unpack[Knobs],
+        **options: Unpack[StreamOptions],
     ) -> AsyncSpeech:
         """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
-        speech = self._speak_written(
-            WrittenText(),
-            voice=voice,
-            reference_audio=reference_audio,
-            reference_text=reference_text,
-            speaker_embedding=speaker_embedding,
-            voice_prompt=voice_prompt,
-            x_vector_only=x_vector_only,
-            deadline=deadline,
-            model=model,
-            require_whole=require_whole,
-            **knobs,
-        )
+        speech = self._speak_written(WrittenText(), deadline=deadline, **options)
         speech.read_from(text)
         return speech
 
@@ -180,17 +132,9 @@ class AsyncClient:
         self,
         text: WrittenText,
         *,
-        voice: str | None = None,
-        reference_audio: Source | None = None,
-        reference_text: str | None = None,
-        speaker_embedding: ArrayLike | None = None,
-        voice_prompt: Source | None = None,
-        x_vector_only: bool | None = None,
         deadline: float | None = None,
-        model: str | None = None,
         of_each_part: bool = False,
-        require_whole: bool = False,
-        **knobs: Unpack[Knobs],
+        **options: Unpack[StreamOptions],
     ) -> AsyncStreamingTextSpeech:
         """Speak a text to which its owner writes.
 
@@ -198,20 +142,9 @@ class AsyncClient:
             of_each_part: `deadline` and `max_frames` are those of each part, not of the whole speech.
             The others: as of `speak_stream`.
         """
-        request = _requests.synthesis(
-            None,
-            voice,
-            reference_audio,
-            reference_text,
-            speaker_embedding,
-            voice_prompt,
-            x_vector_only,
-            self._owner,
-            self._mark,
-            knobs,
-        )
+        request = _requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
-        family, changed = partial(self._family, model, deadline), Bell()
+        family, changed = partial(self._family, options.get("model"), deadline), Bell()
 
         def begin(part: Part) -> AsyncPartSpeech:
             now = time.monotonic()
@@ -219,8 +152,9 @@ class AsyncClient:
             call = self._servers.stream(_requests.of_part(request, part), family, left, part.id, repeatable=False)
             return AsyncPartSpeech(call, now, part, text, changed, self._timeout, family, self._mark)
 
-        max_frames = None if of_each_part else knobs.get("max_frames")
-        reader = PartsReader(text, knobs.get("seed"), max_frames, require_whole)
+        max_frames = None if of_each_part else options.get("max_frames")
+        whole = options.get("require_whole", False)
+        reader = PartsReader(text, options.get("seed"), max_frames, whole)
         speech = AsyncStreamingTextSpeech(begin, began, reader, changed)
         self._remembered(speech)
         return speech

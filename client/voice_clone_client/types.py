@@ -36,18 +36,49 @@ class Knobs(TypedDict, total=False):
     """Parameters that only this model family has, as JSON values. The family checks them and names those it knows."""
 
 
-class SpeechOptions(Knobs, total=False):
-    """The other arguments of `Client.speak`, which describes them."""
+class StreamOptions(Knobs, total=False):
+    """The other arguments of every speech."""
 
     voice: str | None
+    """A registered voice."""
     reference_audio: Source | None
+    """Path or bytes of a clip of 1 to 30 s, in the formats of `clips`."""
     reference_text: str | None
+    """Its transcript, for in-context cloning."""
     speaker_embedding: ArrayLike | None
+    """float [dimension of the model]."""
     voice_prompt: Source | None
+    """Path or bytes of a bundle of one voice, as `export(name)` gives it: it speaks as it would where it is registered,
+    without a registration and without an extraction."""
     x_vector_only: bool | None
+    """True clones by the speaker embedding alone, False requires in-context cloning."""
     model: str | None
+    """The family that speaks this text; None takes the client's."""
     require_whole: bool
+    """Raise `Incomplete` after the last chunk if the model missed the end; see `Speech.whole`."""
+
+
+class SpeechOptions(StreamOptions, total=False):
+    """Those of `Client.speak`."""
+
     headers: Mapping[str, str] | None
+    """Sent with this call alone, such as `traceparent` of W3C's Trace Context."""
+
+
+class LongOptions(SpeechOptions, total=False):
+    """Those of `Client.speak_long`; `max_frames` is the limit of each sentence."""
+
+    sentence_characters: int
+    """A longer text is split, and a longer sentence is cut; 300 by default."""
+    sentence_pause: float
+    """Seconds of silence between sentences; none by default."""
+    paragraph_pause: float
+    """Seconds of silence between paragraphs; none by default."""
+    retries: int
+    """Further attempts at a sentence whose end the model missed, as long as nothing of it was read; 2 by default. With
+    a `seed` of the caller's, or `do_sample` False, there are none: they would be the same."""
+    hold: bool
+    """A sentence is read when it is whole, so each of them can be tried again. `read` holds by itself."""
 
 
 Mark = Literal["off", "on", "required"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 from ..errors import InvalidArgument
 from ..sentences import MAX_CHARACTERS, Ending, Granularity, Sentence
+from ..types import LongOptions, SpeechOptions
 
 MOST_UNREAD = 10.0
 """Seconds of audio of one speech; while they wait to be read, nothing further of it is begun."""
@@ -38,6 +40,19 @@ class Plan:
     one that is being read. Each has another seed of the server's choice: a seed of the caller's leaves one attempt."""
     hold: bool = False
     """A sentence is read when it is whole, so each can be tried again; after `MOST_HELD` seconds it is read anyway."""
+
+    @classmethod
+    def of(cls, options: LongOptions) -> tuple[Plan, SpeechOptions]:
+        """The plan of a speech of `speak_long`, and what remains: the options of each of its sentences."""
+        rest: Any = dict(options)
+        plan = cls(
+            max_characters=rest.pop("sentence_characters", MAX_CHARACTERS),
+            sentence_pause=rest.pop("sentence_pause", 0.0),
+            paragraph_pause=rest.pop("paragraph_pause", 0.0),
+            retries=rest.pop("retries", 2),
+            hold=rest.pop("hold", False),
+        )
+        return plan, rest
 
     def check(self) -> None:
         """Raises:
