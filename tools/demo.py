@@ -159,7 +159,8 @@ def _cloned(client: Client, arguments: argparse.Namespace, reference: Path, tran
     restored = any(voice.name == name for voice in client.list())
     if arguments.reference is not None or not restored:
         began = time.monotonic()
-        voice = client.upload(name, reference, reference_text=transcript, wait=True, replace=True)
+        with step("registering the voice"):
+            voice = client.upload(name, reference, reference_text=transcript, wait=True, replace=True)
         print(
             f"Registered the voice {name!r} from {voice.duration:.1f} s of speech"
             f" in {1e3 * (time.monotonic() - began):.0f} ms, extraction included."
@@ -193,10 +194,11 @@ def _speak(
     speech = client.speak_long(
         arguments.text, language=arguments.language, seed=7, max_frames=arguments.max_frames, **source
     )
-    for chunk in speech:
-        first = first or time.monotonic() - began
-        chunks.append(chunk.samples)
-        sample_rate = chunk.sample_rate
+    with step(f"speaking: {label}"):
+        for chunk in speech:
+            first = first or time.monotonic() - began
+            chunks.append(chunk.samples)
+            sample_rate = chunk.sample_rate
     total = time.monotonic() - began
     samples = np.concatenate(chunks)
     if output is not None:
