@@ -20,7 +20,9 @@ def lint(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def sources(*folders: str) -> list[Path]:
-    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = {folder: sorted((ROOT / folder).rglob("*.py")) for folder in folders}
+    assert all(found.values()), found
+    return [path for paths in found.values() for path in paths]
 
 
 def test_imports_go_one_way() -> None:

@@ -348,6 +348,7 @@ def test_what_is_launched_around_a_graph() -> None:
 def test_no_step_waits_for_the_device(decoder: CodecDecoder) -> None:
     runner = GraphRunner()
     graphed(decoder, runner).prepare()
+    assert runner._replays
     with torch.inference_mode():
         for step in runner._replays.values():
             with NoSynchronisation() as mode:

@@ -43,10 +43,10 @@ def test_every_copied_path_is_in_the_repository() -> None:
 def test_every_base_image_is_one_pinned_release() -> None:
     given = [arguments for keyword, arguments in instructions() if keyword == "ARG"]
     defaults = dict(arguments.split("=", 1) for arguments in given if "=" in arguments)
-    for keyword, arguments in instructions():
-        if keyword != "FROM":
-            continue
-        image = re.sub(r"\$\{(\w+)\}", lambda found: defaults[found.group(1)], arguments.split()[0])
+    bases = [arguments.split()[0] for keyword, arguments in instructions() if keyword == "FROM"]
+    assert bases
+    for base in bases:
+        image = re.sub(r"\$\{(\w+)\}", lambda found: defaults[found.group(1)], base)
         assert re.fullmatch(r"\S+:\d+\.\d+[\w.-]*", image), image
 
 
@@ -218,6 +218,7 @@ def test_health_checks_ask_what_is_there() -> None:
 
 def test_no_weights_are_inside() -> None:
     copied = [shlex.split(arguments)[0] for keyword, arguments in instructions() if keyword == "COPY"]
+    assert copied
     for path in copied:
         assert not list((ROOT / path).rglob("*.safetensors")), path
 
