@@ -55,7 +55,7 @@ RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
 COPY model_repository /models
 WORKDIR /opt/voice-clone
 COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/gateway_process.py tools/guard.py tools/preflight.py \
-    tools/restarts.py tools/serve.py tools/server_log.py tools/server_memory.py tools/stopping.py tools/triton_binary.py \
+    tools/restarts.py tools/serve.py tools/server_log.py tools/server_memory.py tools/steps.py tools/stopping.py tools/triton_binary.py \
     tools/triton_server.py tools/voice_store.py tools/
 COPY client/voice_clone_client/__init__.py client/voice_clone_client/_version.py client/voice_clone_client/_arguments.py \
     client/voice_clone_client/_program.py client/voice_clone_client/confinement.py client/voice_clone_client/names.py voice_clone_client/

@@ -17,9 +17,10 @@ _OWN = re.compile(r"([\w-]+)\[([\w,-]+)\]$")
 
 
 def project(folder: Path) -> dict[str, Any]:
-    """The table of that name in a folder's pyproject.toml."""
+    """The table of that name in a folder's pyproject.toml, and what builds it."""
     toml = import_module("tomllib")  # the packages themselves run on Python 3.10, which has none
-    found: dict[str, Any] = toml.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    tables = toml.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = tables["project"] | {"build": tables["build-system"]["requires"]}
     return found
 
 
@@ -53,7 +54,8 @@ def main() -> None:
     found = list(dict.fromkeys(requirements(project(ROOT), given.extras.split(","))))
     if given.missing:
         both = dict.fromkeys([*found, *requirements(project(ROOT / "client"), ["gateway"])])
-        print(*(each.partition(";")[0].strip() for each in both if is_missing(each)))
+        lacking = [each.partition(";")[0].strip() for each in both if is_missing(each)]
+        print(*lacking, *project(ROOT)["build"])  # pip wants these for each build of ours, whatever is installed
     else:
         print(*(each for each in found if not re.match(r"torch\b", each)), sep="\n")
 

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-FIRST, PERIOD = 2.0, 10.0  # seconds until the first line, and from one to the next
+PERIOD = 10.0  # seconds
 
 
 @contextlib.contextmanager
 def step(doing: str | Callable[[], str]) -> Iterator[None]:
-    """Say what the block does if it takes long, then every `PERIOD` seconds; nothing of a short one.
+    """Say what the block does, every `PERIOD` seconds; nothing of a shorter one.
 
     Args:
         doing: in words; a function says how far it is.
@@ -21,14 +21,10 @@ def step(doing: str | Callable[[], str]) -> Iterator[None]:
     done, began = threading.Event(), time.monotonic()
 
     def tell() -> None:
-        if done.wait(FIRST):
-            return
-        spent = ""
-        while True:
-            print(f"  {doing if isinstance(doing, str) else doing()}{spent} ...", file=sys.stderr, flush=True)
-            if done.wait(PERIOD):
-                return
-            spent = f", {time.monotonic() - began:.0f} s so far"
+        with contextlib.suppress(OSError):  # nobody reads it
+            while not done.wait(PERIOD):
+                what = doing if isinstance(doing, str) else doing()
+                print(f"  {what}, {time.monotonic() - began:.0f} s so far ...", file=sys.stderr, flush=True)
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
