@@ -1,4 +1,4 @@
-"""What tools/env.sh installs: python tools/requirements.py EXTRAS prints the packages of pyproject.toml but torch.
+"""What tools/env.sh installs: python tools/requirements.py EXTRAS prints what server and gateway require, but torch.
 
 With --missing, those that this Python lacks, torch too. It needs nothing but Python 3.11.
 """
@@ -51,11 +51,11 @@ def main() -> None:
     parser.add_argument("extras", help="separated by commas")
     parser.add_argument("--missing", action="store_true")
     given = parser.parse_args()
-    found = list(dict.fromkeys(requirements(project(ROOT), given.extras.split(","))))
+    ours, client = project(ROOT), project(ROOT / "client")
+    found = dict.fromkeys([*requirements(ours, given.extras.split(",")), *requirements(client, ["gateway"])])
     if given.missing:
-        both = dict.fromkeys([*found, *requirements(project(ROOT / "client"), ["gateway"])])
-        lacking = [each.partition(";")[0].strip() for each in both if is_missing(each)]
-        print(*lacking, *project(ROOT)["build"])  # pip wants these for each build of ours, whatever is installed
+        lacking = [each.partition(";")[0].strip() for each in found if is_missing(each)]
+        print(*lacking, *ours["build"])  # pip wants these for each build of ours, whatever is installed
     else:
         print(*(each for each in found if not re.match(r"torch\b", each)), sep="\n")
 
