@@ -38,6 +38,11 @@ def set_caller(caller: str) -> None:
     _caller.set(caller)
 
 
+def caller_here() -> str:
+    """The caller for whom this task makes its calls; "" if none is set."""
+    return _caller.get() or ""
+
+
 @contextmanager
 def in_time(first: bool) -> Iterator[None]:
     """Make the calls that begin in this block for a part of a speech: only the first one is urgent."""

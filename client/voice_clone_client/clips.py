@@ -49,6 +49,10 @@ class Kind(NamedTuple):
     tells_length: bool = True
     """Whether its header has its length; FFmpeg guesses that of the others."""
 
+    def may_have_sound(self, file: bytes) -> bool:
+        """Whether a file of this kind can be read at all: one of MP4 without its table of contents cannot."""
+        return self.demuxer != "mov" or b"moov" in file
+
 
 _MP4 = Kind("an MP4 file", "mov")
 _ADTS = Kind("an AAC file", "aac", False)
@@ -105,7 +109,7 @@ def _readable(file: BinaryIO, called: str) -> bytes:
     file.seek(begin)
     if kind is None:
         return rest(file, called)
-    return to_wav(io.BytesIO(_without_url(rest(file, called))) if _is_url(head) or begin else file, kind)
+    return to_wav(io.BytesIO(without_url(rest(file, called))) if _is_url(head) or begin else file, kind)
 
 
 def to_wav(file: Any, kind: Kind) -> bytes:
@@ -233,7 +237,12 @@ def _head_of_url(url: bytes) -> bytes:
         return b""  # the server says what is wrong with it
 
 
-def _without_url(clip: bytes) -> bytes:
+def without_url(clip: bytes) -> bytes:
+    """The file in a `data:` URL; another clip as it is.
+
+    Raises:
+        InvalidArgument: its base64 is invalid.
+    """
     if not _is_url(clip):
         return clip
     try:

@@ -19,15 +19,17 @@ from voice_clone_client import VoiceCloneError, __version__
 
 from . import page
 from .audio.clips import ClipReader
+from .confined import ConfinedProcesses
 from .families import Families
 from .http import errors, metrics
+from .http.account import Account
 from .http.audit import AuditLog
 from .http.auth import Keys
-from .http.bodies import BodyLimit, Budget
+from .http.bodies import BodyLimit
 from .http.heads import OneReading
-from .http.limits import Gate, PreparationGates
+from .http.limits import Exports, Gate
 from .http.origins import Cors
-from .http.protocol import FairWebSocket, TimedProtocol
+from .http.protocol import FairWebSocket, Sockets, TimedProtocol
 from .http.speech_first import Listeners, SpeechFirst
 from .listening import bound, named
 from .manifest_reader import ManifestReader
@@ -68,7 +70,8 @@ def create_app(settings: Settings) -> FastAPI:
         audit        the AuditLog
         signing      the Signing of whole files
         gate         the Gate of the speeches that run
-        preparations the PreparationGates of what keys do to voices
+        exports      the Exports that are under way
+        sockets      the Sockets that are open
         clips        the ClipReader
         manifests    the ManifestReader
         references   loads reference audio
@@ -115,9 +118,11 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.audit = audit
     app.state.signing = Signing(settings)
     app.state.gate = Gate(settings.max_requests)
-    app.state.preparations = PreparationGates(settings.key_preparations)
-    app.state.clips = ClipReader()
-    app.state.manifests = ManifestReader()
+    app.state.exports = Exports()
+    app.state.sockets = Sockets()
+    processes = ConfinedProcesses()
+    app.state.clips = ClipReader(processes)
+    app.state.manifests = ManifestReader(processes)
     app.state.references = References(settings, clips=app.state.clips)
     app.state.statuses = SpeechStatuses(settings.status_speeches, settings.status_seconds)
     app.state.traces = traces
@@ -131,8 +136,7 @@ def create_app(settings: Settings) -> FastAPI:
         BodyLimit,
         most=settings.max_body_bytes,
         exceptions={"/v1/audio/bundle": settings.max_bundle_bytes},
-        budget=Budget(settings.max_held_bytes),
-        retry_after=settings.retry_after,
+        account=Account(settings.memory_bytes, settings.retry_after),
     )
     if settings.cors_origins:
         app.add_middleware(Cors, origins=settings.cors_origins, headers=READABLE)
@@ -181,7 +185,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # It is based on h11. uvicorn's other parser, its default where httptools is installed, buffers headers and
         # pipelined requests without limit, and does not stop a speech whose client sends a second request and leaves
         # (seen with httptools 0.9).
-        "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds, settings.body_seconds),
+        "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds),
         "loop": "asyncio",  # the protocols set how much it reads at once
         "ws": partial(FairWebSocket, vendor_websockets.TEXTS_ONLY),
         "ws_ping_timeout": None,  # a pong waits behind all audio before it; `http.listeners` ends who does not read

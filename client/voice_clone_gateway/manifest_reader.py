@@ -15,8 +15,8 @@ from .confined import ConfinedProcesses
 class ManifestReader:
     """Reads them."""
 
-    def __init__(self) -> None:
-        self._processes = ConfinedProcesses()
+    def __init__(self, processes: ConfinedProcesses | None = None) -> None:
+        self._processes = processes or ConfinedProcesses()
 
     async def read(self, data: bytes) -> Manifest | None:
         """The manifest in a file; None: it has none.

@@ -157,17 +157,21 @@ class References:
         self._resolve = resolve or Resolver()
         self._clips = clips or ClipReader()
 
-    async def load(self, source: str) -> bytes:
+    async def load(self, source: str, hold: Callable[[int], None] = lambda _: None) -> bytes:
         """The clip in a format that the server reads; a data URL of such a clip is returned unchanged.
+
+        Args:
+            hold: called with the bytes that the gateway holds from now on; may raise.
 
         Raises:
             HTTPFailure: 400, the source is neither, or cannot be fetched or decoded.
         """
         if source[:5].lower() == "data:":
             clip = source.encode()
+            hold(len(clip))
         else:
             try:
-                clip = await asyncio.wait_for(self._fetch(source), self._seconds)
+                clip = await asyncio.wait_for(self._fetch(source, hold), self._seconds)
             except asyncio.TimeoutError:
                 raise _refusal(f"it did not arrive within {self._seconds:g} s") from None
         try:
@@ -175,11 +179,11 @@ class References:
         except InvalidArgument as error:
             raise _refusal(str(error)) from None
 
-    async def _fetch(self, url: str) -> bytes:
+    async def _fetch(self, url: str, hold: Callable[[int], None]) -> bytes:
         for _ in range(self._redirects + 1):
             parts = self._check(url)
             async with await self._pool(parts) as pool:
-                found = await self._get(pool, parts)
+                found = await self._get(pool, parts, hold)
             if isinstance(found, bytes):
                 return found
             url = urljoin(url, found)
@@ -240,7 +244,9 @@ class References:
             raise self._unreachable()
         return [str(address) for address in addresses]
 
-    async def _get(self, pool: httpcore2.AsyncConnectionPool, parts: SplitResult) -> bytes | str:
+    async def _get(
+        self, pool: httpcore2.AsyncConnectionPool, parts: SplitResult, hold: Callable[[int], None]
+    ) -> bytes | str:
         """The body, or the target of a redirect."""
         target = parts._replace(fragment="").geturl()
         headers = {"Accept": "audio/*", "Accept-Encoding": "identity", "User-Agent": "voice-clone-gateway"}
@@ -254,7 +260,7 @@ class References:
                 kind = headers_by_name.get("content-type", "application/octet-stream").strip().lower()
                 if not kind.startswith(_TYPES) or headers_by_name.get("content-encoding", "identity") != "identity":
                     raise _refusal("it is no audio; its Content-Type must be audio/... or video/...")
-                return await self._body(response, headers_by_name)
+                return await self._body(response, headers_by_name, hold)
         except _FAILURES:
             raise self._unreachable() from None
 
@@ -262,11 +268,12 @@ class References:
         """One text for every cause, which maps no private network."""
         return _refusal(f"its host cannot be reached{' through the proxy of this gateway' if self._proxy else ''}")
 
-    async def _body(self, response: httpcore2.Response, headers: dict[str, str]) -> bytes:
+    async def _body(self, response: httpcore2.Response, headers: dict[str, str], hold: Callable[[int], None]) -> bytes:
         announced = headers.get("content-length", "0")
         body = bytearray()
         if not announced.isdigit() or int(announced) <= self._most:
             async for piece in response.aiter_stream():
+                hold(len(piece))
                 body += piece
                 if len(body) > self._most:
                     break

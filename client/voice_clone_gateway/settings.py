@@ -163,13 +163,15 @@ class Settings:
     )
     page: bool = _setting(True, "serve the web page at /")
     max_body_bytes: int = _setting(16 << 20, "maximum size of a request body; a clip of 10 MiB in base64 fits")
-    max_held_bytes: int = _setting(256 << 20, "maximum size of all bodies that are held at once; more are refused")
+    max_answer_bytes: int = _setting(128 << 20, "maximum size of a speech that is answered as a whole")
+    memory_bytes: int = _setting(
+        512 << 20,
+        "bytes that all bodies, messages, whole answers and exports may hold at once; beyond that, who "
+        "holds most gives",
+    )
     max_bundle_bytes: int = _setting(512 << 20, "maximum size of a bundle of voices to import")
-    max_requests: int = _setting(256, "maximum number of concurrent speeches; more are refused")
-    key_preparations: int = _setting(
-        2,
-        "maximum number of concurrent uploads, imports and preparations of voices, and detections, of one key; more "
-        "are refused",
+    max_requests: int = _setting(
+        256, "maximum number of concurrent speeches; more are refused, but not a caller that has less than its share"
     )
     max_input_characters: int = _setting(100_000, "maximum length of the text of one request")
     sentence_characters: int = _setting(300, "maximum length of a piece of text that is spoken at once")
@@ -197,7 +199,6 @@ class Settings:
         "URL that takes traces by OpenTelemetry over HTTP, such as http://localhost:4318/v1/traces; empty: no traces",
     )
     head_seconds: float = _setting(30.0, "maximum seconds until the head of a request is complete")
-    body_seconds: float = _setting(600.0, "maximum seconds until the body of a request is complete")
     stall_seconds: float = _setting(120.0, "seconds after which a client that reads nothing loses its connection")
     retry_after: int = _setting(1, "seconds in the Retry-After header of an overloaded gateway", zero=True)
     reference_urls: str = _setting("https", "reference audio by URL", ("off", "https", "http"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,12 @@ async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:
     return False
 
 
-async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Order:
-    """The order for options that `check_options` accepts; fetches reference audio. `client` is that of the key.
+async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions, hold: Callable[[int], None]) -> Order:
+    """The order for options that `check_options` accepts; fetches reference audio.
+
+    Args:
+        client: that of the key.
+        hold: called with the bytes of its audio and of its prompt; what it raises is raised.
 
     Raises:
         HTTPFailure: the options name an unknown model or lack a voice, or the audio cannot be fetched.
@@ -88,7 +92,8 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions) -> Or
         voice, warning = await app.state.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
     partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
-    audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio)
+    audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio, hold)
+    hold(len(options.voice_prompt or ""))
     return Order(
         {
             "model": family,
@@ -185,6 +190,7 @@ async def open_speech(
     key: Key,
     text: str,
     options: SpeechOptions,
+    held: Callable[[int], None],
     *,
     hold: bool,
     in_one: bool = False,
@@ -193,6 +199,7 @@ async def open_speech(
     """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and its order.
 
     Args:
+        held: see `order`.
         hold: see `long_speech`.
         in_one: a long one, too, is one speech of the server, as is one without a voice: each sentence would have a
             voice of its own.
@@ -209,7 +216,7 @@ async def open_speech(
         raise InvalidArgument(f"`text` has {len(text)} characters; at most {most} are allowed")
     key.characters.take(len(text))
     client = app.state.clients.of(key)
-    ordered = await order(app, client, options)
+    ordered = await order(app, client, options, held)
     if headers:
         ordered.arguments["headers"] = headers
     speech = long_speech(app, client, hold)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from voice_clone_client import InvalidArgument
-from voice_clone_client.clips import foreign_kind
+from voice_clone_client.clips import foreign_kind, without_url
 from voice_clone_client.confined_process import REFUSED
 
 from ..confined import ConfinedProcesses
@@ -14,8 +14,8 @@ from ..confined import ConfinedProcesses
 class ClipReader:
     """Makes WAV files of foreign clips."""
 
-    def __init__(self) -> None:
-        self._processes = ConfinedProcesses()
+    def __init__(self, processes: ConfinedProcesses | None = None) -> None:
+        self._processes = processes or ConfinedProcesses()
 
     async def readable(self, clip: bytes) -> bytes:
         """As `voice_clone_client.clips.readable`.
@@ -29,6 +29,9 @@ class ClipReader:
         kind = foreign_kind(clip)
         if kind is None:
             return clip
+        clip = without_url(clip)
+        if not kind.may_have_sound(clip):
+            raise InvalidArgument(f"the `audio` is {kind.name}, but damaged; record or convert it again")
         try:
             code, out = await self._processes.run("clip", clip)
         except asyncio.TimeoutError:

@@ -37,6 +37,10 @@ from voice_clone_client.wav import WavWriter, pcm16
 class Container(Protocol):
     """Writes one mono file of 16-bit samples."""
 
+    @property
+    def size(self) -> int:
+        """The bytes that it keeps."""
+
     def write(self, samples: NDArray[np.float32]) -> bytes:
         """Add samples [n] in [-1, 1]; returns the bytes that are complete."""
 
@@ -85,6 +89,10 @@ class _Pcm:
     def __init__(self, sink: _Stream | _File) -> None:
         self._sink = sink
 
+    @property
+    def size(self) -> int:
+        return self._sink.getbuffer().nbytes
+
     def write(self, samples: NDArray[np.float32]) -> bytes:
         self._sink.write(pcm16(samples))
         return self._sink.take()
@@ -93,17 +101,14 @@ class _Pcm:
         return self._sink.getvalue()
 
 
-class _Wav:
+class _Wav(_Pcm):
     def __init__(self, sink: _Stream | _File, sample_rate: int, comment: str | None) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._writer = WavWriter(sink, sample_rate, comment)
 
     def write(self, samples: NDArray[np.float32]) -> bytes:
         self._writer.write(samples)
         return self._sink.take()
-
-    def finish(self) -> bytes:
-        return self._sink.getvalue()
 
 
 @dataclass(frozen=True)
@@ -141,11 +146,11 @@ _CODECS = {
 }
 
 
-class _Muxed:
+class _Muxed(_Pcm):
     """A format that FFmpeg encodes and muxes."""
 
     def __init__(self, sink: _Stream | _File, codec: _Codec, sample_rate: int, comment: str | None) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._format = codec.sample_format
         # bitexact: the serial number of an Ogg stream would be random
         options = {"fflags": "+bitexact", "flush_packets": "1", **codec.container_options}

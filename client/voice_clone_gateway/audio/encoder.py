@@ -62,6 +62,11 @@ class Encoder:
         return self.format.media_type(self.sample_rate)
 
     @property
+    def size(self) -> int:
+        """Bytes of the file that are kept for `finish`."""
+        return self._container.size
+
+    @property
     def seconds(self) -> float:
         """Duration of the output so far."""
         return self.samples / self.sample_rate

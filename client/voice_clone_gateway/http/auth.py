@@ -10,8 +10,6 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from starlette.requests import HTTPConnection
 from voice_clone_client.callers import set_caller
 
 from ..settings import PREFIX
+from .account import caller_of
 from .bodies import BoundedRequest
 from .errors import HTTPFailure
 from .keys import Key, Scope, parse_key
-from .limits import PreparationGates
 from .origins import check_host, check_origin
 
 ANYONE = Key()
@@ -131,24 +129,10 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
         check_origin(connection, settings.cors_origins)
         check_host(connection, settings.hosts)
     key: Key = keys.require(connection, scope)
-    set_caller(_caller_of(key, connection))
+    caller = caller_of(key.turns, connection.scope)
+    set_caller(caller)
+    connection.state.held.move(caller)
     return key
-
-
-def _caller_of(key: Key, connection: HTTPConnection) -> str:
-    """The name under which a key takes turns with others at the servers: a digest, which hides the key and its owner.
-
-    Keys of one name, and of one owner, are one caller. Without keys an address is, or the network of an IPv6 address,
-    of which a caller has very many.
-    """
-    name = key.turns
-    if not name:
-        host = connection.client.host if connection.client else ""
-        with suppress(ValueError):
-            address = ip_address(host)
-            host = str(ip_network((address, 64), strict=False)) if address.version == 6 else host
-        name = f"address {host}"
-    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
 def guarded(scope: Scope) -> type[APIRoute]:
@@ -169,16 +153,6 @@ def guarded(scope: Scope) -> type[APIRoute]:
             return guard
 
     return GuardedRoute
-
-
-def preparing(request: Request) -> AbstractContextManager[int]:
-    """A place among the uploads, preparations and detections of the caller's key, during a `with` block.
-
-    Raises:
-        HTTPFailure: 429, all of its places are occupied.
-    """
-    gates: PreparationGates = request.app.state.preparations
-    return gates.of(request.state.key).pass_through()
 
 
 def _lines_of(path: str) -> list[str]:

@@ -1,111 +1,100 @@
-"""The bodies of requests: how large one may be, how many bytes all may hold, and how one is parsed."""
+"""The bodies of requests: how large and how slow one may be, and how one is parsed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
+from anyio import fail_after
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .account import Account, Full, Item, caller_of, seconds_for
 from .encoding import decoded, urlencoded
 from .errors import HTTPFailure
 from .json_bounds import parse_json
 
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
-SMALL = 64 << 10
-"""Bytes of a body that pass without a place in the budget."""
+PIECE = 64 << 10
+"""Bytes of an answer that are handed over at once."""
 MAX_FORM_FIELDS = 16
 MAX_FILES = 1
 MAX_FORM_BYTES = 1 << 20
 """Of a form without files."""
 
 
-class Budget:
-    """The bytes that all larger bodies together may hold.
-
-    Args:
-        most: bytes. One body alone may be larger, so that no limit of a single body is out of reach.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.held = 0
-
-    def take(self, size: int, own: int) -> bool:
-        """Reserve `size` more bytes for a body that has `own`; false if they are not free."""
-        if self.held + size > self._most and self.held > own:
-            return False
-        self.held += size
-        return True
-
-    def give(self, size: int) -> None:
-        """Free them."""
-        self.held -= size
-
-
 class BodyLimit:
-    """Middleware that refuses a request whose body is too large, by its header or while it is read; one for whose body
-    there is no room; and a body that is compressed.
+    """Middleware that refuses a request whose body is too large, by its header or while it is read; one that comes too
+    slowly; one for which there is no room; and a body that is compressed. It opens the item of the account for each
+    request and WebSocket: `held` in its state.
 
     A body is read when the application asks for it, after the key was checked. An answer that precedes the end of the
     body waits a moment for the rest of the body: a connection that is closed with unread bytes may lose the answer.
+    A large answer is sent in pieces, so that a slow reader has no copy of it.
 
     Args:
         most: maximum bytes of a body.
         exceptions: other limits, by path.
-        budget: of all bodies.
-        retry_after: seconds, for those that find no room.
+        account: of all bytes that are held.
     """
 
-    def __init__(
-        self, app: ASGIApp, most: int, exceptions: Mapping[str, int], budget: Budget, retry_after: int
-    ) -> None:
+    def __init__(self, app: ASGIApp, most: int, exceptions: Mapping[str, int], account: Account) -> None:
         self._app = app
         self._most = most
         self._exceptions = exceptions
-        self._budget = budget
-        self._retry_after = retry_after
+        self._account = account
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        state, caller = scope["state"], caller_of("", scope)
+        if scope["type"] == "websocket":
+            state["held"] = state["connection"].begin(self._account, caller)
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        most = self._exceptions.get(scope["path"].rstrip("/"), self._most)
-        body = _Body(most, self._budget, self._retry_after, receive, headers)
+        most = min(self._exceptions.get(scope["path"].rstrip("/"), self._most), self._account.total)
+        began = False
 
         async def answer(message: Message) -> None:
+            nonlocal began
+            began = True
             await body.drain()
-            await send(message)
+            data = memoryview(message.get("body", b""))
+            for start in range(PIECE, len(data), PIECE):
+                await send({**message, "body": data[start - PIECE : start], "more_body": True})
+            await send({**message, "body": data[(len(data) - 1) // PIECE * PIECE :]} if len(data) > PIECE else message)
 
         try:
-            await self._app(scope, body.receive, answer)
-        finally:
-            body.release()
+            with ExitStack() as until_sent:
+                state["until_sent"] = until_sent
+                state["held"] = until_sent.enter_context(self._account.holding(caller))
+                body = _Body(most, state["held"], receive, headers)
+                await self._app(scope, body.receive, answer)
+        except Full as full:
+            if not began:  # uvicorn closes a connection whose answer has no end
+                await full.response()(scope, receive, answer)
 
 
 class _Body:
     """The body of one request."""
 
-    def __init__(
-        self, most: int, budget: Budget, retry_after: int, receive: Receive, headers: Mapping[bytes, bytes]
-    ) -> None:
+    def __init__(self, most: int, held: Item, receive: Receive, headers: Mapping[bytes, bytes]) -> None:
         self._most = most
-        self._budget = budget
-        self._retry_after = retry_after
+        self._held = held
         self._receive = receive
         announced = headers.get(b"content-length", b"0")
         self._announced = int(announced) if announced.isdigit() else 0
         self._unread = self._announced > 0 or b"transfer-encoding" in headers
         self._coding = headers.get(b"content-encoding", b"").strip().lower()
         self._size = 0  # bytes that were read
-        self._held = 0  # bytes of the budget
+        self._since: float | None = None  # time at which the application asked for it
 
     async def receive(self) -> Message:
         """The next message for the application; raises HTTPFailure."""
@@ -114,29 +103,23 @@ class _Body:
         if self._unread and self._coding not in (b"", b"identity"):
             text = f"the body is compressed ({self._coding.decode('latin-1')}); send it as it is"
             raise HTTPFailure(415, text, "compressed_body", headers={"Accept-Encoding": "identity"})
-        self._hold(self._announced)
-        message = await self._receive()
+        message = await (self._in_time() if self._unread else self._receive())
         self._unread = self._unread and bool(message.get("more_body", False))
         self._size += len(message.get("body", b""))
         if self._size > self._most:
             raise self._too_large()
-        self._hold(self._size)
+        self._held.add(len(message.get("body", b"")))
         return message
 
-    def _hold(self, size: int) -> None:
-        """Hold this many bytes of the budget."""
-        if size <= max(SMALL, self._held):
-            return
-        if not self._budget.take(size - self._held, self._held):
-            message = "the gateway has no room for this body now; try again later"
-            headers = {"Connection": "close", "Retry-After": str(self._retry_after)}
-            raise HTTPFailure(503, message, "overloaded", "server_error", headers=headers)
-        self._held = size
-
-    def release(self) -> None:
-        """Free what the body holds."""
-        self._budget.give(self._held)
-        self._held = 0
+    async def _in_time(self) -> Message:
+        now = asyncio.get_running_loop().time()
+        self._since = now if self._since is None else self._since
+        try:
+            with fail_after(self._since + seconds_for(self._size) - now):
+                return await self._receive()
+        except TimeoutError:
+            message = f"the body comes too slowly: {self._size} bytes in {seconds_for(self._size):.0f} s"
+            raise HTTPFailure(408, message, "too_slow", headers={"Connection": "close"}) from None
 
     async def drain(self) -> None:
         """Read the rest, up to `DRAIN_BYTES`, for at most `DRAIN_SECONDS`; only the first call does."""

@@ -34,6 +34,7 @@ from voice_clone_client import (
 from voice_clone_client.errors import worded
 from voice_clone_client.names import nearest
 
+from ..confined import TooManyFiles
 from ..schemas import SpeechRequest
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
     Incomplete: (500, _SERVER, "incomplete"),
     Unsupported: (501, _SERVER, "unsupported"),
+    TooManyFiles: (429, _LIMIT, "too_many_files"),
     Overloaded: (503, _SERVER, "overloaded"),
     ConnectionFailed: (503, _SERVER, "server_unavailable"),
     Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels gets no answer
@@ -180,7 +182,7 @@ def failure(error: Exception, request_id: str, retry_after: int = 1, fields: Map
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
         message = "the gateway lacks the token or key that the speech server requires; report this to its operator"
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
-    headers = {"Retry-After": str(retry_after)} if status == 503 else {}
+    headers = {"Retry-After": str(retry_after)} if status == 503 or isinstance(error, TooManyFiles) else {}
     return HTTPFailure(status, message, code, kind, param, headers, hint)
 
 
@@ -301,7 +303,8 @@ def _method_not_allowed(request: Request, error: HTTPException) -> HTTPFailure:
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The entries of an OpenAPI description for these statuses, all with the same body."""
-    return {status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]} for status in statuses}
+    more = (408,) if 413 in statuses else ()
+    return {status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]} for status in (*statuses, *more)}
 
 
 _DESCRIPTIONS = {
@@ -309,6 +312,7 @@ _DESCRIPTIONS = {
     401: "The key is missing or unknown",
     403: "The key does not allow this",
     404: "No such voice, model, speech or path",
+    408: "The body comes too slowly",
     409: "The name is taken and may not be replaced",
     413: "The body is too large",
     416: "The file has no such part",

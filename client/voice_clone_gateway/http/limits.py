@@ -1,13 +1,16 @@
-"""How much may run at once, and how much a key may speak in a minute."""
+"""How much may run at once, and how much a caller may speak in a minute."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from voice_clone_client import Overloaded
+from voice_clone_client.callers import caller_here
 
 from .errors import HTTPFailure, limit_reached
 
@@ -15,41 +18,47 @@ _WAIT = 1  # seconds after which a place may be free
 
 
 class Gate:
-    """Counts the running speeches of the gateway, and refuses more than `most`."""
+    """Counts the running speeches of the gateway. More than `most` are refused, but not those of a caller that has
+    less than its share of them.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self.live = 0
+        self._of_caller: Counter[str] = Counter()
+
+    @property
+    def live(self) -> int:
+        """How many run."""
+        return sum(self._of_caller.values())
 
     @contextmanager
     def pass_through(self) -> Iterator[None]:
-        """Occupy a place during the `with` block.
+        """Occupy a place of this task's caller during the `with` block.
 
         Raises:
             Overloaded: all places are occupied.
         """
-        if self.live >= self._most:
+        caller = caller_here()
+        share = max(1, self._most // len({*self._of_caller, caller}))
+        if self.live >= self._most and self._of_caller[caller] >= share:
             raise Overloaded(f"{self._most} speeches run already, the maximum of this gateway; try again later")
-        self.live += 1
+        self._of_caller[caller] += 1
         try:
             yield
         finally:
-            self.live -= 1
+            self._of_caller[caller] -= 1
+            self._of_caller += Counter()  # without those that have none
 
 
 class KeyGate:
-    """Counts what runs for one key: its speeches, or its uploads and preparations of voices and detections.
+    """Counts the speeches that run for one caller.
 
     Args:
         most: how many may run; None for any number.
-        what: they are.
-        code: of the error when there are too many.
     """
 
-    def __init__(self, most: int | None = None, what: str = "speeches", code: str = "too_many_speeches") -> None:
+    def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self._what = what
-        self._code = code
         self.live = 0
 
     @contextmanager
@@ -61,8 +70,8 @@ class KeyGate:
         """
         free = wanted if self._most is None else min(wanted, self._most - self.live)
         if free < 1:
-            message = f"{self._most} {self._what} of this key run already, its maximum; wait until one has ended"
-            raise limit_reached(message, self._code, _WAIT)
+            message = f"{self._most} speeches of this key run already, its maximum; wait until one has ended"
+            raise limit_reached(message, "too_many_speeches", _WAIT)
         self.live += free
         try:
             yield free
@@ -70,25 +79,56 @@ class KeyGate:
             self.live -= free
 
 
-class PreparationGates:
-    """The gates of the uploads, imports and preparations of voices and of detections: one for each key.
+class Exports:
+    """One export for each caller until it is sent; at the server `most` at once, the others wait."""
+
+    def __init__(self, most: int = 2) -> None:
+        self._callers: set[str] = set()
+        self.places = asyncio.Semaphore(most)
+
+    @contextmanager
+    def of(self, caller: str) -> Iterator[None]:
+        """The export of a caller.
+
+        Raises:
+            HTTPFailure: 429, another one of it is under way.
+        """
+        if caller in self._callers:
+            message = "an export of this caller is under way already; wait until it has ended"
+            raise limit_reached(message, "too_many_exports", _WAIT)
+        self._callers.add(caller)
+        try:
+            yield
+        finally:
+            self._callers.remove(caller)
+
+
+class Bucket:
+    """Fills up evenly, and can be overdrawn.
 
     Args:
-        most: how many of a key may run at once. They take the processor from all speeches.
+        rate: in a second.
+        most: that it holds.
+        clock: seconds.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, rate: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
         self._most = most
-        self._of_key: dict[Hashable, KeyGate] = {}
+        self._clock = clock
+        self._left = most
+        self._at = clock()
 
-    def of(self, key: Hashable) -> KeyGate:
-        """The gate of a key."""
-        gate = KeyGate(self._most, "uploads, preparations and detections", "too_many_preparations")
-        return self._of_key.setdefault(key, gate)
+    def take(self, count: float) -> float:
+        """Take so much out of it; returns the seconds until it is not overdrawn."""
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) * self._rate) - count
+        self._at = now
+        return max(0.0, -self._left / self._rate)
 
 
 class Characters:
-    """The characters that one key may still speak: a bucket that holds those of a minute, and fills up evenly.
+    """The characters that one caller may still speak: those of a minute.
 
     Args:
         a_minute: how many; None for any number.
@@ -97,9 +137,7 @@ class Characters:
 
     def __init__(self, a_minute: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = a_minute
-        self._clock = clock
-        self._left = float(a_minute or 0)
-        self._at = clock()
+        self._bucket = Bucket((a_minute or 0) / 60 or 1, a_minute or 0, clock)
 
     def take(self, count: int) -> None:
         """Take these characters out of the bucket.
@@ -112,11 +150,8 @@ class Characters:
         if count > self._most:
             message = f"the text has {count} characters; this key may speak {self._most} a minute, so send less at once"
             raise HTTPFailure(400, message, "invalid_argument", param="input")
-        now = self._clock()
-        self._left = min(self._most, self._left + (now - self._at) * self._most / 60)
-        self._at = now
-        if count > self._left:
-            wait = math.ceil((count - self._left) * 60 / self._most)
+        wait = math.ceil(self._bucket.take(count))
+        if wait:
+            self._bucket.take(-count)
             message = f"this key may speak {self._most} characters a minute; try again in {wait} s"
             raise limit_reached(message, "too_many_characters", wait)
-        self._left -= count

@@ -54,6 +54,7 @@ class WatchedTransport:
         self._taken = 0  # of them, by the client's side at the latest check
         self._taken_at = 0.0  # time at which it had grown
         self._check_later: asyncio.TimerHandle | None = None
+        self._pauses: set[str] = set()
         self._socket: Any = transport.get_extra_info("socket")
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             with suppress(OSError):  # no TCP
@@ -61,6 +62,17 @@ class WatchedTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+    def pause_reading(self, why: str = "") -> None:
+        """Read nothing, until each reason is over."""
+        self._pauses.add(why)
+        self._transport.pause_reading()
+
+    def resume_reading(self, why: str = "") -> None:
+        """Read again, unless there is another reason not to."""
+        self._pauses.discard(why)
+        if not self._pauses:
+            self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
         """Send, and see to it that the client reads."""

@@ -7,17 +7,23 @@ byte this would take a third of a second.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 import h11
+from fastapi import WebSocket
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 
-from .errors import HTTPFailure
+from .account import Account, Full, Item, seconds_for
+from .errors import HTTPFailure, limit_reached
 from .heads import check_head, in_origin_form
+from .limits import Bucket
 from .listeners import WatchedTransport
 
 READ_BYTES = 4096
@@ -31,6 +37,13 @@ SMALL_CHUNK = 64
 TEXT_BYTES = 64 << 10
 """Of a WebSocket message that can only be a piece of text."""
 DRAIN_SECONDS = 5.0
+FRAMES = 200.0
+"""Of a WebSocket in a second, pings and pongs, too, and twice as many at once."""
+FRAMES_OF_CALLER = 1000.0
+"""The same, of all WebSockets of a caller."""
+SOCKETS_OF_CALLER = 256
+SOCKETS = 1024
+"""WebSockets that are open at once."""
 
 
 class _Connection(h11.Connection):
@@ -55,15 +68,16 @@ class TimedProtocol(H11Protocol):
     Args:
         stall_seconds: after which a client that reads nothing loses it, also as a WebSocket.
         head_seconds: for the head of a request, from the connection or from the first byte of the head.
-        body_seconds: for its body.
         **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
-    def __init__(self, stall_seconds: float, head_seconds: float, body_seconds: float, **of_uvicorn: Any) -> None:
+    def __init__(self, stall_seconds: float, head_seconds: float, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._stall_seconds = stall_seconds
         self.conn = _Connection(h11.SERVER, HEAD_BYTES)
-        self._seconds = {h11.IDLE: head_seconds, h11.SEND_BODY: body_seconds}
+        self._head_seconds = head_seconds
+        self._since = 0.0  # time at which the phase began
+        self._arrived = 0  # bytes since then
         self._phase: Any = None  # of the request, in h11's terms; None after the change to another protocol
         self._limit: asyncio.TimerHandle | None = None
 
@@ -74,6 +88,7 @@ class TimedProtocol(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
+        self._arrived += len(data)
         super().data_received(data)
         self._watch()
 
@@ -97,9 +112,19 @@ class TimedProtocol(H11Protocol):
         if phase == self._phase:
             return
         self._end_limit()
-        self._phase = phase
-        if phase in self._seconds:
-            self._limit = self.loop.call_later(self._seconds[phase], self.transport.close)
+        self._phase, self._since, self._arrived = phase, self.loop.time(), 0
+        if phase is h11.IDLE:
+            self._limit = self.loop.call_later(self._head_seconds, self.transport.close)
+        elif phase is h11.SEND_BODY:
+            self._close_if_slow()
+
+    def _close_if_slow(self) -> None:
+        """Close a connection whose body comes too slowly though nothing asks for it; `bodies` refuses the others."""
+        left = self._since + seconds_for(self._arrived) + DRAIN_SECONDS - self.loop.time()
+        if left > 0:
+            self._limit = self.loop.call_later(left, self._close_if_slow)
+        else:
+            self.transport.close()
 
     def _end_limit(self) -> None:
         if self._limit is not None:
@@ -117,8 +142,8 @@ class TimedProtocol(H11Protocol):
 
 
 class FairWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is closed if a message comes in too many frames, is not UTF-8, or, on some paths, is no piece of
-    text.
+    """A WebSocket that is closed if a message comes in too many frames or too slowly, is not UTF-8, or, on some paths,
+    is no piece of text; or if there is no room for what it holds. It is not read while it sends too many frames.
 
     A connection that is closed because of what it sent goes on reading for a moment: one that is closed with unread
     bytes may lose the reason.
@@ -128,24 +153,123 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
+    latest = 0.0
+    """Time of the latest whole message."""
+    held: Item | None = None
+    """What of the account it holds, with what its session adds."""
+    frames_of_caller: Bucket | None = None
+    """Of all WebSockets of a caller."""
     _fragments = 0
     _failed = False
+    _framed = _counted = 0  # bytes and number of the frames of the unfinished message
+    _handled = 0  # bytes of the message that the application has
+    _charged = 0  # bytes
+    _slow: asyncio.TimerHandle | None = None  # while a message is unfinished
+    _since = 0.0  # when it began
+
+    transport: WatchedTransport  # type: ignore[assignment]
 
     def __init__(self, texts_only: tuple[str, ...], **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._texts_only = texts_only
+        self._frames = Bucket(FRAMES, 2 * FRAMES)
+        self._unhandled: deque[int] = deque()  # bytes of each whole message
+
+    def begin(self, account: Account, caller: str) -> Item:
+        """The item of the account for what this connection holds."""
+        self.held = account.open(caller, self.overload)
+        if self.disconnected:
+            self.held.close()
+        return self.held
+
+    def overload(self) -> None:
+        """End the connection: there is no room for it."""
+        self.fail(1013, "the gateway has no room for this connection now; try again later")
+
+    def fail(self, code: int, reason: str) -> None:
+        """End the connection with a code."""
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()
 
     def data_received(self, data: bytes) -> None:
         if not self._failed:
             super().data_received(data)
+            self._framed += sum(len(frame) for frame in self.frames[self._counted :])
+            self._counted = len(self.frames)
+            self._charge()
+            self._watch()
         if not self.handshake_initiated:  # uvicorn leaves a connection open whose first request it cannot read
             self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._charge()
+        self._watch()
+        if self.held is not None:
+            self.held.close()
+
+    async def receive(self) -> Any:
+        """The next message; the one before it was handled."""
+        self._handled = 0
+        self._charge()
+        message = await super().receive()
+        if message["type"] == "websocket.receive":
+            self._handled = self._unhandled.popleft()
+        return message
+
+    def handle_events(self) -> None:
+        """Handle what was parsed; the frames that continue a message count at its end."""
+        events = [each for each in self.conn.events if isinstance(each, Frame)]
+        self._count_frames(sum(each.opcode is not Opcode.CONT for each in events))
+        super().handle_events()
+
+    def _count_frames(self, frames: int) -> None:
+        """Stop reading for a while if these are too many."""
+        wait = max(bucket.take(frames) for bucket in (self._frames, self.frames_of_caller) if bucket is not None)
+        if wait > 0:
+            self.transport.pause_reading("frames")
+            self.loop.call_later(wait, self.transport.resume_reading, "frames")
+
+    def _charge(self) -> None:
+        """Hold what is unfinished, and the messages that are not handled yet."""
+        size = self._unfinished() + sum(self._unhandled) + self._handled
+        if self.held is None:
+            return
+        try:
+            self.held.add(size - self._charged)
+            self._charged = size
+        except Full:
+            self.overload()
+
+    def _unfinished(self) -> int:
+        return len(self.conn.reader.buffer) + self._framed
+
+    def _watch(self) -> None:
+        """Close the connection if a message is not whole in time."""
+        if self._slow is None and self._unfinished():
+            self._since = self.loop.time()
+            self._close_if_slow()
+        elif self._slow is not None and (self.disconnected or not self._unfinished()):
+            self._slow.cancel()
+            self._slow = None
+
+    def _close_if_slow(self) -> None:
+        now = self.loop.time()
+        if self.read_paused:  # not by its client's fault
+            self._since = now
+        left = self._since + seconds_for(self._unfinished()) - now
+        if left > 0:
+            self._slow = self.loop.call_later(left, self._close_if_slow)
+        else:
+            self.fail(1008, "a message comes too slowly")
 
     def handle_parser_exception(self) -> None:
         """End the connection, with the reason."""
         if self._failed or self.conn.close_sent is None:
             return
         self._failed = self.close_sent = True
+        self.frames, self._framed, self._counted = [], 0, 0
+        self._watch()
         closing = self.conn.close_sent
         self.queue.put_nowait({"type": "websocket.disconnect", "code": closing.code, "reason": closing.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
@@ -156,24 +280,77 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         if unquote(event.path).startswith(self._texts_only):
             self.conn.max_message_size = min(self.conn.max_message_size or TEXT_BYTES, TEXT_BYTES)
         super().handle_connect(event)
+        if self.response.status_code == 101:
+            self.scope["state"]["connection"] = self
 
     def handle_cont(self, event: Frame) -> None:
         """Add a frame to its message."""
+        if event.fin:
+            self._count_frames(self._fragments + 1)
         self._fragments = 0 if event.fin else self._fragments + 1
         if self._fragments < MAX_FRAGMENTS:
             super().handle_cont(event)
         elif self._fragments == MAX_FRAGMENTS:  # later ones arrived together with this one
-            self.conn.fail(1008, f"a message may have {MAX_FRAGMENTS} frames")
-            self.handle_parser_exception()
+            self.fail(1008, f"a message may have {MAX_FRAGMENTS} frames")
 
     def send_receive_event_to_app(self) -> None:
         """Hand a message on; end a connection whose text is not UTF-8, for which uvicorn would log a traceback."""
         self.frames = [b"".join(self.frames)]
+        self.latest = self.loop.time()
+        self._framed = self._counted = 0
         if self.curr_msg_data_type == "text":
             try:
                 self.frames[0].decode()
             except UnicodeDecodeError:
-                self.conn.fail(1007, "a message in a text frame is not UTF-8")
-                self.handle_parser_exception()
+                self.fail(1007, "a message in a text frame is not UTF-8")
                 return
+        if not self.close_sent:
+            self._unhandled.append(len(self.frames[0]))
         super().send_receive_event_to_app()
+
+
+class _OfCaller:
+    """The WebSockets of one caller."""
+
+    def __init__(self) -> None:
+        self.open: set[FairWebSocket] = set()
+        self.frames = Bucket(FRAMES_OF_CALLER, 2 * FRAMES_OF_CALLER)
+
+
+class Sockets:
+    """The WebSockets that are open, by caller."""
+
+    def __init__(self) -> None:
+        self._callers: dict[str, _OfCaller] = {}
+
+    @contextmanager
+    def place(self, websocket: WebSocket) -> Iterator[None]:
+        """A place during the `with` block. Where all are taken, the caller with most gives its most idle one.
+
+        Raises:
+            HTTPFailure: 429, the caller has as many as it may.
+            Full: all places are taken, and no caller has more than this one.
+        """
+        connection: FairWebSocket = websocket.state.connection
+        caller = websocket.state.held.caller
+        own = self._callers.get(caller) or _OfCaller()
+        if len(own.open) >= SOCKETS_OF_CALLER:
+            message = f"{len(own.open)} WebSockets of this caller are open, the most that it may have; close one"
+            raise limit_reached(message, "too_many_connections", 1)
+        if sum(len(each.open) for each in self._callers.values()) >= SOCKETS:
+            most = max(self._callers.values(), key=lambda each: len(each.open))
+            if len(most.open) <= len(own.open):
+                raise Full(1)
+            idle = min(most.open, key=lambda each: each.latest)
+            most.open.remove(idle)
+            idle.overload()
+        self._callers[caller] = own
+        own.open.add(connection)
+        connection.frames_of_caller = own.frames
+        connection.latest = connection.loop.time()
+        try:
+            yield
+        finally:
+            own.open.discard(connection)
+            if not own.open:
+                self._callers.pop(caller, None)

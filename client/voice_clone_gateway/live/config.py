@@ -41,6 +41,11 @@ class StreamConfig(SpeechOptions):
     """With token_level: no piece has more text than is spoken in so long, at twelve characters a second. By default a
     piece is as long as the model speaks well."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of its long fields."""
+        return len(self.reference_audio or "") + len(self.voice_prompt or "") + len(self.reference_text or "")
+
     def check(self) -> str | None:
         token_level = self.streaming_mode == "token_level"
         if token_level and not self.stream_audio:

@@ -27,6 +27,7 @@ class OwnSession(Session):
         if isinstance(command, StreamConfig):
             check_options(self._settings, command)
             await is_voiceless(self._app, command)  # refuses what lacks a voice
+            self.keep(command)
             self._config = command
         elif isinstance(command, InputText):
             self.write(command.text, self._configured())

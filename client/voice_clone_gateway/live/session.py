@@ -51,6 +51,7 @@ class Session(ABC):
         self._id: str = websocket.state.request_id
         setting: float = self._settings.session_idle_seconds
         self._idle_seconds = setting if idle_seconds is None else min(setting, idle_seconds)
+        self._kept = 0  # bytes of the account
         self._utterances: list[Utterance] = []  # those that are not over, in their order
         self._open: dict[str, Utterance] = {}  # those whose text is incomplete, by lane
         self._count = 0
@@ -140,6 +141,17 @@ class Session(ABC):
         self._active = self._loop.time()
         return True
 
+    def keep(self, latest: StreamConfig | None) -> None:
+        """Hold in the account the texts and configurations that are in use; `latest` is that of the next utterance.
+
+        Raises:
+            Full: there is no room for them.
+        """
+        configs = {id(each): each for each in (latest, *(utterance.config for utterance in self._utterances)) if each}
+        size = sum(each.size for each in configs.values()) + sum(each.speech.length for each in self._utterances)
+        self._websocket.state.held.add(size - self._kept)
+        self._kept = size
+
     def write(self, text: str, config: StreamConfig, lane: str = "") -> None:
         """Add to the open utterance of a lane; the first visible character begins one. A refused text begins none.
 
@@ -151,6 +163,7 @@ class Session(ABC):
             self._open[lane] = self._begin(config, lane, self._speak, text)
         elif utterance is not None and not utterance.failed:
             self._add_text(utterance.speech, text)
+        self.keep(config)
 
     def flush(self, lane: str = "") -> None:
         """Speak the open utterance of a lane as far as it was written."""
@@ -299,8 +312,8 @@ class Session(ABC):
                 entry |= {"characters": utterance.speech.length, **audited_result(utterance.speech.info, seconds)}
 
     async def _send_speech(self, utterance: Utterance) -> None:
-        with self._app.state.metrics.live.track_inprogress():
-            ordered = await order(self._app, self._client, utterance.config)
+        with self._app.state.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
+            ordered = await order(self._app, self._client, utterance.config, hold)
             for warning in ordered.warnings:
                 await self.tell_warning(utterance, warning)
             utterance.speech.begin(ordered.arguments)

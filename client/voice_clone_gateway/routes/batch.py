@@ -7,14 +7,16 @@ import base64
 import uuid
 from typing import Any, Literal
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict
+from starlette.types import Receive, Scope, Send
 from voice_clone_client import Incomplete
 from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, usage
 from ..audio import Encoder
+from ..http.account import Answer, Item
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
@@ -52,12 +54,12 @@ class BatchAnswer(BaseModel):
 
 @router.post(
     "/v1/audio/speech/batch",
-    response_model_exclude_none=True,
+    response_model=BatchAnswer,
     responses=documented(400, 401, 403, 413, 429, 500, 503),
 )
-async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
+async def create_batch(payload: BatchRequest, request: Request) -> Response:
     """Speak several texts; answers when all are complete."""
-    app, key, request_id = request.app, request.state.key, request.state.request_id
+    app, key, request_id, held = request.app, request.state.key, request.state.request_id, request.state.held
     if len(payload.items) > app.state.settings.batch_items:
         raise HTTPFailure(
             400,
@@ -71,7 +73,7 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
     async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> BatchResult:
         try:
             async with places:
-                return await speak_item(app, key, request_id, index, _merge(defaults, item))
+                return await speak_item(app, key, request_id, index, _merge(defaults, item), held)
         except Exception as error:
             detail = ErrorDetail(**failure(error, request_id).body()["error"])
             reason = getattr(error, "finish_reason", None)
@@ -83,13 +85,14 @@ async def create_batch(payload: BatchRequest, request: Request) -> BatchAnswer:
             work = asyncio.gather(*(one(index, item, places) for index, item in enumerate(payload.items)))
         results = await while_connected(request.receive, work)
     succeeded = sum(result.status == "success" for result in results)
-    return BatchAnswer(
+    answer = BatchAnswer(
         id=f"speech-batch-{uuid.uuid4().hex}",
-        results=results,
+        results=[],
         total=len(results),
         succeeded=succeeded,
         failed=len(results) - succeeded,
     )
+    return Listed(answer, "results", results)
 
 
 def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
@@ -105,18 +108,28 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 
 
 async def speak_item(
-    app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest, *, in_one: bool = False
+    app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest, held: Item, *, in_one: bool = False
 ) -> BatchResult:
-    """Speak one text to its end. `in_one`: see `open_speech`. Raises: as that, and what the speech raises."""
+    """Speak one text to its end.
+
+    Args:
+        held: what the request holds.
+        in_one: see `open_speech`.
+
+    Raises:
+        Exception: as `open_speech`, as `Answer.has`, and what the speech raises.
+    """
     asked, metrics = audited(key, payload), app.state.metrics
     spoken: Speech | None = None
     with (
         app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
         metrics.live.track_inprogress(),
+        held.part() as hold,
     ):
         encoder: Encoder | None = None
+        kept = Answer(held, app.state.settings.max_answer_bytes)
         try:
-            spoken, ordered = await open_speech(app, key, payload.input, payload, hold=True, in_one=in_one)
+            spoken, ordered = await open_speech(app, key, payload.input, payload, hold, hold=True, in_one=in_one)
             async for chunk in spoken:
                 encoder = encoder or Encoder(
                     payload.response_format,
@@ -127,11 +140,16 @@ async def speak_item(
                     comment=app.state.signing.statement(ordered.family, spoken.info),
                 )
                 await encoder.encode_aside(chunk.samples)
+                kept.has(encoder.size)
             assert encoder is not None  # a speech without a chunk is a broken stream
             data, client = await encoder.finish_aside(), app.state.clients.of(key)
-            media_type = encoder.format.base_type
-            data = await app.state.signing.signed(data, media_type, ordered.family, spoken.info, client)
+            with kept.twice(len(data)):
+                data = await app.state.signing.signed(
+                    data, encoder.format.base_type, ordered.family, spoken.info, client
+                )
+                coded = base64.b64encode(data).decode()
         except BaseException as error:
+            kept.drop()
             metrics.count_failed(error, encoder is not None or isinstance(error, Incomplete))
             raise
         finally:
@@ -144,10 +162,39 @@ async def speak_item(
     return BatchResult(
         index=index,
         status="success",
-        audio_data=base64.b64encode(data).decode(),
+        audio_data=coded,
         media_type=encoder.media_type,
         usage=usage(spoken.info),
         info=dict(spoken.info or {}),
         finish_reason=(spoken.info or {}).get("finish_reason"),
         warnings=list(ordered.warnings) or None,
     )
+
+
+class Listed(Response):
+    """An answer with a long list, of which one entry at a time is made JSON and sent.
+
+    Args:
+        answer: without the entries.
+        name: of the list.
+        entries: of it; nothing else has them.
+    """
+
+    def __init__(self, answer: BaseModel, name: str, entries: list[Any]) -> None:
+        super().__init__(media_type="application/json")
+        del self.headers["content-length"]
+        self._head, self._tail = answer.model_dump_json(exclude_none=True).split(f'"{name}":[]')
+        self._head += f'"{name}":['
+        self._entries = entries
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await self._send(send, self._head)
+        separator = ""
+        while self._entries:
+            await self._send(send, separator + self._entries.pop(0).model_dump_json(exclude_none=True))
+            separator = ","
+        await self._send(send, f"]{self._tail}", more=False)
+
+    async def _send(self, send: Send, text: str, more: bool = True) -> None:
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": more})

@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from voice_clone_client import VoiceNotFound
 
 from ..http.audit import recorded
-from ..http.auth import guarded, preparing
+from ..http.auth import guarded
 from ..http.errors import HTTPFailure, documented
 from ..http.whole_files import RESPONSES, answered, tag_of, unchanged
 from .voice_answers import Imported
@@ -28,7 +28,7 @@ async def import_voices(
     replace: Annotated[bool, Query(description="Replace voices of the same names that differ")] = False,
 ) -> Imported:
     """Register the voices of an exported bundle."""
-    with recorded(request, "import", None) as entry, preparing(request):
+    with recorded(request, "import", None) as entry:
         voices = await request.state.client.import_(bundle, reextract, replace=replace)
         names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
     return Imported(voices=names)
@@ -40,13 +40,13 @@ _BUNDLE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*ERRORS)})
+@manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*ERRORS, 429)})
 async def export_voices(request: Request) -> Response:
     """A bundle of all voices."""
     if request.state.head:
         return _head("application/octet-stream")
     with recorded(request, "export", None):
-        return await _bundle(request, await request.state.client.export())
+        return await _bundle(request)
 
 
 @manage.get(
@@ -68,7 +68,7 @@ async def get_audio(name: Name, request: Request) -> Response:
     if request.state.head and voice.embedding_source != "direct":
         return _head(voice.mime_type, voice.file_size, tag)
     with recorded(request, "export", name):
-        bundle = load(await client.export(name))  # safetensors, whose tensors are the voices' files
+        bundle = load(await _exported(request, name))  # safetensors, whose tensors are the voices' files
         if "0" not in bundle:
             raise VoiceNotFound(f"no voice is registered under the name {name!r}")
         file = bundle["0"].tobytes()
@@ -84,7 +84,7 @@ async def get_audio(name: Name, request: Request) -> Response:
 @manage.get(
     "/v1/audio/voices/{name}/export",
     response_class=Response,
-    responses={**_BUNDLE, **documented(*ERRORS, 404)},
+    responses={**_BUNDLE, **documented(*ERRORS, 404, 429)},
 )
 async def export_voice(name: Name, request: Request) -> Response:
     """A bundle with this voice: its record, clip and cache."""
@@ -92,7 +92,7 @@ async def export_voice(name: Name, request: Request) -> Response:
         await request.state.client.get(name)
         return _head("application/octet-stream")
     with recorded(request, "export", name):
-        return await _bundle(request, await request.state.client.export(name))
+        return await _bundle(request, name)
 
 
 def _head(kind: str | None, size: int | None = None, tag: str | None = None) -> Response:
@@ -116,7 +116,18 @@ def _record(file: bytes) -> dict[str, Any]:
     return record
 
 
-async def _bundle(request: Request, data: bytes) -> Response:
+async def _exported(request: Request, name: str | None) -> bytes:
+    """A bundle of the server, in the account until the answer is sent."""
+    async with request.app.state.exports.places:
+        data: bytes = await request.state.client.export(name)
+        request.state.held.add(len(data))
+    request.state.held.freeze()
+    return data
+
+
+async def _bundle(request: Request, name: str | None = None) -> Response:
+    request.state.until_sent.enter_context(request.app.state.exports.of(request.state.held.caller))
+    data = await _exported(request, name)
     headers = {"Content-Disposition": 'attachment; filename="voices.safetensors"'}
     tag = await asyncio.to_thread(tag_of, data)
     return answered(request, data, "application/octet-stream", tag, headers)

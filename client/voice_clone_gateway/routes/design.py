@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from voice_clone_client import Incomplete
 from voice_clone_client._designs import check_description, instructions_option, seeds_of
@@ -15,7 +15,7 @@ from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, documented, failure
 from ..schemas import Name, SpeechRequest, Strict
-from .batch import speak_item
+from .batch import Listed, speak_item
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 MOST = 8  # candidates of a request
@@ -62,10 +62,10 @@ class Designs(BaseModel):
 
 @router.post(
     "/v1/audio/voices/design",
-    response_model_exclude_none=True,
+    response_model=Designs,
     responses=documented(400, 401, 403, 404, 413, 429, 500, 501, 503, 504),
 )
-async def design_voice(payload: DesignRequest, request: Request) -> Designs:
+async def design_voice(payload: DesignRequest, request: Request) -> Response:
     """Let a model make voices of a description, and speak a text in each. Nothing is registered."""
     app, key, request_id = request.app, request.state.key, request.state.request_id
     families = app.state.families
@@ -80,7 +80,7 @@ async def design_voice(payload: DesignRequest, request: Request) -> Designs:
         async with places:
             speech = SpeechRequest.model_validate({**fields, "seed": seed})
             try:
-                made = await speak_item(app, key, request_id, index, speech, in_one=True)
+                made = await speak_item(app, key, request_id, index, speech, request.state.held, in_one=True)
             except Incomplete as error:  # another seed may do better; all else concerns each of them
                 return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"]))
         return DesignCandidate(seed=seed, audio_data=made.audio_data)
@@ -94,4 +94,5 @@ async def design_voice(payload: DesignRequest, request: Request) -> Designs:
         finally:
             for task in work:  # one has failed, or the client has left
                 task.cancel()
-    return Designs(model=model, description=payload.description, input=payload.input, candidates=candidates)
+    answer = Designs(model=model, description=payload.description, input=payload.input, candidates=[])
+    return Listed(answer, "candidates", candidates)

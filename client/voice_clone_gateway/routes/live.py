@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from fastapi import WebSocket
 from starlette.requests import HTTPConnection
@@ -24,13 +25,15 @@ async def serve(
         subprotocol: to answer with.
         session: of this key; what it raises refuses the connection.
     """
-    try:
-        check_origin(websocket, websocket.app.state.settings.cors_origins)
-        key = admit(connection, "speak")
-        opened = session(key)
-    except Exception as error:
-        refusal = failure(error, websocket.state.request_id, websocket.app.state.settings.retry_after)
-        await websocket.send_denial_response(refusal.response())
-        return
-    await websocket.accept(subprotocol)
-    await opened.run()
+    with ExitStack() as stack:
+        try:
+            check_origin(websocket, websocket.app.state.settings.cors_origins)
+            key = admit(connection, "speak")
+            stack.enter_context(websocket.app.state.sockets.place(websocket))
+            opened = session(key)
+        except Exception as error:
+            refusal = failure(error, websocket.state.request_id, websocket.app.state.settings.retry_after)
+            await websocket.send_denial_response(refusal.response())
+            return
+        await websocket.accept(subprotocol)
+        await opened.run()

@@ -15,7 +15,7 @@ from voice_clone_client.examination import examined
 from voice_clone_client.manifests import Manifest
 from voice_clone_client.statements import Statement
 
-from ..http.auth import guarded, preparing
+from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import documented
 
@@ -60,17 +60,16 @@ class Detected(BaseModel):
 @router.post("/v1/audio/detect", responses=documented(400, 401, 403, 413, 429, 500, 501, 503, 504))
 async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="multipart/form-data")]) -> Detected:
     """Look for the mark of synthetic speech in a sound, and in its file for a manifest and a tag that say so."""
-    with preparing(request):
-        state, data = request.app.state, await form.file.read()
-        found: Detection | VoiceCloneError
-        manifest: Manifest | VoiceCloneError | None
-        try:
-            readable = await state.clips.readable(data)
-            found = await while_connected(request.receive, request.state.client.detect(readable))
-        except (InvalidArgument, Unsupported) as error:
-            found = renamed(error, {"audio": "file"})
-        try:
-            manifest = await state.manifests.read(data)
-        except Unsupported as error:
-            manifest = error
-        return Detected(**vars(examined(data, found, manifest)))
+    state, data = request.app.state, await form.file.read()
+    found: Detection | VoiceCloneError
+    manifest: Manifest | VoiceCloneError | None
+    try:
+        readable = await state.clips.readable(data)
+        found = await while_connected(request.receive, request.state.client.detect(readable))
+    except (InvalidArgument, Unsupported) as error:
+        found = renamed(error, {"audio": "file"})
+    try:
+        manifest = await state.manifests.read(data)
+    except Unsupported as error:
+        manifest = error
+    return Detected(**vars(examined(data, found, manifest)))

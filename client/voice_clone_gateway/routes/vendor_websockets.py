@@ -6,7 +6,7 @@ The paths are theirs. `live.deepgram` and `live.elevenlabs_session` describe the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from anyio import fail_after
@@ -68,26 +68,31 @@ async def _serve_elevenlabs(
 
 async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
     """The key is in the first message: until then the caller is unknown, and has little time."""
-    settings = websocket.app.state.settings
-    try:
-        check_origin(websocket, settings.cors_origins)
-    except HTTPFailure as refusal:
-        await websocket.send_denial_response(refusal.response())
-        return
-    await websocket.accept()
-    try:
-        first = await _first_message(websocket, settings.head_seconds)
-        secret = elevenlabs.parse(await parse_message(first)).key
-        opened = session(admit(bearing(websocket, (secret or "").encode(errors="replace")), "speak"))
-    except WebSocketDisconnect:
-        return
-    except Exception as error:
-        detail = failure(error, websocket.state.request_id).body()["error"]
-        with suppress(WebSocketDisconnect):
-            await websocket.send_json({"message": detail["message"], "error": detail["code"], "code": 1008})
-            await websocket.close(1008)
-        return
-    await opened.run(first)
+    settings, sockets = websocket.app.state.settings, websocket.app.state.sockets
+    with ExitStack() as place:
+        try:
+            check_origin(websocket, settings.cors_origins)
+            place.enter_context(sockets.place(websocket))
+        except HTTPFailure as refusal:
+            await websocket.send_denial_response(refusal.response())
+            return
+        await websocket.accept()
+        try:
+            first = await _first_message(websocket, settings.head_seconds)
+            secret = elevenlabs.parse(await parse_message(first)).key
+            key = admit(bearing(websocket, (secret or "").encode(errors="replace")), "speak")
+            place.close()  # that of its address
+            place.enter_context(sockets.place(websocket))
+            opened = session(key)
+        except WebSocketDisconnect:
+            return
+        except Exception as error:
+            detail = failure(error, websocket.state.request_id).body()["error"]
+            with suppress(WebSocketDisconnect):
+                await websocket.send_json({"message": detail["message"], "error": detail["code"], "code": 1008})
+                await websocket.close(1008)
+            return
+        await opened.run(first)
 
 
 async def _first_message(websocket: WebSocket, seconds: float) -> Mapping[str, Any]:

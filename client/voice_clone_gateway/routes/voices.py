@@ -13,7 +13,7 @@ from voice_clone_client.errors import renamed
 from voice_clone_client.types import name_key
 
 from ..http.audit import recorded
-from ..http.auth import guarded, preparing
+from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
@@ -137,7 +137,7 @@ async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
     """Register a voice. It can be used at once; its cache is made later."""
-    with recorded(request, "upload", form.name) as entry, preparing(request):
+    with recorded(request, "upload", form.name) as entry:
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
         try:
@@ -190,7 +190,6 @@ async def cache_voice(
     name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
 ) -> Cached:
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
-    with preparing(request):
-        voice = await while_connected(request.receive, request.state.client.prepare(name, force))
+    voice = await while_connected(request.receive, request.state.client.prepare(name, force))
     ready = voice.record.get("message") is not None
     return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)

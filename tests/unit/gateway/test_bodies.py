@@ -14,14 +14,12 @@ import httpx2
 import pytest
 import websockets.sync.client
 from voice_clone_client import Overloaded
-from voice_clone_gateway.http.bodies import Budget
 from voice_clone_gateway.http.protocol import MAX_FRAGMENTS
 from voice_clone_gateway.reference_fetch import Resolver
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server
-from tests.support.waiting import until
 
 JSON = {"Content-Type": "application/json"}
 SPEECH = "/v1/audio/speech"
@@ -278,40 +276,6 @@ def answered(connection: socket.socket) -> bytes:
     with contextlib.suppress(TimeoutError):
         return connection.recv(4096)
     return b""
-
-
-def test_bodies_share_a_budget(triton: Server, serve: Serve) -> None:
-    http = serve(triton.url, max_held_bytes=1_000_000, retry_after=3)
-    with contextlib.ExitStack() as stack:
-        open_ = [stack.enter_context(held(http, 400_000)) for _ in range(2)]
-        refused = stack.enter_context(held(http, 400_000))
-        refused.settimeout(10)
-        answer = refused.recv(4096).lower()
-        assert answer.startswith(b"http/1.1 503") and b"retry-after: 3" in answer
-        assert [answered(connection) for connection in open_] == [b"", b""], "these still wait for their last bytes"
-        small = http.post(SPEECH, json={"input": "Hello.", "voice": "ada"})
-        assert small.status_code == 200, "a small body needs no room"
-
-    def again() -> bool:
-        body = {"input": "Hello.", "voice": "ada", "instructions": " " * 4000, "language": None}
-        return http.post(SPEECH, content=json.dumps(body).ljust(900_000), headers=JSON).status_code == 200
-
-    until(again)  # what was held is free when its connections are gone
-
-
-def test_one_body_alone_may_be_larger_than_the_budget(triton: Server, serve: Serve) -> None:
-    body = json.dumps({"input": "Hello.", "voice": "ada"}).ljust(300_000)
-    http = serve(triton.url, max_held_bytes=100_000)
-    assert [http.post(SPEECH, content=body, headers=JSON).status_code for _ in range(3)] == [200] * 3
-
-
-def test_the_budget() -> None:
-    budget = Budget(10)
-    assert budget.take(8, 0) and not budget.take(3, 0) and budget.take(2, 0) and budget.held == 10
-    budget.give(10)
-    assert budget.take(50, 0) and budget.take(50, 50) and not budget.take(1, 0)
-    budget.give(100)
-    assert budget.held == 0
 
 
 def test_a_name_of_combining_marks_delays_no_one(triton: Server, serve: Serve) -> None:

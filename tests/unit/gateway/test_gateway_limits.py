@@ -13,6 +13,7 @@ import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from voice_clone_gateway.app import serve as serve_settings
 from voice_clone_gateway.app import server_options
+from voice_clone_gateway.http import account
 from voice_clone_gateway.settings import Settings, parse
 
 from tests.support.doubles.gateway_thread import Serve, Shared
@@ -91,8 +92,11 @@ HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/
 
 @pytest.mark.parametrize("drip", [b"", b" "])
 @pytest.mark.parametrize("start", [b"", HEAD, HEAD + b"Content-Length: 9999\r\n\r\n"])
-def test_a_request_that_never_comes_whole(triton: Server, serve: Serve, start: bytes, drip: bytes) -> None:
-    http = serve(triton.url, head_seconds=0.4, body_seconds=0.4)
+def test_a_request_that_never_comes_whole(
+    triton: Server, serve: Serve, start: bytes, drip: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "GRACE_SECONDS", 0.4)
+    http = serve(triton.url, head_seconds=0.4)
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=0.1) as connection:
         connection.sendall(start)
         deadline = time.monotonic() + 30
@@ -119,7 +123,7 @@ def test_a_whole_request_may_take_longer_than_its_parts(triton: Server, serve: S
             yield message
 
     triton.play = slow
-    http = serve(triton.url, head_seconds=2.0, body_seconds=2.0)
+    http = serve(triton.url, head_seconds=2.0)
     for _ in range(2):  # over the same connection
         answer = http.post("/v1/audio/speech", json={"input": "x", "voice": "ada", "response_format": "pcm"})
         assert answer.status_code == 200 and len(answer.content) == 4 * 2 * 1920

@@ -158,52 +158,6 @@ def test_too_many_speeches_of_one_key(triton: Server, http: httpx2.Client) -> No
     assert say(http, BOB).status_code == 200 and say(http, ALICE).status_code == 200
 
 
-def test_too_many_uploads_and_preparations_of_one_key(triton: Server, serve: Serve, keys: str) -> None:
-    go_on, begun = threading.Event(), threading.Semaphore(0)
-
-    def slow(inputs: dict[str, Any]) -> dict[str, bytes]:
-        if inputs["operation"] in (b"upload", b"prepare", b"import"):
-            begun.release()
-            go_on.wait(20)
-        return {"result": b'{"name": "zoe", "speakers": []}'}
-
-    triton.answer = slow
-    http = serve(triton.url, api_keys_file=keys, key_preparations=3)
-
-    def upload(key: str) -> httpx2.Response:
-        return http.post(
-            "/v1/audio/voices", headers=bearer(key), files=CLIP, data={"name": "zoe", "consent": "by mail"}
-        )
-
-    def prepare(key: str) -> httpx2.Response:
-        return http.post("/v1/audio/voices/zoe/cache", headers=bearer(key))
-
-    def take(key: str) -> httpx2.Response:
-        binary = {"Content-Type": "application/octet-stream"}
-        return http.post("/v1/audio/bundle", headers={**bearer(key), **binary}, content=b"x")
-
-    answers: list[httpx2.Response] = []
-    acts = (upload, prepare, take)
-    running = [threading.Thread(target=lambda act=act: answers.append(act(ALICE))) for act in acts]
-    for thread in running:
-        thread.start()
-        assert begun.acquire(timeout=20)
-    for act in acts:
-        refused = act(ALICE)
-        assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
-        error = refused.json()["error"]
-        assert error["code"] == "too_many_preparations" and "3 uploads, preparations and detections" in error["message"]
-    assert say(http, ALICE).status_code == 200, "speeches have places of their own"
-    other = threading.Thread(target=lambda: answers.append(upload(BOB)))
-    other.start()
-    assert begun.acquire(timeout=20), "so has each key"
-    go_on.set()
-    for thread in (*running, other):
-        thread.join()
-    assert [answer.status_code for answer in answers] == [200] * 4
-    assert upload(ALICE).status_code == 200
-
-
 def test_a_batch_fills_the_places_of_its_key_and_no_more(triton: Server, http: httpx2.Client) -> None:
     live, most, lock = 0, 0, threading.Lock()
     idle = "voice_clone_gateway_live_speeches 0.0"

@@ -89,7 +89,7 @@ def test_a_session_may_last_longer_than_a_request_may_take_to_come(monkeypatch: 
             await caller.send("input.done")
             assert audio_of(await caller.until("session.done"))
 
-    run(test, head_seconds=10.0, body_seconds=10.0)
+    run(test, head_seconds=10.0)
 
 
 def test_limits() -> None:
