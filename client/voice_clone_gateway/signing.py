@@ -15,6 +15,7 @@ from voice_clone_client import AsyncClient, InvalidArgument, VoiceNotFound
 from voice_clone_client.manifests import TYPES, FileSigner, consent_of
 from voice_clone_client.statements import GENERATOR, comment_of
 
+from .http.account import Item
 from .settings import Settings
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Signing:
         family: str,
         info: Mapping[str, Any] | None,
         client: AsyncClient,
+        held: Item,
     ) -> bytes:
         """The file with a manifest, if the gateway signs and such files can carry one; else as it is.
 
@@ -64,15 +66,20 @@ class Signing:
             family: the model family that made it.
             info: the server's on its speech.
             client: of the key that asked for it.
+            held: what the request holds.
 
         Raises:
             VoiceCloneError: the server had to be asked, and did not answer.
+            Full: there is no room for a second file.
         """
         if self._signer is None or media_type not in TYPES.values():
             return data
         known = info or {}
         consent = await _consent(known, client) if self._consent else None
-        return await asyncio.to_thread(self._signer.sign, data, media_type, family, known.get("voice_digest"), consent)
+        with held.part() as hold:
+            hold(len(data))
+            digest = known.get("voice_digest")
+            return await asyncio.to_thread(self._signer.sign, data, media_type, family, digest, consent)
 
 
 async def _consent(info: Mapping[str, Any], client: AsyncClient) -> str | None:

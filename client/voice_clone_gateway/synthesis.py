@@ -172,17 +172,20 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
     )
 
 
-def long_speech(app: FastAPI, client: AsyncClient, hold: bool, **more: Any) -> AsyncLongSpeech:
+def long_speech(
+    app: FastAPI, client: AsyncClient, held: Callable[[int], None], hold: bool, **more: Any
+) -> AsyncLongSpeech:
     """The speech of a text that is not yet there.
 
     Args:
         client: of the caller's key.
+        held: called with the bytes of audio that wait; see `AsyncLongSpeech`.
         hold: nothing of a sentence is sent before it is whole, so a missed end can be tried again.
         more: further fields of its plan.
     """
     settings, retried = app.state.settings, app.state.metrics.retried
     plan = long_plan(settings, retries=settings.missed_end_retries if hold else 0, hold=hold, **more)
-    return AsyncLongSpeech(client, plan, lambda family: retried.labels(family).inc())
+    return AsyncLongSpeech(client, plan, lambda family: retried.labels(family).inc(), held)
 
 
 async def open_speech(
@@ -219,7 +222,7 @@ async def open_speech(
     ordered = await order(app, client, options, held)
     if headers:
         ordered.arguments["headers"] = headers
-    speech = long_speech(app, client, hold)
+    speech = long_speech(app, client, held, hold)
     speech.say(text, at_once=in_one or ordered.voiceless)
     speech.begin(ordered.arguments)
     return speech, ordered

@@ -47,12 +47,20 @@ class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
     Args:
         speaker: speaks the sentences.
         plan, retried: see `LongText`.
+        keep: called with the bytes of audio that wait to be read from now on, fewer or more; what it raises for more
+            of them ends the speech.
     """
 
     def __init__(
-        self, speaker: Speaker, plan: Plan, retried: Callable[[str | None], None] = lambda model: None
+        self,
+        speaker: Speaker,
+        plan: Plan,
+        retried: Callable[[str | None], None] = lambda model: None,
+        keep: Callable[[int], None] = lambda count: None,
     ) -> None:
         LongText.__init__(self, plan, retried)
+        self._keep = keep
+        self._kept = self._bytes_of_second = 0
         self._speaker = speaker
         self._closed = False
         self._changed = asyncio.Event()
@@ -79,9 +87,11 @@ class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
     def close(self) -> None:
         """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
         self._closed = True
+        self._weigh()
         self._progress.cancel()
         self._changed.set()
         for speech in self._speeches[self._current :]:
+            speech.chunks.clear()
             if speech.task is None:
                 break
             speech.stop()
@@ -99,6 +109,7 @@ class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
             while not self._closed:
                 self._changed.clear()
                 if (chunk := self._take()) is not None:
+                    self._weigh()
                     self._start_tasks()
                     return chunk
                 if self._over:
@@ -116,6 +127,13 @@ class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
 
     def _new_speech(self, sentence: Sentence, index: int, pause: float) -> AsyncSentence:
         return AsyncSentence(sentence, index, pause)
+
+    def _weigh(self, rate: int = 0) -> None:
+        """Tell how much audio waits to be read; `rate` is that of the newest."""
+        self._bytes_of_second = 4 * rate or self._bytes_of_second
+        size = 0 if self._closed else round(self._unread * self._bytes_of_second)
+        self._keep(size - self._kept)
+        self._kept = size
 
     def _advance(self) -> None:
         self._start_tasks()
@@ -135,6 +153,7 @@ class AsyncLongSpeech(LongText[AsyncSentence], AsyncSpeech):
                 try:
                     async for chunk in spoken:
                         speech.put(chunk)
+                        self._weigh(chunk.sample_rate)
                         self._changed.set()
                 finally:
                     spoken.close()

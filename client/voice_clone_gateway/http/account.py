@@ -210,22 +210,12 @@ class Answer:
         if size > self._most:
             message = f"the answer has more than {self._most} bytes, the most that are kept for one; stream it"
             raise HTTPFailure(400, message, "answer_too_large", param="stream")
-        self._held.add(size - self._size)
-        self._size = size
-
-    @contextmanager
-    def twice(self, size: int) -> Iterator[None]:
-        """It is whole, and has so many bytes, and during the block another form of it, which is what is kept.
-
-        Raises:
-            HTTPFailure, Full: as `has`.
-        """
-        self.has(size)
-        self._held.add(size)
         try:
-            yield
-        finally:
-            self._held.add(-size)
+            self._held.add(size - self._size)
+        except Full:
+            self.drop()
+            raise
+        self._size = size
 
     def drop(self) -> None:
         """It will not be sent."""

@@ -108,7 +108,11 @@ class _Body:
         self._size += len(message.get("body", b""))
         if self._size > self._most:
             raise self._too_large()
-        self._held.add(len(message.get("body", b"")))
+        try:
+            self._held.add(len(message.get("body", b"")))
+        except Full:
+            self._held.close()  # what it has is of no use any more
+            raise
         return message
 
     async def _in_time(self) -> Message:

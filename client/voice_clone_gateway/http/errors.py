@@ -158,6 +158,12 @@ def failure(error: Exception, request_id: str, retry_after: int = 1, fields: Map
     Args:
         fields: what the caller can send, by the client's names of it.
     """
+    failed = _failure(error, request_id, retry_after, fields)
+    error.__traceback__ = error.__context__ = None  # their frames have the body and the audio until the answer is sent
+    return failed
+
+
+def _failure(error: Exception, request_id: str, retry_after: int, fields: Mapping[str, str]) -> HTTPFailure:
     if isinstance(error, HTTPFailure):
         return error
     if isinstance(error, HTTPException):

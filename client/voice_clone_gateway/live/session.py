@@ -249,6 +249,7 @@ class Session(ABC):
         return long_speech(
             self._app,
             self._client,
+            self._websocket.state.held.add,
             hold=not config.stream_audio,
             granularity=config.split_granularity,
             sentence_pause=config.sentence_pause_ms / 1000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -23,6 +24,8 @@ from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SOURCES, BatchRequest, SpeechRequest
 from ..synthesis import open_speech
+
+_CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
@@ -70,21 +73,21 @@ async def create_batch(payload: BatchRequest, request: Request) -> Response:
     defaults = payload.model_dump(exclude={"items"}, exclude_unset=True)
     most = min(app.state.settings.batch_parallel, len(payload.items))
 
-    async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> BatchResult:
+    async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> tuple[BatchResult, bytes | None]:
         try:
             async with places:
                 return await speak_item(app, key, request_id, index, _merge(defaults, item), held)
         except Exception as error:
             detail = ErrorDetail(**failure(error, request_id).body()["error"])
             reason = getattr(error, "finish_reason", None)
-            return BatchResult(index=index, status="error", finish_reason=reason, error=detail)
+            return BatchResult(index=index, status="error", finish_reason=reason, error=detail), None
 
     with key.gate.pass_through(most) as parallel, app.state.gate.pass_through():
         places = asyncio.Semaphore(parallel)
         with on_behalf_of(urgency="batch"):
             work = asyncio.gather(*(one(index, item, places) for index, item in enumerate(payload.items)))
         results = await while_connected(request.receive, work)
-    succeeded = sum(result.status == "success" for result in results)
+    succeeded = sum(result.status == "success" for result, _ in results)
     answer = BatchAnswer(
         id=f"speech-batch-{uuid.uuid4().hex}",
         results=[],
@@ -109,8 +112,8 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 
 async def speak_item(
     app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest, held: Item, *, in_one: bool = False
-) -> BatchResult:
-    """Speak one text to its end.
+) -> tuple[BatchResult, bytes | None]:
+    """Speak one text to its end. Returns the result, without its audio, and the audio.
 
     Args:
         held: what the request holds.
@@ -143,11 +146,9 @@ async def speak_item(
                 kept.has(encoder.size)
             assert encoder is not None  # a speech without a chunk is a broken stream
             data, client = await encoder.finish_aside(), app.state.clients.of(key)
-            with kept.twice(len(data)):
-                data = await app.state.signing.signed(
-                    data, encoder.format.base_type, ordered.family, spoken.info, client
-                )
-                coded = base64.b64encode(data).decode()
+            kept.has(len(data))
+            media_type = encoder.format.base_type
+            data = await app.state.signing.signed(data, media_type, ordered.family, spoken.info, client, held)
         except BaseException as error:
             kept.drop()
             metrics.count_failed(error, encoder is not None or isinstance(error, Incomplete))
@@ -159,28 +160,29 @@ async def speak_item(
                 metrics.audio_seconds.inc(seconds)
                 metrics.count_mark(key, spoken.info)
                 entry |= audited_result(spoken.info, seconds)
-    return BatchResult(
+    result = BatchResult(
         index=index,
         status="success",
-        audio_data=coded,
+        audio_data="",
         media_type=encoder.media_type,
         usage=usage(spoken.info),
         info=dict(spoken.info or {}),
         finish_reason=(spoken.info or {}).get("finish_reason"),
         warnings=list(ordered.warnings) or None,
     )
+    return result, data
 
 
 class Listed(Response):
-    """An answer with a long list, of which one entry at a time is made JSON and sent.
+    """An answer with a list of audio. It is made as it is sent, so nothing is held twice.
 
     Args:
         answer: without the entries.
         name: of the list.
-        entries: of it; nothing else has them.
+        entries: of it, each with the audio that belongs into its `audio_data`, if it has any.
     """
 
-    def __init__(self, answer: BaseModel, name: str, entries: list[Any]) -> None:
+    def __init__(self, answer: BaseModel, name: str, entries: Iterable[tuple[BaseModel, bytes | None]]) -> None:
         super().__init__(media_type="application/json")
         del self.headers["content-length"]
         self._head, self._tail = answer.model_dump_json(exclude_none=True).split(f'"{name}":[]')
@@ -188,13 +190,16 @@ class Listed(Response):
         self._entries = entries
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await self._send(send, self._head)
-        separator = ""
-        while self._entries:
-            await self._send(send, separator + self._entries.pop(0).model_dump_json(exclude_none=True))
-            separator = ","
-        await self._send(send, f"]{self._tail}", more=False)
+        async def send_text(text: str | bytes, more: bool = True) -> None:
+            body = text.encode() if isinstance(text, str) else text
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def _send(self, send: Send, text: str, more: bool = True) -> None:
-        await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send_text(self._head)
+        for index, (entry, audio) in enumerate(self._entries):
+            before, audio_data, after = entry.model_dump_json(exclude_none=True).partition('"audio_data":"')
+            await send_text(("," if index else "") + before + audio_data)
+            for begin in range(0, len(audio or b""), _CODED):
+                await send_text(base64.b64encode(memoryview(audio or b"")[begin : begin + _CODED]))
+            await send_text(after)
+        await send_text(f"]{self._tail}", more=False)

@@ -76,21 +76,21 @@ async def design_voice(payload: DesignRequest, request: Request) -> Response:
     fields = payload.model_dump(include={"input", "language", "max_frames", "options"}, exclude_unset=True)
     fields |= {"model": model, "instructions": payload.description, "response_format": "wav"}
 
-    async def one(index: int, seed: int, places: asyncio.Semaphore) -> DesignCandidate:
+    async def one(index: int, seed: int, places: asyncio.Semaphore) -> tuple[DesignCandidate, bytes | None]:
         async with places:
             speech = SpeechRequest.model_validate({**fields, "seed": seed})
             try:
-                made = await speak_item(app, key, request_id, index, speech, request.state.held, in_one=True)
+                _, audio = await speak_item(app, key, request_id, index, speech, request.state.held, in_one=True)
             except Incomplete as error:  # another seed may do better; all else concerns each of them
-                return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"]))
-        return DesignCandidate(seed=seed, audio_data=made.audio_data)
+                return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"])), None
+        return DesignCandidate(seed=seed, audio_data=""), audio
 
     with key.gate.pass_through(len(seeds)) as parallel, app.state.gate.pass_through():
         places = asyncio.Semaphore(parallel)
         with on_behalf_of(urgency="batch"):
             work = [asyncio.ensure_future(one(*each, places)) for each in enumerate(seeds)]
         try:
-            candidates: list[DesignCandidate] = await while_connected(request.receive, asyncio.gather(*work))
+            candidates = await while_connected(request.receive, asyncio.gather(*work))
         finally:
             for task in work:  # one has failed, or the client has left
                 task.cancel()

@@ -20,7 +20,7 @@ from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, finish_reason, usage
 from ..audio import FORMATS, Encoder
-from ..http.account import Answer
+from ..http.account import Answer, Item
 from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, failure
@@ -58,8 +58,8 @@ class SpeechResponse(Response):
         self._id: str = request.state.request_id
         self._key: Key = request.state.key
         self._began: float = request.state.began
-        self._hold = request.state.held.add
-        self._held = Answer(request.state.held, request.app.state.settings.max_answer_bytes)
+        self._held: Item = request.state.held
+        self._answer_bytes = Answer(self._held, request.app.state.settings.max_answer_bytes)
         self._request_headers = request.headers
         self._payload = payload
         self._began_audio = False
@@ -116,7 +116,7 @@ class SpeechResponse(Response):
         """Send all messages but the last ones, which are returned."""
         payload, whole = self._payload, self._payload.stream is False
         spoken, ordered = await open_speech(
-            self._app, self._key, payload.input, payload, self._hold, hold=whole, headers=self._trace.headers
+            self._app, self._key, payload.input, payload, self._held.add, hold=whole, headers=self._trace.headers
         )
         self._warnings, self._family = ordered.warnings, ordered.family
         self._trace.asked()
@@ -133,12 +133,11 @@ class SpeechResponse(Response):
         data = b""
         async for data in pieces:  # the last piece is the file
             if not data:
-                self._held.has(encoder.size)
+                self._answer_bytes.has(encoder.size)
         client = self._app.state.clients.of(self._key)
-        with self._held.twice(len(data)):
-            data = await self._app.state.signing.signed(
-                data, encoder.format.base_type, self._family, spoken.info, client
-            )
+        self._answer_bytes.has(len(data))
+        kind, sign = encoder.format.base_type, self._app.state.signing.signed
+        data = await sign(data, kind, self._family, spoken.info, client, self._held)
         self._progress.finish((spoken.info or {}).get("finish_reason"))
         headers = {"content-type": encoder.media_type, "content-length": str(len(data))}
         return [self._start(headers, spoken), _body(data, more=False)]
