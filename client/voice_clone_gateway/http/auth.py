@@ -53,6 +53,10 @@ class Keys:
             digest = _digest(secret)
             if any(digest == known for known, _ in self._keys):
                 raise ValueError(f"key {number} is that of an earlier line; give each line a key of its own")
+            for _, other in self._keys:
+                if other.turns == key.turns:
+                    key.gate.join(other.gate)
+                    key.characters.join(other.characters)
             self._keys.append((digest, key))
 
     @classmethod

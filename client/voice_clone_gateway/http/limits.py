@@ -59,7 +59,16 @@ class KeyGate:
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
-        self.live = 0
+        self._live = [0]
+
+    def join(self, other: KeyGate) -> None:
+        """Count together with another key of the same caller."""
+        self._live = other._live
+
+    @property
+    def live(self) -> int:
+        """How many run."""
+        return self._live[0]
 
     @contextmanager
     def pass_through(self, wanted: int = 1) -> Iterator[int]:
@@ -72,11 +81,11 @@ class KeyGate:
         if free < 1:
             message = f"{self._most} speeches of this key run already, its maximum; wait until one has ended"
             raise limit_reached(message, "too_many_speeches", _WAIT)
-        self.live += free
+        self._live[0] += free
         try:
             yield free
         finally:
-            self.live -= free
+            self._live[0] -= free
 
 
 class Exports:
@@ -138,6 +147,11 @@ class Characters:
     def __init__(self, a_minute: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = a_minute
         self._bucket = Bucket((a_minute or 0) / 60 or 1, a_minute or 0, clock)
+
+    def join(self, other: Characters) -> None:
+        """Count together with another key of the same caller, if that has the same limit."""
+        if self._most == other._most:
+            self._bucket = other._bucket
 
     def take(self, count: int) -> None:
         """Take these characters out of the bucket.

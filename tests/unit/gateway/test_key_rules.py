@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from voice_clone_gateway.http.auth import Keys
 from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.http.keys import parse_key
 from voice_clone_gateway.http.limits import Characters, KeyGate
@@ -74,3 +75,16 @@ def test_characters_come_back_evenly() -> None:
     with pytest.raises(HTTPFailure) as never:
         characters.take(601)
     assert never.value.status_code == 400, "waiting would not help"
+
+
+def test_keys_of_one_name_share_their_limits() -> None:
+    rules = "speak name=alice concurrent=2 characters_per_minute=10"
+    one, other, bob = Keys([f"one {rules}", f"other {rules}", "bob speak name=bob concurrent=2"]).all()
+    with one.gate.pass_through(2):
+        with pytest.raises(HTTPFailure), other.gate.pass_through():
+            pass
+        with bob.gate.pass_through():
+            pass
+    one.characters.take(8)
+    with pytest.raises(HTTPFailure):
+        other.characters.take(8)
