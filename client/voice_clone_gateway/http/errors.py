@@ -34,7 +34,7 @@ from voice_clone_client import (
 from voice_clone_client.errors import worded
 from voice_clone_client.names import nearest
 
-from ..confined import TooManyFiles
+from ..places import TooManyWait
 from ..schemas import SpeechRequest
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,6 @@ _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
     QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
     Incomplete: (500, _SERVER, "incomplete"),
     Unsupported: (501, _SERVER, "unsupported"),
-    TooManyFiles: (429, _LIMIT, "too_many_files"),
     Overloaded: (503, _SERVER, "overloaded"),
     ConnectionFailed: (503, _SERVER, "server_unavailable"),
     Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels gets no answer
@@ -145,6 +144,8 @@ def error_code(error: BaseException) -> str:
         return str(error.body()["error"]["code"])
     if isinstance(error, ValidationError):
         return "invalid_argument"
+    if isinstance(error, TooManyWait):
+        return error.code
     if isinstance(error, WebSocketDisconnect):
         return "client_gone"
     if (entry := _entry(error)) is not None:
@@ -166,6 +167,8 @@ def failure(error: Exception, request_id: str, retry_after: int = 1, fields: Map
 def _failure(error: Exception, request_id: str, retry_after: int, fields: Mapping[str, str]) -> HTTPFailure:
     if isinstance(error, HTTPFailure):
         return error
+    if isinstance(error, TooManyWait):
+        return limit_reached(error.text, error.code, retry_after)
     if isinstance(error, HTTPException):
         return _http_failure(error)
     if isinstance(error, RequestValidationError | ValidationError):
@@ -188,7 +191,7 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
         message = "the gateway lacks the token or key that the speech server requires; report this to its operator"
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
-    headers = {"Retry-After": str(retry_after)} if status == 503 or isinstance(error, TooManyFiles) else {}
+    headers = {"Retry-After": str(retry_after)} if status == 503 else {}
     return HTTPFailure(status, message, code, kind, param, headers, hint)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from voice_clone_client import Overloaded
 from voice_clone_client.callers import caller_here
 
+from ..places import Places, TooManyWait
 from .errors import HTTPFailure, limit_reached
 
 _WAIT = 1  # seconds after which a place may be free
@@ -89,22 +89,21 @@ class KeyGate:
 
 
 class Exports:
-    """One export for each caller until it is sent; at the server `most` at once, the others wait."""
+    """One export for each caller until it is sent; two at once at the server, in turns."""
 
-    def __init__(self, most: int = 2) -> None:
+    def __init__(self) -> None:
         self._callers: set[str] = set()
-        self.places = asyncio.Semaphore(most)
+        self.places = Places(2, 4, 60.0, "exports")
 
     @contextmanager
     def of(self, caller: str) -> Iterator[None]:
         """The export of a caller.
 
         Raises:
-            HTTPFailure: 429, another one of it is under way.
+            TooManyWait: another one of it is under way.
         """
         if caller in self._callers:
-            message = "an export of this caller is under way already; wait until it has ended"
-            raise limit_reached(message, "too_many_exports", _WAIT)
+            raise TooManyWait("exports")
         self._callers.add(caller)
         try:
             yield

@@ -190,6 +190,8 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         """End the connection with a code."""
         self.conn.fail(code, reason)
         self.handle_parser_exception()
+        if not self._failed:  # it is not open yet
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if not self._failed:

@@ -118,7 +118,7 @@ def _record(file: bytes) -> dict[str, Any]:
 
 async def _exported(request: Request, name: str | None) -> bytes:
     """A bundle of the server, in the account until the answer is sent."""
-    async with request.app.state.exports.places:
+    async with request.app.state.exports.places.place():
         data: bytes = await request.state.client.export(name)
         request.state.held.add(len(data))
     request.state.held.freeze()
