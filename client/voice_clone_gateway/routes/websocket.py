@@ -49,8 +49,8 @@ A client that reads slowly slows the speech down and fills little memory: while 
 sentence is begun, and no further piece while one waits. One that reads nothing for `--stall-seconds` loses its
 connection. The key is sent as `Authorization: Bearer KEY` or, by browsers, which cannot set headers, as a subprotocol:
 offer `voice-clone` and `bearer.` + the key in base64url without padding. Pages of other origins must be in the
-gateway's list. Close codes: 1000 after session.close, 1008 after a timeout and for a message that comes too slowly, 1009
-for one that is too large, 1013 where the gateway has no room: try again later.
+gateway's list. Close codes: 1000 after session.close, 1008 after a timeout and for a message that comes too slowly,
+1009 for one that is too large, 1013 where the gateway has no room: try again later.
 """
 
 from __future__ import annotations

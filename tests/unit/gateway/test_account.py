@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -18,9 +19,11 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway.http import account as accounts
 from voice_clone_gateway.http import protocol
 from voice_clone_gateway.http.account import Account, Full, Item
+from voice_clone_gateway.places import Places, TooManyWait
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Server, chunk, endless
@@ -302,3 +305,37 @@ def test_one_export_of_a_caller_at_a_time(triton: Server, serve: Serve, keys: st
     first.join()
     assert answers[0].content == b"x" * 3 * MB
     assert [http.get(path, headers=bearer(key)).status_code for key in (MALLORY, ALICE)] == [200, 200]
+
+
+def test_a_large_configuration_of_a_session_is_held(triton: Server, serve: Serve, keys: str) -> None:
+    http = serve(triton.url, memory_bytes=6 * MB, api_keys_file=keys)
+    configuration = {"type": "session.config", "reference_audio": "data:audio/wav;base64," + "A" * 2 * MB}
+    message = json.dumps(configuration).encode()
+    with contextlib.ExitStack() as stack:
+        ones = [stack.enter_context(websocket(http)) for _ in range(4)]
+        for one in ones:
+            one.sendall(frame_of(len(message)) + message)
+        time.sleep(0.5)  # until they are configured
+        one = stack.enter_context(websocket(http, ALICE))
+        one.sendall(frame_of(len(message)) + message)
+        assert 1013 in [code_of(each) for each in ones]
+        assert code_of(one) is None, "another caller has room"
+
+
+def test_places_go_to_callers_in_turn() -> None:
+    async def run() -> list[str]:
+        places, served = Places(1, 2, 30.0, "files"), list[str]()
+
+        async def work(caller: str) -> None:
+            with on_behalf_of(caller):
+                async with places.place():
+                    served.append(caller)
+                    await asyncio.sleep(0)
+
+        many = [asyncio.create_task(work("a")) for _ in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.gather(work("b"), *many, return_exceptions=True)
+        assert [type(task.exception()) for task in many] == [type(None)] * 3 + [TooManyWait]
+        return served
+
+    assert asyncio.run(run()) == ["a", "a", "b", "a"], "not behind all that came before it"
