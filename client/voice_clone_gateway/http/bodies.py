@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from anyio import fail_after
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -76,6 +75,7 @@ class BodyLimit:
                 state["until_sent"] = until_sent
                 state["held"] = until_sent.enter_context(self._account.holding(caller))
                 body = _Body(most, state["held"], receive, headers)
+                until_sent.callback(body.end)
                 await self._app(scope, body.receive, answer)
         except Full as full:
             if not began:  # uvicorn closes a connection whose answer has no end
@@ -95,6 +95,9 @@ class _Body:
         self._coding = headers.get(b"content-encoding", b"").strip().lower()
         self._size = 0  # bytes that were read
         self._since: float | None = None  # time at which the application asked for it
+        self._waiting: asyncio.Task[Any] | None = None  # for the next piece
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
 
     async def receive(self) -> Message:
         """The next message for the application; raises HTTPFailure."""
@@ -105,6 +108,8 @@ class _Body:
             raise HTTPFailure(415, text, "compressed_body", headers={"Accept-Encoding": "identity"})
         message = await (self._in_time() if self._unread else self._receive())
         self._unread = self._unread and bool(message.get("more_body", False))
+        if not self._unread:
+            self.end()
         self._size += len(message.get("body", b""))
         if self._size > self._most:
             raise self._too_large()
@@ -116,14 +121,36 @@ class _Body:
         return message
 
     async def _in_time(self) -> Message:
-        now = asyncio.get_running_loop().time()
-        self._since = now if self._since is None else self._since
+        if self._since is None:
+            self._since = asyncio.get_running_loop().time()
+            self._end_if_slow()
+        self._waiting = task = asyncio.current_task()
         try:
-            with fail_after(self._since + seconds_for(self._size) - now):
-                return await self._receive()
-        except TimeoutError:
+            return await self._receive()
+        except asyncio.CancelledError:
+            if not self._late:
+                raise
+            getattr(task, "uncancel", int)()  # Python 3.10 counts no cancellations
             message = f"the body comes too slowly: {self._size} bytes in {seconds_for(self._size):.0f} s"
             raise HTTPFailure(408, message, "too_slow", headers={"Connection": "close"}) from None
+        finally:
+            self._waiting = None
+
+    def _end_if_slow(self) -> None:
+        """End the wait for a body that comes too slowly. One timer for all of it; one for each piece takes long."""
+        assert self._since is not None
+        loop = asyncio.get_running_loop()
+        left = self._since + seconds_for(self._size) - loop.time()
+        if left > 0 or self._waiting is None:
+            self._timer = loop.call_later(left if left > 0 else 1.0, self._end_if_slow)
+        else:
+            self._late = True
+            self._waiting.cancel()
+
+    def end(self) -> None:
+        """Nothing more is read."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def drain(self) -> None:
         """Read the rest, up to `DRAIN_BYTES`, for at most `DRAIN_SECONDS`; only the first call does."""
