@@ -21,6 +21,7 @@ from voice_clone_client import Client
 from tests.support.doubles.fakes import clip, together
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
+from tests.support.servers.server_processes import processes
 from tests.support.waiting import WAIT, until
 from tools.server_memory import FOLDER, NAME
 from tools.triton_server import ROOT, TritonServer
