@@ -213,5 +213,5 @@ def test_any_other_model(endings: list[None], monkeypatch: pytest.MonkeyPatch, e
 
         model, sender = Broken(), Sender()
         model._pool = model._no_service = None
-        model._run(SimpleNamespace(passed_on={}), responders.Responder(sender, "the-id", {}), 0.0)
+        model._run(SimpleNamespace(passed_on={}), responders.Responder(sender, "the-id", {}), None)
     assert len(sender.sent) == 1 and len(endings) == (error is LOST)
