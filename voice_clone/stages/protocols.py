@@ -37,9 +37,6 @@ D = TypeVar("D")
 P = TypeVar("P")
 R = TypeVar("R")
 
-KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_frames", "non_streaming_mode")
-"""The knobs that all families have as tensors of their own; each refuses what it cannot do."""
-
 
 def chunk_schedule(settings: ChunkSettings, default: tuple[int, ...]) -> tuple[int, ...]:
     """The frames of a stream's chunks; the last number repeats.
@@ -266,7 +263,7 @@ class TalkerStage(Protocol[R, P]):
 
         Args:
             tensors: as `PromptStage.prepare` made them.
-            knobs: those of `KNOBS` that are given.
+            knobs: those of `request_fields.KNOBS` that are given.
             options: what only the family knows.
 
         Raises:

@@ -32,7 +32,7 @@ def refuse_language(speech: SpeechRequest) -> None:
 
 
 def refuse_knobs(knobs: Mapping[str, Any], names: Collection[str]) -> None:
-    """For a family that does not know some of the `KNOBS`.
+    """For a family that does not know some of `request_fields.KNOBS`.
 
     Raises:
         Unsupported: one of `names` is given.

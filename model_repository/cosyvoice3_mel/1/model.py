@@ -1,6 +1,5 @@
-"""Waveform to log-mel frames."""
+"""Waveform to log-mel frames, in steps of 1 / 2048."""
 
-from voice_clone.families.cosyvoice3.config import LEAST_RATE
 from voice_clone.families.cosyvoice3.encoder_stages import load_mel
 from voice_clone.triton.stages.encoder import EncoderModel
 
@@ -10,5 +9,5 @@ class TritonPythonModel(EncoderModel):
 
     stage = "mel"
     in_torch = False
-    least_rate = LEAST_RATE
+    least_rate = 16000
     load_stage = staticmethod(load_mel)

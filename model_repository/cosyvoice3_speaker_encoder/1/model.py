@@ -1,6 +1,5 @@
-"""Waveform to speaker embedding."""
+"""Waveform to speaker embedding (Kaldi filter banks + CAM++, campplus.onnx)."""
 
-from voice_clone.families.cosyvoice3.config import LEAST_RATE
 from voice_clone.families.cosyvoice3.encoder_stages import load_speaker
 from voice_clone.triton.stages.encoder import EncoderModel
 
@@ -10,5 +9,5 @@ class TritonPythonModel(EncoderModel):
 
     stage = "speaker_encoder"
     in_torch = False
-    least_rate = LEAST_RATE
+    least_rate = 16000
     load_stage = staticmethod(load_speaker)

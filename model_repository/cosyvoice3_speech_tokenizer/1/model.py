@@ -1,6 +1,5 @@
-"""Waveform to speech tokens."""
+"""Waveform to speech tokens (Whisper's log-mel + S3 tokenizer, speech_tokenizer_v3.onnx)."""
 
-from voice_clone.families.cosyvoice3.config import LEAST_RATE
 from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
 from voice_clone.triton.stages.encoder import EncoderModel
 
@@ -9,5 +8,5 @@ class TritonPythonModel(EncoderModel):
     """Of CosyVoice3."""
 
     stage = "speech_tokenizer"
-    least_rate = LEAST_RATE
+    least_rate = 16000
     load_stage = staticmethod(load_tokens)

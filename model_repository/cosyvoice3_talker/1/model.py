@@ -1,4 +1,4 @@
-"""Prompt to a stream of codec frames."""
+"""Prompt to a stream of speech tokens."""
 
 from voice_clone.families.cosyvoice3.talker_stage import load_talker
 from voice_clone.triton.stages.talker import TalkerModel

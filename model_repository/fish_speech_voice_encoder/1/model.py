@@ -1,4 +1,4 @@
-"""Waveform to codec codes."""
+"""Waveform to codec codes (DAC)."""
 
 from voice_clone.families.fish_speech.encoder_stage import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel

@@ -1,4 +1,4 @@
-"""Prompt to a stream of codec frames."""
+"""Prompt to codec frames, all of an utterance at once."""
 
 from voice_clone.families.omnivoice.talker_stage import load_talker
 from voice_clone.triton.stages.talker import TalkerModel

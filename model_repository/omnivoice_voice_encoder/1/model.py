@@ -1,4 +1,4 @@
-"""Waveform to codec codes."""
+"""Waveform to codec codes, and its RMS."""
 
 from voice_clone.families.omnivoice.encoder_stage import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel

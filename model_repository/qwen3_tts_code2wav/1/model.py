@@ -5,6 +5,6 @@ from voice_clone.triton.stages.code2wav import Code2WavModel
 
 
 class TritonPythonModel(Code2WavModel):
-    """Of Qwen3-TTS."""
+    """Of Qwen3-TTS Base."""
 
     load_stage = staticmethod(load_decoder)

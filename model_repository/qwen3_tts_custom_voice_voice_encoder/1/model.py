@@ -1,4 +1,4 @@
-"""Says that no voice can be made of a clip."""
+"""Says why it makes no voice of a clip."""
 
 from voice_clone.families.qwen3_tts.kinds import load_no_encoder
 from voice_clone.triton.stages.no_encoder import NoEncoderModel

@@ -1,10 +1,10 @@
-"""Text and voice to the talker's prompt."""
+"""Text and voice to the talker's prompt: tokenises, checks, asks speaker_cache."""
 
 from voice_clone.families.qwen3_tts.prompt_stage import load_prompt
 from voice_clone.triton.stages.prompt import PromptModel
 
 
 class TritonPythonModel(PromptModel):
-    """Of Qwen3-TTS."""
+    """Of Qwen3-TTS Base."""
 
     load_stage = staticmethod(load_prompt)

@@ -5,6 +5,6 @@ from voice_clone.triton.stages.talker import TalkerModel
 
 
 class TritonPythonModel(TalkerModel):
-    """Of Qwen3-TTS."""
+    """Of Qwen3-TTS Base."""
 
     load_stage = staticmethod(load_talker)

@@ -5,7 +5,7 @@ from voice_clone.triton.stages.encoder import EncoderModel
 
 
 class TritonPythonModel(EncoderModel):
-    """Of Qwen3-TTS."""
+    """Of Qwen3-TTS Base."""
 
     stage = "voice_encoder"
     load_stage = staticmethod(load_encoder)

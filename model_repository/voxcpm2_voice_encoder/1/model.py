@@ -1,4 +1,4 @@
-"""Waveform to frames of latents."""
+"""Waveform to latents (AudioVAE)."""
 
 from voice_clone.families.voxcpm2.encoder_stage import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from dataclasses import MISSING, fields
 
@@ -11,8 +10,7 @@ import pytest
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tools.families.names import owner
-from tools.families.recognition import code_of, families, lent_models
+from tools.families.recognition import families
 from tools.settings_table import (
     BEGIN,
     DOCUMENT,
@@ -29,29 +27,9 @@ from tools.triton_server import MODELS, ROOT
 from voice_clone.settings import Settings, settings_of
 
 VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
-CHUNKS = "chunk_frames"  # its default is the family's
 SETTINGS_OF: dict[str, list[tuple[str, str, str]]] = {}  # name, default and meaning
 for _model, _name, _default, _meaning in parameters():
     SETTINGS_OF.setdefault(_model, []).append((_name, _default, _meaning))
-
-
-def schedule_of(family: str) -> tuple[int, ...]:
-    """The frames of chunks that a family's talker has by default."""
-    module = importlib.import_module(f"{code_of(family)}.talker_stage")
-    own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
-    [found] = {each.chunk_frames for each in own if hasattr(each, CHUNKS)}
-    schedule: tuple[int, ...] = found
-    return schedule
-
-
-def test_talker_and_decoder_of_a_family_have_the_same_chunks() -> None:
-    models = {model for model, settings in SETTINGS_OF.items() if CHUNKS in [name for name, _, _ in settings]}
-    having = {owner(model, families([MODELS])) or "" for model in models}
-    own = {f"{family}_{stage}" for family in having for stage in ("talker", "code2wav")}
-    assert having and models == own - {f"{family}_code2wav" for family in having if lent_models([family], [MODELS])}
-    for family in having:  # a kind may borrow its decoder from another: their schedules are one
-        for model in lent_models([family], [MODELS]):
-            assert schedule_of(family) == schedule_of(owner(model, families([MODELS])) or "")
 
 
 def names() -> set[str]:
@@ -63,20 +41,17 @@ def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
     assert names() == {name for settings in SETTINGS_OF.values() for name, _, _ in settings} | set(variables_only())
 
 
-@pytest.mark.parametrize("model", SETTINGS_OF)
+@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole"])
 def test_a_configuration_has_the_defaults_and_the_meanings_of_the_stage(model: str) -> None:
     stage = settings_of(model)
     for name, value, meaning in SETTINGS_OF[model]:
         [setting] = [each for each in fields(stage) if each.name == name]
-        assert meaning.startswith(setting.metadata["meaning"]), name
-        if not value:
-            assert setting.default in (None, "", (), MISSING), name  # not set, or a folder
-            continue
-        read = stage.read(Settings({"parameters": {name: {"string_value": value}}}, {}), name)
-        if name == CHUNKS:
-            assert read == schedule_of(owner(model, families([MODELS]))) and setting.default is None
-        else:
+        assert meaning == setting.metadata["meaning"], name
+        if value:
+            read = stage.read(Settings({"parameters": {name: {"string_value": value}}}, {}), name)
             assert read == setting.default, name
+        else:
+            assert setting.default in (None, "", (), MISSING), name  # not set, or a folder
 
 
 def test_no_setting_is_left_unread() -> None:

@@ -214,7 +214,7 @@ def build_request(
     """A request with the caller's knobs and options over the checkpoint's defaults.
 
     Args:
-        knobs: those of `voice_clone.stages.protocols.KNOBS` that are given, `seed` among them.
+        knobs: those of `voice_clone.request_fields.KNOBS` that are given, `seed` among them.
         options: checked by `check_options`.
         max_length: positions of a slot.
 

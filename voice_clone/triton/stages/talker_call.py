@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin, scope_of
-from voice_clone.stages.protocols import KNOBS, StreamPlan, TalkerStage, check_reference
+from voice_clone.request_fields import KNOBS
+from voice_clone.stages.protocols import StreamPlan, TalkerStage, check_reference
 from voice_clone.triton.request import Request
 from voice_clone.triton.stages.streams import with_secret
 from voice_clone.triton.tensors import pack, unpack

@@ -1,0 +1,62 @@
+"""The models of the families are those that their cards describe."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import models
+from tools.config_file import ConfigFile
+from tools.triton_server import MODELS
+from voice_clone.family import Family
+from voice_clone.request_fields import FIELDS
+
+CARDS = [(package, card) for package in models.PACKAGES for card in models.cards([package])]
+NAMES = [card.name for _, card in CARDS]
+BY_HAND = {"speaker_cache", "speech_whole"}
+
+
+@pytest.mark.parametrize(("package", "card"), CARDS, ids=NAMES)
+def test_the_models_of_a_family_are_those_of_its_card(package: str, card: Family) -> None:
+    for path, text in models.files(card, package).items():
+        assert (MODELS / path).read_text(encoding="utf-8") == text, f"{path}: python -m tools.models"
+
+
+def test_every_other_model_is_written_by_hand() -> None:
+    written = {path.split("/")[0] for path in models.wanted(models.PACKAGES)}
+    there = {each.name for each in MODELS.iterdir() if (each / "config.pbtxt").exists()}
+    assert there - written == BY_HAND
+
+
+def test_a_whole_speech_takes_what_the_public_models_take() -> None:
+    inputs = {each.name: list(each.dims) for each in ConfigFile.read(MODELS / "speech_whole").message.input}
+    assert inputs == {"model": [1], **{each.name: [each.size] for each in FIELDS if each.name != "text_stream"}}
+
+
+@pytest.mark.parametrize(("package", "card"), CARDS, ids=NAMES)
+def test_a_card_agrees_with_itself(package: str, card: Family) -> None:
+    made = [name for part in card.encoders for name in part.artifacts]
+    assert made == [each.name for each in card.artifacts]
+    assert len(card.encoders) in (1, len(card.fingerprints))
+    assert card.instructions in ("", *(each.name for each in card.options))
+    assert card.decoder_of in ("", *NAMES)
+    for part in card.encoders:
+        module, function = part.load.split(".")
+        assert hasattr(importlib.import_module(f"{package}.{module}"), function)
+
+
+def test_the_models_of_other_packages_are_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    arguments = ["models", "voice_clone.families.voxtral", "--output", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [*arguments, "--check"])
+    assert models.main() == 1 and not list(tmp_path.iterdir())
+    monkeypatch.setattr("sys.argv", arguments)
+    assert models.main() == 0 and (tmp_path / "voxtral" / "1" / ".gitkeep").exists()
+    capsys.readouterr()
+    monkeypatch.setattr("sys.argv", [*arguments, "--check"])
+    assert models.main() == 0 and not capsys.readouterr().out
+    assert {each.name for each in tmp_path.iterdir()} == {each.name for each in MODELS.glob("voxtral*")}

@@ -1,0 +1,17 @@
+"""Fish Speech S2 Pro."""
+
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm
+
+CARD = Family(
+    name="fish_speech",
+    title="Fish Speech S2 Pro",
+    recognised_by="config.json: model_type=fish_qwen3_omni",
+    frame=FrameForm("UINT16"),
+    chunk_frames=(1, 2, 4, 8, 16),
+    prompt=("reference_ids", "reference_codes", "text_ids"),
+    artifacts=(Artifact("codec_codes", "UINT16", (CLIP, CLIP), "frames x codebooks"),),
+    encoders=(EncoderPart(("codec_codes",), "Waveform to codec codes (DAC)."),),
+    modes={"icl": ("reference_text",)},
+    native_decoder=True,
+    notes={"max_state_bytes": ", 8.9 MB each at the released shape"},
+)

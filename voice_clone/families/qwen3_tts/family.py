@@ -1,0 +1,79 @@
+"""Qwen3-TTS: its three kinds of checkpoints, each a family of its own. Only Base clones."""
+
+from dataclasses import replace
+
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+
+BASE = Family(
+    name="qwen3_tts",
+    title="Qwen3-TTS Base",
+    recognised_by="config.json: tts_model_type=base",
+    frame=FrameForm("INT32"),
+    chunk_frames=(1, 2, 4, 8, 12),
+    prompt=(
+        "role_ids",
+        "text_ids",
+        "speaker_embedding",
+        "reference_ids",
+        "reference_codes",
+        "language_id",
+        "speaker_id",
+        "instruct_ids",
+    ),
+    artifacts=(
+        Artifact("speaker_embedding", "FP32", (CLIP,), "of the checkpoint's size (mel + ECAPA-TDNN)"),
+        Artifact("codec_codes", "INT32", (CLIP, CLIP), "frames x codebooks (Mimi encoder + split RVQ)"),
+    ),
+    encoders=(
+        EncoderPart(
+            ("speaker_embedding", "codec_codes"),
+            "Waveform to speaker embedding and codec codes.",
+            settings=(
+                *("device", "engine", "network_fingerprint", "onnx_dir", "onnx_provider"),
+                *("threads", "packed_bytes", "max_chunk_frames"),
+            ),
+        ),
+    ),
+    modes={"icl": ("reference_text",), "x_vector": ()},
+    options=(
+        Option("instruct", str, "how to speak, in words, or which voice to make; Base follows none"),
+        Option("subtalker_do_sample", bool, "do_sample of codebooks 2 to 16"),
+        Option("subtalker_temperature", float, "temperature of codebooks 2 to 16"),
+        Option("subtalker_top_k", int, "top_k of codebooks 2 to 16"),
+        Option("subtalker_top_p", float, "top_p of codebooks 2 to 16"),
+    ),
+    appends=True,
+    references=True,
+    native_decoder=True,
+    onnx_decoder=True,
+    prefix_bytes=128 << 20,
+    fingerprints=("speaker_encoder_fingerprint", "codec_encoder_fingerprint"),
+    notes={"max_state_bytes": ", 5.2 MB each at the released shape"},
+)
+
+_KIND = replace(
+    BASE,
+    artifacts=(),
+    encoders=(EncoderPart((), "Says why it makes no voice of a clip.", load="kinds.load_no_encoder", settings=()),),
+    modes={"icl": ()},
+    presets=True,
+    instructions="instruct",
+    fingerprints=("fingerprint",),
+    decoder_of=BASE.name,
+    code=BASE.name,
+)
+
+CUSTOM_VOICE = replace(
+    _KIND,
+    name="qwen3_tts_custom_voice",
+    title="Qwen3-TTS CustomVoice",
+    recognised_by="config.json: tts_model_type=custom_voice",
+)
+
+VOICE_DESIGN = replace(
+    _KIND,
+    name="qwen3_tts_voice_design",
+    title="Qwen3-TTS VoiceDesign",
+    recognised_by="config.json: tts_model_type=voice_design",
+    voiceless=True,
+)

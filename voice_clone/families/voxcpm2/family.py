@@ -1,0 +1,32 @@
+"""VoxCPM2. A frame is four latents."""
+
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+
+CARD = Family(
+    name="voxcpm2",
+    title="VoxCPM2",
+    recognised_by="config.json: architecture=voxcpm2",
+    frame=FrameForm("FP32", kind="frames of latents"),
+    chunk_frames=(1, 2, 4, 6),
+    prompt=("text_ids", "target_tokens", "reference_latents", "prompt_latents"),
+    artifacts=(
+        Artifact("reference_latents", "FP32", (CLIP, CLIP), "frames x latents"),
+        Artifact("prompt_latents", "FP32", (CLIP, CLIP), "frames x latents; no frame without a transcript"),
+    ),
+    encoders=(EncoderPart(("reference_latents", "prompt_latents"), "Waveform to latents (AudioVAE)."),),
+    modes={"icl": ("reference_text",), "reference": ()},
+    options=(
+        Option("cfg_value", float, "strength of text and voice", 1, 3),
+        Option("inference_timesteps", int, "steps of a frame", 4, 30),
+        Option("mode", str, "what is heard of a clip", choices=("reference", "continuation", "ref_continuation")),
+        Option("style", str, "how to speak, in words", words=True),
+    ),
+    instructions="style",
+    voiceless=True,
+    references=True,
+    native_decoder=True,
+    notes={
+        "max_text_tokens": ", and so are longer transcripts",
+        "max_state_bytes": ", 0.68 MB each at the released shape",
+    },
+)

@@ -1,0 +1,18 @@
+"""Voxtral TTS."""
+
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+
+CARD = Family(
+    name="voxtral",
+    title="Voxtral TTS",
+    recognised_by="params.json: model_type=voxtral_tts",
+    frame=FrameForm("UINT16"),
+    chunk_frames=(1, 2, 4, 8, 12),
+    prompt=("before_voice", "text_ids", "preset", "codec_codes"),
+    artifacts=(Artifact("codec_codes", "UINT16", (CLIP, CLIP), "frames x codebooks"),),
+    encoders=(EncoderPart(("codec_codes",), "Waveform to codec codes, if the checkpoint has the codec's encoder."),),
+    modes={"icl": ()},
+    options=(Option("guidance", float, "strength of text and voice", 0, 10),),
+    presets=True,
+    notes={"max_state_bytes": ", 0.55 MB each at the released shape"},
+)

@@ -1,0 +1,139 @@
+"""The card of a model family: one declaration of what it takes, makes and can do. Needs no torch.
+
+The models in model_repository/, the stages' checks and the documents are made from it. Each family has its card in
+`voice_clone/families/<family>/family.py`; the code of the family stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CLIP = -1
+"""A size of an artifact that depends on the clip or on the checkpoint."""
+
+
+@dataclass(frozen=True)
+class FrameForm:
+    """The frames that the talker makes and code2wav takes, as tensors [n, width].
+
+    Attributes:
+        dtype: Triton's, without `TYPE_`. FP32: latents; others: codes.
+        kind: as people call such frames.
+        voice: what code2wav needs of the voice besides the reference's frames.
+    """
+
+    dtype: Literal["INT32", "UINT16", "FP32"]
+    kind: str = "codec frames"
+    voice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a voice encoder makes of a clip, and what is kept of it.
+
+    Attributes:
+        shape: sizes; `CLIP` where they depend on the clip or on the checkpoint.
+    """
+
+    name: str
+    dtype: Literal["INT16", "INT32", "UINT16", "FP32"]
+    shape: tuple[int, ...]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter that only this family has; callers give it in `options`.
+
+    Attributes:
+        least, most: of a number, both allowed.
+        choices: of a text.
+        words: whether a text must have a letter or digit.
+    """
+
+    name: str
+    type: type
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    words: bool = False
+
+
+@dataclass(frozen=True)
+class EncoderPart:
+    """A model that makes artifacts. The parts of a family with several are joined by an ensemble, in their order.
+
+    Attributes:
+        load: module and function of the family's package that load the stage.
+        artifacts: names of those that it makes; none: the family makes nothing of a clip.
+        settings: that it reads, besides `checkpoint_dir`.
+        meaning: what it computes.
+        in_torch: whether torch computes it, on a GPU where there is one.
+        least_rate: Hz that a clip must be recorded at, if the family can do without the others.
+    """
+
+    artifacts: tuple[str, ...]
+    meaning: str
+    stage: str = "voice_encoder"
+    load: str = "encoder_stage.load_encoder"
+    settings: tuple[str, ...] = ("device", "threads", "max_chunk_frames")
+    in_torch: bool = True
+    least_rate: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One family.
+
+    Attributes:
+        name: its models' names begin with it; artifacts are stored under it.
+        title: as people call it.
+        recognised_by: FILE, or FILE: KEY=VALUE of a JSON file, that only checkpoints of this family have.
+        chunk_frames: frames of a stream's chunks, the last repeats; empty: each stream has a schedule of its own.
+        prompt: names of the tensors that the prompt stage makes for the talker.
+        modes: ways to use a voice, the best first; what each needs besides audio.
+        presets: whether a checkpoint brings voices of its own.
+        instructions: the option that takes instructions on how to speak, if there is one.
+        voiceless: whether it speaks without a voice, too.
+        appends: whether text may follow while it is spoken.
+        references: whether code2wav hears the frames of the clip before a stream.
+        autoregressive: whether frames are made one after the other, rather than all of an utterance at once.
+        streams: what code2wav keeps of a stream: a state of one size, pages of keys and values, or its own.
+        graphs: whether CUDA graphs decode on a GPU.
+        native_decoder: whether code2wav has native code on a CPU.
+        onnx_decoder: whether ONNX Runtime may compute code2wav.
+        prefix_bytes: memory for the beginnings of prompts on a CPU.
+        fingerprints: outputs of the voice encoder that say what made the artifacts.
+        decoder_of: the family that lends its code2wav.
+        code: the family whose package has the code; empty: its own.
+        notes: ends of what some settings mean for this family, by name.
+    """
+
+    name: str
+    title: str
+    recognised_by: str
+    frame: FrameForm
+    chunk_frames: tuple[int, ...]
+    prompt: tuple[str, ...]
+    artifacts: tuple[Artifact, ...]
+    encoders: tuple[EncoderPart, ...]
+    modes: Mapping[str, tuple[str, ...]]
+    options: tuple[Option, ...] = ()
+    presets: bool = False
+    instructions: str = ""
+    voiceless: bool = False
+    appends: bool = False
+    references: bool = False
+    autoregressive: bool = True
+    streams: Literal["states", "pages", "own"] = "states"
+    graphs: bool = True
+    native_decoder: bool = False
+    onnx_decoder: bool = False
+    prefix_bytes: int = 512 << 20
+    fingerprints: tuple[str, ...] = ("fingerprint",)
+    decoder_of: str = ""
+    code: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
