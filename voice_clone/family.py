@@ -38,7 +38,7 @@ class Artifact:
     """
 
     name: str
-    dtype: Literal["INT16", "INT32", "UINT16", "FP32"]
+    dtype: Literal["INT16", "INT32", "UINT16", "FP16", "FP32"]
     shape: tuple[int, ...]
     meaning: str
 
@@ -95,6 +95,7 @@ class Family:
         chunk_frames: frames of a stream's chunks, the last repeats; empty: each stream has a schedule of its own.
         prompt: names of the tensors that the prompt stage makes for the talker.
         modes: ways to use a voice, the best first; what each needs besides audio.
+        knobs: those of `request_fields.KNOBS` that it has besides `seed` and `max_frames`, which all have.
         presets: whether a checkpoint brings voices of its own.
         instructions: the option that takes instructions on how to speak, if there is one.
         voiceless: whether it speaks without a voice, too.
@@ -105,7 +106,7 @@ class Family:
         graphs: whether CUDA graphs decode on a GPU.
         native_decoder: whether code2wav has native code on a CPU.
         onnx_decoder: whether ONNX Runtime may compute code2wav.
-        prefix_bytes: memory for the beginnings of prompts on a CPU.
+        prefix_bytes: memory for the beginnings of prompts on a CPU; 0: none are kept.
         fingerprints: outputs of the voice encoder that say what made the artifacts.
         decoder_of: the family that lends its code2wav.
         code: the family whose package has the code; empty: its own.
@@ -121,6 +122,7 @@ class Family:
     artifacts: tuple[Artifact, ...]
     encoders: tuple[EncoderPart, ...]
     modes: Mapping[str, tuple[str, ...]]
+    knobs: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     presets: bool = False
     instructions: str = ""

@@ -21,8 +21,9 @@ from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.worker import Code2WavWorker, Report
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, load_config
+from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, Prompt
 from voice_clone.families.qwen3_tts.talker_stage import build_request, load_talker
 from voice_clone.families.qwen3_tts.text import Tokenizer
@@ -70,10 +71,10 @@ class Bare:
         self._generator.warm_up(talker.example, prefill_chunk, 10.0)
         decoder = load_decoder(settings)
         decoding = Code2Wav(StatefulStreams(decoder.decoder, decoder.form), decoder.form, max_batch=1)
-        decoding.warm_up(CHUNK_FRAMES, (1,), 20.0)
+        decoding.warm_up(BASE.chunk_frames, (1,), 20.0)
         self._worker = Code2WavWorker(decoding, 4096, _Unobserved())
         self._engine: Engine[TalkerRequest[Prompt]] = Engine(
-            self._generator, schedule=CHUNK_FRAMES, max_queue=64, prefill_chunk=prefill_chunk
+            self._generator, schedule=BASE.chunk_frames, max_queue=64, prefill_chunk=prefill_chunk
         )
 
     def speak(self, frames: int) -> Heard:

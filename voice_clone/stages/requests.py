@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from voice_clone.errors import InvalidArgument, Unsupported, quoted
-from voice_clone.speech import SpeechRequest
+from voice_clone.family import Family
+from voice_clone.request_fields import KNOBS
+from voice_clone.speech import SpeechRequest, has_words
+from voice_clone.speech import check_options as check_types
 from voice_clone.stages.protocols import Arrays
 
 
@@ -31,36 +34,44 @@ def refuse_language(speech: SpeechRequest) -> None:
         raise Unsupported(f"this model takes no `language`, got {quoted(speech.language)}; leave it out")
 
 
-def refuse_knobs(knobs: Mapping[str, Any], names: Collection[str]) -> None:
-    """For a family that does not know some of `request_fields.KNOBS`.
+def check_plan(card: Family, prompt: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Check what a talker is asked for against its family's card: tensors of the prompt, knobs and options.
 
     Raises:
-        Unsupported: one of `names` is given.
+        Unsupported: the family has no such knob.
+        InvalidArgument: a tensor is missing, or an option is unknown, of another type or out of range.
     """
-    for name in names:
-        if name in knobs:
+    check_options(card, options)
+    for name in KNOBS:
+        if name in knobs and name not in (*card.knobs, "seed", "max_frames", "non_streaming_mode"):
             raise Unsupported(f"this model has no `{name}`; leave it out")
-
-
-def refuse_streaming_text(knobs: Mapping[str, Any]) -> None:
-    """For a family that reads the whole text before the first frame.
-
-    Raises:
-        Unsupported: the request wants it otherwise.
-    """
-    if knobs.get("non_streaming_mode") is False:
+    if knobs.get("non_streaming_mode") is False and "non_streaming_mode" not in card.knobs:
         raise Unsupported("this model reads the whole text first: `non_streaming_mode` cannot be false")
-
-
-def check_tensors(prompt: Arrays, names: Collection[str]) -> None:
-    """Check that the tensors of a prompt are there.
-
-    Raises:
-        InvalidArgument: one of `names` is missing.
-    """
-    for name in names:
+    for name in card.prompt:
         if name not in prompt:
             raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
+
+
+def check_options(card: Family, options: Mapping[str, Any]) -> None:
+    """Check the options of a request against its family's card.
+
+    Raises:
+        InvalidArgument: one is unknown, of another type or out of range; the message says what would be right.
+    """
+    check_types(options, {each.name: each.type for each in card.options})
+    for option in card.options:
+        value = options.get(option.name)
+        if value is None:
+            continue
+        if option.least is not None and option.most is not None and not option.least <= value <= option.most:  # NaN
+            right = f"lie in {option.least:g}..{option.most:g}"
+        elif option.choices and value not in option.choices:
+            right = f"be one of {', '.join(option.choices)}"
+        elif option.words and not has_words(value):
+            raise InvalidArgument(f"`options.{option.name}` is blank; say {option.meaning}, or leave it out")
+        else:
+            continue
+        raise InvalidArgument(f"`options.{option.name}` is {quoted(value)}; it must {right}")
 
 
 def granted_frames(budget: int, max_frames: int | None, room: int) -> tuple[int, bool]:

@@ -17,12 +17,12 @@ from tools.families.fish_speech import checkpoint_maker
 from tools.families.fish_speech.checkpoint_config import SHAPES
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.families.fish_speech.config import CHUNK_FRAMES
 from voice_clone.families.fish_speech.decoder_stage import codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import TENSORS, SamplingParameters, load_network
+from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
 from voice_clone.settings import Settings
 
 CLIP_FRAMES = 112  # as many seconds as the shipped clip
@@ -37,7 +37,7 @@ class FishSpeech(CodeFamily):
 
     name = "fish_speech"
     shape = "s2-pro"
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
     max_length = 512  # 64 streams of more in two engines, with the weights, leave nothing of 80 GB
     cpu_streams = 8  # their prompts alone are 17 TFLOP
     tie = 2e-3  # of 36 + 4 layers with sums of up to 9728 terms
@@ -71,7 +71,7 @@ class FishSpeech(CodeFamily):
 
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:
-        return Prompt(**{name: tensors[name] for name in TENSORS})
+        return Prompt(**{name: tensors[name] for name in CARD.prompt})
 
     def a_prompt(self, seed: int = 0) -> Prompt:
         limits = self.config.code_limits

@@ -20,8 +20,8 @@ from tools.families.qwen3_tts import checkpoint_maker
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder, load_torch_decoder
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
@@ -58,7 +58,7 @@ class Qwen3TTS(CodeFamily):
 
     name = "qwen3_tts"
     shape = "0.6b"
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = BASE.chunk_frames
     max_length = 1024
     cpu_streams = 64
     tie = 1e-3

@@ -18,9 +18,10 @@ from tools.families.voxcpm2.audio_vae import AUDIO_VAES
 from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.families.voxcpm2.audio_vae_config import CHUNK_FRAMES, CONTEXT_FRAMES, WIDTH
+from voice_clone.families.voxcpm2.audio_vae_config import CONTEXT_FRAMES, WIDTH
 from voice_clone.families.voxcpm2.config import VoxCPM2Config
 from voice_clone.families.voxcpm2.decoder_stage import codec_format, load_torch_decoder
+from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import Talker
@@ -42,7 +43,7 @@ class VoxCPM2(Family):
 
     name = "voxcpm2"
     shape = "2b"
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
     max_length = 512
     cpu_streams = 8
     tie = 1e-3  # of the spread of a frame: ten times what a hidden state that rounds the other way changes

@@ -18,13 +18,14 @@ from tools.families.voxtral.checkpoint_config import SHAPES
 from tools.families.voxtral.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
-from voice_clone.families.voxtral.config import CHUNK_FRAMES, SPECIAL_IDS
+from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.decoder_stage import codec_format, load_torch_decoder
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.networks.codec import CodecDecoder
 from voice_clone.families.voxtral.networks.flow_head import SamplingParameters
 from voice_clone.families.voxtral.networks.talker import Talker
 from voice_clone.families.voxtral.prompt import Prompt
-from voice_clone.families.voxtral.talker_stage import CLONED, TENSORS, load_network
+from voice_clone.families.voxtral.talker_stage import CLONED, load_network
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
@@ -40,7 +41,7 @@ class Voxtral(Family):
 
     name = "voxtral"
     shape = "4b-encoder"  # the server's phases clone
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
     max_length = 512
     cpu_streams = 8
     tie = 2e-3
@@ -74,7 +75,7 @@ class Voxtral(Family):
 
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:
-        return Prompt(**{name: tensors[name] for name in TENSORS})
+        return Prompt(**{name: tensors[name] for name in CARD.prompt})
 
     def a_prompt(self, seed: int = 0) -> Prompt:
         limits = self.config.code_limits

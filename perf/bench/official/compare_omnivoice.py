@@ -32,7 +32,6 @@ from tools.families.omnivoice.talker import TALKERS
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.omnivoice.codec_config import FOLDER, FRAME_SAMPLES
 from voice_clone.families.omnivoice.config import (
-    CHUNK_FRAMES,
     CODEC_CODES,
     FAMILY,
     FRAME_RATE,
@@ -42,6 +41,7 @@ from voice_clone.families.omnivoice.config import (
 )
 from voice_clone.families.omnivoice.decoder_stage import load_decoder
 from voice_clone.families.omnivoice.encoder_stage import load_encoder, prepare_clip
+from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.prompt_stage import load_prompt
 from voice_clone.families.omnivoice.talker_stage import OmniVoiceTalker, load_network
@@ -76,12 +76,12 @@ def codec(folder: Path, seconds: float, runs: int) -> tuple[dict[str, Times], ND
     error = np.abs(waveform - made[runs][0]).max() / np.abs(waveform).max()
     if error > TOLERANCE:
         raise SystemExit(f"the waveforms differ by {error:.1e} of their peak: nothing is timed")
-    streams = stage.streams(DecoderSettings.of(cpu_settings(FAMILY, folder)), CHUNK_FRAMES)
+    streams = stage.streams(DecoderSettings.of(cpu_settings(FAMILY, folder)), CARD.chunk_frames)
 
     def decode() -> None:
         number, done = streams.open(Reference(codes[:0], plan_arrays(len(codes))))[0], 0
         while done < len(codes):
-            size = CHUNK_FRAMES[0 if done == 0 else 1]
+            size = CARD.chunk_frames[0 if done == 0 else 1]
             streams.decode([number], [codes[done : done + size]])
             done += size
         streams.flush(number)

@@ -18,8 +18,8 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.decoder import StreamDecoder
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES
 from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -65,7 +65,7 @@ class Engine:
         passed("prompt")
         pieces: list[NDArray[np.float32]] = []
         rows: list[Array] = []
-        sizes = chain(CHUNK_FRAMES, repeat(CHUNK_FRAMES[-1]))
+        sizes = chain(BASE.chunk_frames, repeat(BASE.chunk_frames[-1]))
         size = next(sizes)
         for number in range(frames):
             [frame] = generator.step([0])

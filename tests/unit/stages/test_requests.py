@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tools import models
 from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.family import Family, Option
+from voice_clone.request_fields import KNOBS
 from voice_clone.speech import SpeechRequest
 from voice_clone.stages import requests
 from voice_clone.stages.requests import FrameBudget
 
 BUDGET = FrameBudget(least=192, per_token=12, most=8192)
 ROOM = 10**6
+CARDS = models.cards(models.PACKAGES)
+NAMES = [card.name for card in CARDS]
 
 
 @pytest.mark.parametrize(
@@ -59,17 +66,57 @@ def test_a_language_is_refused() -> None:
         requests.refuse_language(SpeechRequest("Hello.", voice="Ada", language="English"))
 
 
-def test_knobs_are_refused_only_if_they_are_given() -> None:
-    requests.refuse_knobs({"seed": 1}, ["top_k", "top_p"])
-    with pytest.raises(Unsupported, match="this model has no top_p; leave it out"):
-        requests.refuse_knobs({"seed": 1, "top_p": 0.5}, ["top_k", "top_p"])
-    for knobs in ({}, {"non_streaming_mode": True}):
-        requests.refuse_streaming_text(knobs)
-    with pytest.raises(Unsupported, match="non_streaming_mode cannot be false"):
-        requests.refuse_streaming_text({"non_streaming_mode": False})
+def tensors(card: Family) -> dict[str, Any]:
+    """A prompt of any content."""
+    return {name: np.zeros(1) for name in card.prompt}
 
 
-def test_a_prompt_needs_its_tensors() -> None:
-    requests.check_tensors({"text_ids": np.zeros(1)}, ["text_ids"])
-    with pytest.raises(InvalidArgument, match="prompt lacks codes; the prompt stage makes it"):
-        requests.check_tensors({"text_ids": np.zeros(1)}, ["text_ids", "codes"])
+@pytest.mark.parametrize("card", CARDS, ids=NAMES)
+def test_a_family_takes_the_knobs_of_its_card(card: Family) -> None:
+    everywhere = {"seed": 1, "max_frames": 2, "non_streaming_mode": True}
+    for name in KNOBS:
+        value = everywhere.get(name, False if name == "do_sample" else 1)
+        if name in card.knobs or name in everywhere:
+            requests.check_plan(card, tensors(card), {name: value}, {})
+        else:
+            with pytest.raises(Unsupported, match=f"this model has no {name}; leave it out"):
+                requests.check_plan(card, tensors(card), {name: value}, {})
+    if card.appends:
+        requests.check_plan(card, tensors(card), {"non_streaming_mode": False}, {})
+    else:
+        with pytest.raises(Unsupported, match="non_streaming_mode cannot be false"):
+            requests.check_plan(card, tensors(card), {"non_streaming_mode": False}, {})
+
+
+@pytest.mark.parametrize("card", CARDS, ids=NAMES)
+def test_a_prompt_needs_the_tensors_of_its_card(card: Family) -> None:
+    for name in card.prompt:
+        with pytest.raises(InvalidArgument, match=f"prompt lacks {name}; the prompt stage makes it"):
+            requests.check_plan(card, {key: value for key, value in tensors(card).items() if key != name}, {}, {})
+
+
+OPTIONS = [(card, option) for card in CARDS for option in card.options]
+
+
+@pytest.mark.parametrize(("card", "option"), OPTIONS, ids=[f"{card.name}-{option.name}" for card, option in OPTIONS])
+def test_an_option_is_of_its_type_and_in_its_range(card: Family, option: Option) -> None:
+    right: list[Any] = {bool: [True, False], str: ["a word"], int: [option.least], float: [option.least]}[option.type]
+    right = list(option.choices) or [1 if value is None else value for value in right]
+    wrong: list[Any] = [{}, [1], None] if option.type is str else ["much", None, [1]]
+    if option.least is not None and option.most is not None:
+        right += [option.type(option.most)]
+        wrong += [option.least - 1e-6, option.most + 1, float("nan"), float("inf")]
+    wrong += ["other"] if option.choices else []
+    wrong += [" ... "] if option.words else []
+    for value in right:
+        requests.check_options(card, {option.name: option.type(value)})
+    for value in wrong:
+        with pytest.raises(InvalidArgument, match=f"options.{option.name} is "):
+            requests.check_options(card, {option.name: value})
+
+
+@pytest.mark.parametrize("card", CARDS, ids=NAMES)
+def test_an_option_that_a_card_lacks_is_refused_with_those_that_it_has(card: Family) -> None:
+    there = ", ".join(sorted(option.name for option in card.options)) or "none"
+    with pytest.raises(InvalidArgument, match=f"'twang' is unknown; this model has {there}"):
+        requests.check_options(card, {"twang": 1})

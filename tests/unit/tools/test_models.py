@@ -10,12 +10,13 @@ import pytest
 
 from tools import models
 from tools.config_file import ConfigFile
-from tools.triton_server import MODELS
+from tools.triton_server import MODELS, ROOT
 from voice_clone.family import Family
 from voice_clone.request_fields import FIELDS
 
 CARDS = [(package, card) for package in models.PACKAGES for card in models.cards([package])]
 NAMES = [card.name for _, card in CARDS]
+CHIRP = "tests.support.families.chirp"
 BY_HAND = {"speaker_cache", "speech_whole"}
 
 
@@ -23,6 +24,12 @@ BY_HAND = {"speaker_cache", "speech_whole"}
 def test_the_models_of_a_family_are_those_of_its_card(package: str, card: Family) -> None:
     for path, text in models.files(card, package).items():
         assert (MODELS / path).read_text(encoding="utf-8") == text, f"{path}: python -m tools.models"
+
+
+def test_the_models_of_the_made_up_family_are_those_of_its_card() -> None:
+    [card] = models.cards([CHIRP])
+    for path, text in models.files(card, CHIRP).items():
+        assert (ROOT / CHIRP.replace(".", "/") / "models" / path).read_text(encoding="utf-8") == text, path
 
 
 def test_every_other_model_is_written_by_hand() -> None:

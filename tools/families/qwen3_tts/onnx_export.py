@@ -16,7 +16,8 @@ from tools.steps import step
 from voice_clone.audio import decode, resample
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
@@ -136,7 +137,7 @@ def code2wav_step(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
         chunks: list[Tensor] = []
         done = 0
         while done < frames:
-            size = CHUNK_FRAMES[min(len(chunks), len(CHUNK_FRAMES) - 1)]
+            size = BASE.chunk_frames[min(len(chunks), len(BASE.chunk_frames) - 1)]
             chunks.append(decoder.decode_chunk(codes[..., done : done + size], state))
             done += size
         yield _signal(CODE2WAV_STEP, f"{frames} frames", torch.cat(chunks, dim=-1), loaded.decoder(codes))

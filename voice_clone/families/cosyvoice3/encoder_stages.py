@@ -17,7 +17,6 @@ from voice_clone import compute
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported, VoiceCloneError
 from voice_clone.families.cosyvoice3.config import (
     CODES,
-    CROSS_LINGUAL,
     FRAMES_PER_TOKEN,
     LEAST_SECONDS,
     MEL,
@@ -33,17 +32,14 @@ from voice_clone.families.cosyvoice3.config import (
     TOKENIZER,
     TOKENIZER_INPUTS,
     TOKENS,
-    ZERO_SHOT,
     check_mark,
 )
+from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.families.cosyvoice3.tokenizer_graph import REMEDY, TorchGraph
 from voice_clone.onnx.session import ReleasedGraph, Runtime, graph_file, has_provider
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit
-
-MODES = {ZERO_SHOT: ("reference_text",), CROSS_LINGUAL: ()}
-"""Behind the clip and its transcript, else by its timbre alone. The artifacts of both are the same."""
 
 TRIAL_SECONDS = 4
 ALIKE = 0.95  # of the tokens; a rounding that falls the other way changes one
@@ -58,7 +54,7 @@ class TokenStage:
         CheckpointError: the network does not make speech tokens.
     """
 
-    modes = MODES
+    modes = CARD.modes  # the artifacts of both are the same
     presets = ()
     sample_rate = features.RATE
 

@@ -55,6 +55,7 @@ CARD = Family(
         ),
     ),
     modes={ZERO_SHOT: ("reference_text",), CROSS_LINGUAL: ()},
+    knobs=("do_sample", "temperature", "top_k", "top_p"),
     options=(
         Option(INSTRUCT, str, "how to speak, in a sentence", words=True),
         Option(ALIGN, bool, "true: each stream is heard after 16 tokens"),

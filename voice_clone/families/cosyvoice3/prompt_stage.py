@@ -13,7 +13,6 @@ import numpy as np
 
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.cosyvoice3.config import (
-    ALIGN,
     CROSS_LINGUAL,
     INSTRUCT,
     MEL,
@@ -25,14 +24,13 @@ from voice_clone.families.cosyvoice3.config import (
     ZERO_SHOT,
     load_config,
 )
+from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, has_words
+from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.requests import refuse_language
+from voice_clone.stages.requests import check_options, refuse_language
 from voice_clone.stages.text import Ids, limited_ids
-
-OPTIONS: dict[str, type] = {INSTRUCT: str, ALIGN: bool}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +49,9 @@ class CosyVoice3Prompt:
         max_reference_frames: that talker and code2wav take.
     """
 
-    appends = False  # the whole text stands before the first frame
+    appends = CARD.appends
     presets = ()
-    voiceless = False
+    voiceless = CARD.voiceless
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
         self._tokenizer = tokenizer
@@ -64,15 +62,13 @@ class CosyVoice3Prompt:
         if speech.speaker_embedding is not None:
             raise Unsupported("this model needs more of a voice than an embedding; give a `voice` or `reference_audio`")
         refuse_language(speech)
-        check_options(speech.options, OPTIONS)
+        check_options(CARD, speech.options)
         text_ids = limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)
         if speech.reference_text is not None:
             self._transcript_ids(speech.reference_text)  # refused before its clip is encoded
         instruction = speech.options.get(INSTRUCT)
         if instruction is None:
             return Draft(text_ids, None)
-        if not has_words(instruction):
-            raise InvalidArgument(f"`options.{INSTRUCT}` is blank; say how to speak, or leave it out")
         if speech.x_vector_only is False:
             raise InvalidArgument(
                 f"with `options.{INSTRUCT}` the voice is not cloned in context; leave out either it or `x_vector_only`"

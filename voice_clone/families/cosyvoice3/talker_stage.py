@@ -29,19 +29,18 @@ from voice_clone.families.cosyvoice3.config import (
     stream_chunks,
     tokens_before_alignment,
 )
+from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.networks.talker import Talker, use_native_code
 from voice_clone.families.cosyvoice3.prompt import Clip, Prompt
-from voice_clone.families.cosyvoice3.prompt_stage import OPTIONS
 from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.record import ArtifactId
 from voice_clone.speakers.store import KnownVoices
-from voice_clone.speech import check_options
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import FrameBudget, check_tensors, refuse_knobs, refuse_streaming_text
+from voice_clone.stages.requests import FrameBudget, check_plan
 
 TENSORS = ("prefix_ids", "text_ids", "heard_tokens")
 CLIP = (TOKENS, MEL, SPEAKER)
@@ -72,10 +71,7 @@ class CosyVoice3Talker:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `CosyVoice3Prompt` has made."""
-        check_options(options, OPTIONS)
-        refuse_knobs(knobs, ["repetition_penalty"])
-        refuse_streaming_text(knobs)
-        check_tensors(tensors, (*TENSORS, *CLIP))
+        check_plan(CARD, tensors, knobs, options)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         clip = Clip(**{name: tensors[name] for name in CLIP})
         sampling = SamplingParameters.of(knobs)
@@ -137,5 +133,5 @@ def load_talker(given: Settings) -> CosyVoice3Talker:
     """The talker stage as the settings ask for it."""
     settings = TalkerSettings.of(given)
     talker = load_network(given)
-    generator = load_generator(settings, talker, FRAME_RATE, 512 << 20)
+    generator = load_generator(settings, talker, FRAME_RATE, CARD.prefix_bytes)
     return CosyVoice3Talker(generator, Tokenizer(settings.checkpoint_dir, talker.config))

@@ -32,7 +32,6 @@ HEAD_DIM, ROPE_THETA, NORM_EPS = 64, 10000.0, 1e-5  # of the codec's transformer
 _CHANNEL_UNITS = {"encoder.block.0.conv.bias": HEAD_DIM >> len(ENCODER_RATES), "decoder.model.0.conv.bias": 16}
 
 RESIDUAL_CODES = 1024  # codes of a codebook after the first that exist; the fast transformer's head has rows for more
-CHUNK_FRAMES = (1, 2, 4, 8, 16)  # of a stream's chunks; the last repeats
 
 # What the fast transformer takes from the slow one if `audio_decoder_config` leaves it out.
 _INHERITED = (

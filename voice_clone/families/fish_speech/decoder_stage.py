@@ -8,7 +8,8 @@ from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.config import CHUNK_FRAMES, CODEC, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
+from voice_clone.families.fish_speech.config import CODEC, FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
+from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
@@ -40,6 +41,6 @@ def load_decoder(given: Settings) -> StreamDecoderStage:
     checkpoint = Checkpoint(settings.checkpoint_dir)
     network, form = _network(checkpoint), codec_format(checkpoint.codec)
     if compute.device(settings) == "cpu":
-        native = network.load_native(settings, "fish_speech", checkpoint.codec, NativeCodecDecoder)
-        return StreamDecoderStage(native, form, CHUNK_FRAMES)
-    return StreamDecoderStage(network.load(settings), form, CHUNK_FRAMES)
+        native = network.load_native(settings, CARD.name, checkpoint.codec, NativeCodecDecoder)
+        return StreamDecoderStage(native, form, CARD.chunk_frames)
+    return StreamDecoderStage(network.load(settings), form, CARD.chunk_frames)

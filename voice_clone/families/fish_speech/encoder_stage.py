@@ -8,15 +8,12 @@ from numpy.typing import NDArray
 
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import CODEC, SAMPLE_RATE
+from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
-
-MODES = {IN_CONTEXT: ("reference_text",)}
-"""Always in context, with the transcript of the clip."""
 
 
 class FishSpeechEncoder:
@@ -28,7 +25,7 @@ class FishSpeechEncoder:
     """
 
     sample_rate = SAMPLE_RATE
-    modes = MODES
+    modes = CARD.modes
     presets = ()
 
     def __init__(self, encoder: CodecEncoder, code_limits: tuple[int, ...], fingerprint: str, max_frames: int) -> None:

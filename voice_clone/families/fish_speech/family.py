@@ -12,6 +12,7 @@ CARD = Family(
     artifacts=(Artifact("codec_codes", "UINT16", (CLIP, CLIP), "frames x codebooks"),),
     encoders=(EncoderPart(("codec_codes",), "Waveform to codec codes (DAC)."),),
     modes={"icl": ("reference_text",)},
+    knobs=("do_sample", "temperature", "top_k", "top_p"),
     native_decoder=True,
     notes={"max_state_bytes": ", 8.9 MB each at the released shape"},
 )

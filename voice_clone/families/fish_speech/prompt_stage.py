@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.prompt import CODES
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options
+from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.requests import refuse_language, refuse_speaker_embedding
+from voice_clone.stages.requests import check_options, refuse_language, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
 
@@ -20,9 +21,9 @@ class FishSpeechPrompt:
         max_tokens: of a text, and of a transcript, with the tokens around it; longer ones are refused.
     """
 
-    appends = False  # the whole text stands before the first frame
+    appends = CARD.appends
     presets = ()
-    voiceless = False
+    voiceless = CARD.voiceless
 
     def __init__(self, config: FishSpeechConfig, tokenizer: Tokenizer, max_tokens: int) -> None:
         self._config = config
@@ -33,7 +34,7 @@ class FishSpeechPrompt:
         """The tokens of the text."""
         refuse_speaker_embedding(speech)
         refuse_language(speech)
-        check_options(speech.options, {})
+        check_options(CARD, speech.options)
         if speech.reference_audio is not None and speech.reference_text is None:
             raise InvalidArgument("this model needs `reference_text`, the words spoken in `reference_audio`")
         if speech.reference_text is not None:

@@ -13,20 +13,19 @@ from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
-from voice_clone.families.fish_speech.config import CHUNK_FRAMES, FRAME_RATE, MODEL, FishSpeechConfig
+from voice_clone.families.fish_speech.config import FRAME_RATE, MODEL, FishSpeechConfig
+from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import ARTIFACT, CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
-from voice_clone.speech import check_options
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import FrameBudget, check_tensors, refuse_knobs, refuse_streaming_text
+from voice_clone.stages.requests import FrameBudget, check_plan
 
-TENSORS = ("reference_ids", "reference_codes", "text_ids")
 PARTS = (
     # A prompt needs a few rows of the table of all tokens, a frame those of the codes, which the talker copies.
     TalkerPart(place="slow.", prefix=SLOW, layers=("layers.",), in_file=("embeddings.weight",)),
@@ -43,7 +42,7 @@ BUDGET = FrameBudget(least=331, per_token=21, most=3528)  # 15.4 s, 1 s, 164 s
 class FishSpeechTalker:
     """The talker of a checkpoint with the memory of its streams."""
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
     frame_seconds = 1 / FRAME_RATE
 
     def __init__(self, source: Generator[Prompt], config: FishSpeechConfig, tokenizer: Tokenizer) -> None:
@@ -55,11 +54,8 @@ class FishSpeechTalker:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `FishSpeechPrompt` has made."""
-        check_options(options, {})
-        refuse_knobs(knobs, ["repetition_penalty"])
-        refuse_streaming_text(knobs)
-        check_tensors(tensors, TENSORS)
-        prompt = Prompt(**{name: tensors[name] for name in TENSORS})
+        check_plan(CARD, tensors, knobs, options)
+        prompt = Prompt(**{name: tensors[name] for name in CARD.prompt})
         sampling = SamplingParameters.of(knobs)
         tokens = len(prompt.text_ids) - self._tokenizer.around_text
         room = self.source.max_length - self.source.talker.prompt_length(prompt)
@@ -104,7 +100,7 @@ def load_network(given: Settings) -> tuple[Talker, FishSpeechConfig, Tokenizer]:
         checkpoint,
         MODEL,
         PARTS,
-        family="fish_speech",
+        family=CARD.name,
         sizes=checkpoint.config,
         use_native_code=use_native_code,
     )
@@ -115,5 +111,5 @@ def load_talker(given: Settings) -> FishSpeechTalker:
     """The talker stage as the settings ask for it."""
     settings = TalkerSettings.of(given)
     talker, config, tokenizer = load_network(given)
-    generator = load_generator(settings, talker, FRAME_RATE, 512 << 20)
+    generator = load_generator(settings, talker, FRAME_RATE, CARD.prefix_bytes)
     return FishSpeechTalker(generator, config, tokenizer)

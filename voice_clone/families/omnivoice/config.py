@@ -23,7 +23,6 @@ CODEBOOKS, CODES = 8, 1024  # of a frame, and of a codebook
 
 MASK = CODES  # the code of a masked cell
 IDS = CODES + 1  # of a codebook: its codes and the mask
-CHUNK_FRAMES = (25, 50)  # of a stream's chunks; the last repeats
 
 ICL = "icl"  # the mode of a voice: its clip and its transcript
 CODEC_CODES = "codec_codes"  # artifact: uint16 [frames, CODEBOOKS]

@@ -12,7 +12,8 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
-from voice_clone.families.omnivoice.config import CHUNK_FRAMES, CODEBOOKS, CODES
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
+from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.store import KnownVoices
@@ -27,7 +28,7 @@ class OmniVoiceDecoderStage:
     """The codec's decoder of a checkpoint."""
 
     form = FORM
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
 
     def __init__(self, decoder: CodecDecoder) -> None:
         self.decoder = decoder

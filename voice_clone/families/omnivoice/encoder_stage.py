@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from voice_clone.errors import Unsupported
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, REF_RMS
+from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import QUIET
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 from voice_clone.families.omnivoice.silence import remove_silence
@@ -21,7 +22,6 @@ from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
-MODES = {ICL: ("reference_text",)}
 SILENCE = (200, 100, 200)  # milliseconds that `remove_silence` leaves of a clip: between words, before, behind
 
 
@@ -53,7 +53,7 @@ class OmniVoiceEncoder:
 
     sample_rate = SAMPLE_RATE
     presets = ()
-    modes = MODES
+    modes = CARD.modes
 
     def __init__(self, encoder: VoiceEncoder, fingerprint: str, max_frames: int) -> None:
         self._encoder = encoder

@@ -33,6 +33,7 @@ CARD = Family(
     instructions="instruct",
     voiceless=True,
     autoregressive=False,
+    prefix_bytes=0,
     streams="own",
     graphs=False,
     notes={"max_text_tokens": "; long ones are spoken in chunks"},

@@ -1,4 +1,4 @@
-"""The talker's prompt: ids of each chunk of a text, and the codes of a clip; and the options. Needs no torch.
+"""The talker's prompt: ids of each chunk of a text, and the codes of a clip. Needs no torch.
 
 The talker reads the ids of a chunk, the codes of the clip, and the frames that it must unmask. Without a clip the
 frames of the first chunk take its place for all other chunks.
@@ -6,49 +6,14 @@ frames of the first chunk take its place for all other chunks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, TalkerConfig
-from voice_clone.speech import check_options
 from voice_clone.stages.text import check_ids, check_range
-
-# Each option with its type and, of a number, the least and the largest value.
-_NUMBERS: dict[str, tuple[type, float, float]] = {
-    "num_step": (int, 1, 1000),
-    "guidance_scale": (float, 0.0, 100.0),
-    "t_shift": (float, 1e-3, 100.0),
-    "layer_penalty_factor": (float, 0.0, 1000.0),
-    "position_temperature": (float, 0.0, 1000.0),
-    "class_temperature": (float, 0.0, 1000.0),
-    "duration": (float, 0.04, 600.0),
-    "speed": (float, 0.1, 10.0),
-    "audio_chunk_duration": (float, 1.0, 60.0),
-    "audio_chunk_threshold": (float, 0.0, 60.0),
-}
-OPTIONS: dict[str, type] = {name: kind for name, (kind, _, _) in _NUMBERS.items()} | {
-    "instruct": str,
-    "denoise": bool,
-    "remove_silence": bool,
-}
-"""The options of a request by their types; those of official have its names."""
-
-
-def read_options(options: Mapping[str, Any]) -> None:
-    """Check the options of a request.
-
-    Raises:
-        InvalidArgument: one is unknown, of another type, or out of range.
-    """
-    check_options(options, OPTIONS)
-    for name, (_, least, most) in _NUMBERS.items():
-        if name in options and not least <= options[name] <= most:
-            raise InvalidArgument(f"`options.{name}` is {options[name]}; it must lie in {least:g}..{most:g}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,14 +14,14 @@ import numpy as np
 from voice_clone.errors import Internal, Unsupported
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, ICL, REF_RMS, load_config
+from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.instruct import instruction
 from voice_clone.families.omnivoice.languages import language_id
-from voice_clone.families.omnivoice.prompt import read_options
 from voice_clone.families.omnivoice.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.requests import refuse_speaker_embedding
+from voice_clone.stages.requests import check_options, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
 SHORT = 25  # frames of a text; without a voice such a short one is noise often
@@ -49,9 +49,9 @@ class OmniVoicePrompt:
         max_reference_frames: of a clip.
     """
 
-    appends = False  # the length of the speech depends on the whole text
+    appends = CARD.appends
     presets = ()
-    voiceless = True
+    voiceless = CARD.voiceless
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
         self._tokenizer = tokenizer
@@ -61,7 +61,7 @@ class OmniVoicePrompt:
         """Check text, language and options."""
         refuse_speaker_embedding(speech)
         options = speech.options
-        read_options(options)
+        check_options(CARD, options)
         tokens = self._count("text", speech.text)
         if speech.reference_text is not None:
             self._count("reference_text", speech.reference_text)  # refused before its clip is encoded

@@ -14,7 +14,6 @@ import numpy as np
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.config import (
-    CHUNK_FRAMES,
     CODEBOOKS,
     CODEC_CODES,
     FAMILY,
@@ -23,9 +22,10 @@ from voice_clone.families.omnivoice.config import (
     REF_RMS,
     load_config,
 )
+from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.networks.talker import Talker, use_native_code
-from voice_clone.families.omnivoice.prompt import Prompt, read_options
+from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.lru_cache import Origin
 from voice_clone.mask_predict.predictor import MaskRequest
 from voice_clone.mask_predict.source import MaskPredictSource, load_source
@@ -34,13 +34,12 @@ from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import check_max_frames, check_tensors, refuse_knobs, refuse_streaming_text
+from voice_clone.stages.requests import check_max_frames, check_plan
 
 TENSORS = ("ids", "id_counts", "frames", CODEC_CODES)
 PART = TalkerPart(  # a prompt needs a few rows of the table
     place="", prefix="", layers=("llm.layers.",), in_file=("llm.embed_tokens.weight",)
 )
-MISSING_KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
 UNMASKING = {
     "num_step": "steps",
     "t_shift": "shift",
@@ -55,7 +54,7 @@ UNMASKING = {
 class OmniVoiceTalker:
     """The talker of a checkpoint with the memory of its streams."""
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
     frame_seconds = 1 / FRAME_RATE
 
     def __init__(self, source: MaskPredictSource[Prompt]) -> None:
@@ -65,10 +64,7 @@ class OmniVoiceTalker:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[MaskRequest[Prompt]]:
         """A stream of the prompt that `OmniVoicePrompt` has made."""
-        read_options(options)
-        refuse_knobs(knobs, MISSING_KNOBS)
-        refuse_streaming_text(knobs)
-        check_tensors(tensors, (*TENSORS, REF_RMS))
+        check_plan(CARD, tensors, knobs, options)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         max_frames = knobs.get("max_frames")
         check_max_frames(max_frames)

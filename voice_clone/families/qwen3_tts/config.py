@@ -27,8 +27,6 @@ CODEC_FOLDER = "speech_tokenizer"
 Kind = Literal["base", "custom_voice", "voice_design"]
 """`tts_model_type` of config.json."""
 
-CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
-
 
 class _HeadSize:
     """Where `head_dim` is left out (0), the heads share the hidden size."""

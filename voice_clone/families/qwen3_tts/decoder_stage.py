@@ -10,7 +10,8 @@ from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.chunk import Reference
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, CodecConfig, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
 from voice_clone.settings import DecoderSettings, Settings
@@ -79,4 +80,4 @@ def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
 def load_decoder(settings: Settings) -> StreamDecoderStage:
     """The decoder stage as the settings ask for it."""
     decoder, config = load_codec_decoder(settings)
-    return StreamDecoderStage(decoder, codec_format(config.codec), CHUNK_FRAMES, known_references)
+    return StreamDecoderStage(decoder, codec_format(config.codec), BASE.chunk_frames, known_references)

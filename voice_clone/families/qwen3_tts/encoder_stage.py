@@ -14,6 +14,7 @@ from voice_clone.array_kinds import Numbers, on_host
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.served_encoders import ServedCodecEncoder, ServedSpeakerEncoder
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
 from voice_clone.mapped_weights import MappedWeights
@@ -28,10 +29,6 @@ if TYPE_CHECKING:  # native code does without torch
     from voice_clone.native.arrays import Array
     from voice_clone.native.packed_file import Make
 
-MODES = {"icl": ("reference_text",), "x_vector": ()}
-"""In context with the transcript of the clip, else by the speaker embedding alone."""
-FINGERPRINTS = ("speaker_encoder_fingerprint", "codec_encoder_fingerprint")
-"""Outputs of the model. Voices in store have been made under these names."""
 _SPEAKER, _CODEC = "speaker_encoder.", "encoder."  # prefixes of the encoders' tensors
 
 
@@ -57,7 +54,7 @@ class Qwen3TTSEncoder:
         max_frames: of a clip.
     """
 
-    modes = MODES
+    modes = BASE.modes
     presets = ()
 
     def __init__(
@@ -75,7 +72,7 @@ class Qwen3TTSEncoder:
         self._codebook_size = config.codec.decoder_config.codebook_size
         self._codebooks = config.codec.encoder_valid_num_quantizers
         self.sample_rate = config.codec.input_sample_rate
-        self.fingerprints = dict(zip(FINGERPRINTS, fingerprints, strict=True))
+        self.fingerprints = dict(zip(BASE.fingerprints, fingerprints, strict=True))
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Codes of the codebooks, at most as many frames as code2wav takes; no frames in mode `x_vector`."""

@@ -35,6 +35,7 @@ BASE = Family(
         ),
     ),
     modes={"icl": ("reference_text",), "x_vector": ()},
+    knobs=("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "non_streaming_mode"),
     options=(
         Option("instruct", str, "how to speak, in words, or which voice to make; Base follows none"),
         Option("subtalker_do_sample", bool, "do_sample of codebooks 2 to 16"),

@@ -21,17 +21,6 @@ Mode = Literal["icl", "x_vector", "preset", "design"]
 EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
 ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
 
-OPTIONS: dict[str, type] = {
-    "instruct": str,
-    "subtalker_do_sample": bool,
-    "subtalker_temperature": float,
-    "subtalker_top_k": int,
-    "subtalker_top_p": float,
-}
-"""Names and types: how to speak, in words, or which voice to make; and how codebooks 1..15 are drawn.
-`SamplingParameters` checks the ranges.
-"""
-
 NO_SPEAKER = -1  # in place of a built-in speaker's codec token
 ROLE_LENGTH = 3  # `<|im_start|>`, `assistant`, newline
 

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, InvalidArgument, quoted
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
-from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, OPTIONS, mode_of
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, mode_of
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
+from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
 from voice_clone.stages.protocols import Prepared, check_reference
+from voice_clone.stages.requests import check_options
 from voice_clone.stages.text import limited_ids
 
 
@@ -43,7 +45,7 @@ class Qwen3TTSPrompt:
         max_reference_frames: that code2wav takes.
     """
 
-    appends = True
+    appends = BASE.appends
 
     def __init__(
         self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int = 512
@@ -57,7 +59,7 @@ class Qwen3TTSPrompt:
 
     def draft(self, speech: SpeechRequest) -> Draft:
         """Language, options and text of a request."""
-        check_options(speech.options, OPTIONS)
+        check_options(BASE, speech.options)
         check_source(speech, self._config)
         given = speech.options.get("instruct")
         check_instruct(given, self._config)

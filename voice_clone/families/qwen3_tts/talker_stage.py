@@ -18,10 +18,11 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
-from voice_clone.families.qwen3_tts.config import CHUNK_FRAMES, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE, NativeTalker
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
-from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, OPTIONS, ROLE_LENGTH, Prompt
+from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.lru_cache import Origin
@@ -29,18 +30,14 @@ from voice_clone.mapped_weights import MappedWeights
 from voice_clone.native.arrays import Array
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
-from voice_clone.speech import check_options, has_words
+from voice_clone.speech import has_words
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import FrameBudget, check_tensors
+from voice_clone.stages.requests import FrameBudget, check_plan
 
 if TYPE_CHECKING:  # a native talker does without torch
     from voice_clone.families.qwen3_tts.networks.talker import Talker
 
-TENSORS = (
-    *("role_ids", "text_ids", "speaker_embedding", "reference_ids", "reference_codes", "language_id"),
-    *("speaker_id", "instruct_ids"),
-)
 PREFIX = "talker."  # of the talker's tensors in the file
 MIN_FRAMES = 192  # that even the shortest text may take: 15.4 s
 FRAMES_PER_TOKEN = 12
@@ -54,7 +51,7 @@ class Qwen3TTSTalker:
         config, tokenizer: of the checkpoint.
     """
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = BASE.chunk_frames
 
     def __init__(self, source: Generator[Prompt], config: Qwen3TTSConfig, tokenizer: Tokenizer) -> None:
         self.source = source
@@ -67,7 +64,7 @@ class Qwen3TTSTalker:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `Qwen3TTSPrompt` has made."""
-        check_options(options, OPTIONS)
+        check_plan(BASE, tensors, knobs, options)  # the kinds differ in what their checkpoints know
         opening = _opening(tensors.get("open_text"))
         whole_first = opening is None and self._config.kind != "base"  # as the official package calls `generate`
         whole_first = bool(knobs.get("non_streaming_mode", whole_first))
@@ -178,9 +175,8 @@ def read_prompt(tensors: Arrays, non_streaming_mode: bool = False, text_open: bo
     """The prompt in the tensors that the prompt stage has made.
 
     Raises:
-        InvalidArgument: a tensor is missing or has a wrong shape or type.
+        InvalidArgument: a tensor has a wrong shape or type.
     """
-    check_tensors(tensors, TENSORS)
     numbers = {}
     for name in ("language_id", "speaker_id"):
         if tensors[name].size != 1:
@@ -215,7 +211,7 @@ def build_request(
 
     Args:
         knobs: those of `voice_clone.request_fields.KNOBS` that are given, `seed` among them.
-        options: checked by `check_options`.
+        options: checked against the card.
         max_length: positions of a slot.
 
     Raises:
@@ -288,5 +284,5 @@ def load_talker(given: Settings) -> Qwen3TTSTalker:
     settings = TalkerSettings.of(given)
     talker, config = load_network(given)
     frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
-    generator = load_generator(settings, talker, frame_rate, 128 << 20)
+    generator = load_generator(settings, talker, frame_rate, BASE.prefix_bytes)
     return Qwen3TTSTalker(generator, config, Tokenizer(settings.checkpoint_dir))

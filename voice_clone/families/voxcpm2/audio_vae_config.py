@@ -18,7 +18,6 @@ LATENTS = 4  # of a frame, one after the other
 LATENT_SIZE = 64
 WIDTH = LATENTS * LATENT_SIZE  # numbers of a frame
 FRAME_SECONDS = 0.16
-CHUNK_FRAMES = (1, 2, 4, 6)  # of a stream's chunks; the last repeats
 CONTEXT_FRAMES = 3  # of a prompt, its last ones: what the decoder hears before a stream that goes on with it
 REFERENCE_LATENTS, PROMPT_LATENTS = "reference_latents", "prompt_latents"  # a voice's artifacts, float32 [frames, 256]
 _KEY = "config.json: audio_vae_config"

@@ -13,12 +13,12 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import (
     AUDIO_VAE,
-    CHUNK_FRAMES,
     CONTEXT_FRAMES,
     PROMPT_LATENTS,
     WIDTH,
     AudioVAEConfig,
 )
+from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
@@ -26,7 +26,7 @@ from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
 from voice_clone.stages.known_voices import known_artifacts
 
-ARTIFACT = ArtifactId("voxcpm2", IN_CONTEXT)
+ARTIFACT = ArtifactId(CARD.name, IN_CONTEXT)
 
 
 def codec_format(config: AudioVAEConfig) -> CodecFormat:
@@ -67,6 +67,6 @@ def load_decoder(given: Settings) -> StreamDecoderStage:
     checkpoint = _checkpoint(settings)
     network, form = _network(checkpoint), codec_format(checkpoint.config)
     if compute.device(settings) == "cpu":
-        native = network.load_native(settings, "voxcpm2", checkpoint.config, NativeAudioDecoder)
-        return StreamDecoderStage(native, form, CHUNK_FRAMES, references)
-    return StreamDecoderStage(network.load(settings), form, CHUNK_FRAMES, references)
+        native = network.load_native(settings, CARD.name, checkpoint.config, NativeAudioDecoder)
+        return StreamDecoderStage(native, form, CARD.chunk_frames, references)
+    return StreamDecoderStage(network.load(settings), form, CARD.chunk_frames, references)

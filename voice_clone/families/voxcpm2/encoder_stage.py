@@ -15,16 +15,13 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
     WIDTH,
     AudioVAEConfig,
 )
+from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder, NativeAudioEncoder
 from voice_clone.families.voxcpm2.options import REFERENCE
 from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
-
-MODES = {IN_CONTEXT: ("reference_text",), REFERENCE: ()}
-"""With the transcript a speech can go on with the clip; without it has the clip's timbre alone."""
 
 
 class VoxCPM2Encoder:
@@ -37,7 +34,7 @@ class VoxCPM2Encoder:
         max_frames: of a clip.
     """
 
-    modes = MODES
+    modes = CARD.modes
     presets = ()
 
     def __init__(

@@ -15,6 +15,7 @@ CARD = Family(
     ),
     encoders=(EncoderPart(("reference_latents", "prompt_latents"), "Waveform to latents (AudioVAE)."),),
     modes={"icl": ("reference_text",), "reference": ()},
+    knobs=("temperature",),
     options=(
         Option("cfg_value", float, "strength of text and voice", 1, 3),
         Option("inference_timesteps", int, "steps of a frame", 4, 30),

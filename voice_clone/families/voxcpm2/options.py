@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from voice_clone.errors import InvalidArgument, quoted
-from voice_clone.speech import check_options, has_words
+from voice_clone.errors import InvalidArgument
 
 CFG_VALUE, INFERENCE_TIMESTEPS, MODE, STYLE = "cfg_value", "inference_timesteps", "mode", "style"
-OPTIONS: dict[str, type] = {CFG_VALUE: float, INFERENCE_TIMESTEPS: int, MODE: str, STYLE: str}
 
 REFERENCE, CONTINUATION, REF_CONTINUATION = "reference", "continuation", "ref_continuation"
 MODES = (REFERENCE, CONTINUATION, REF_CONTINUATION)
@@ -36,22 +34,14 @@ def check_guidance(cfg_value: float, inference_timesteps: int) -> None:
         )
 
 
-def check(options: Mapping[str, Any]) -> None:
-    """Check all options of a request, by themselves and with each other.
+def check_together(options: Mapping[str, Any]) -> None:
+    """Check two options against each other.
 
     Raises:
-        InvalidArgument: one is unknown, of another type or out of range, or two contradict each other.
+        InvalidArgument: they contradict each other.
     """
-    check_options(options, OPTIONS)
-    check_guidance(options.get(CFG_VALUE, CFG), options.get(INFERENCE_TIMESTEPS, STEPS))
     mode, style = options.get(MODE), options.get(STYLE)
-    if mode is not None and mode not in MODES:
-        raise InvalidArgument(f"`options.{MODE}` is {quoted(mode)}; it must be one of {', '.join(MODES)}")
-    if style is None:
-        return
-    if not has_words(style):
-        raise InvalidArgument(f"`options.{STYLE}` is blank; say how to speak, or leave it out")
-    if mode not in (None, REFERENCE):
+    if style is not None and mode not in (None, REFERENCE):
         raise InvalidArgument(
             f"`options.{STYLE}` would be read aloud in the mode {mode}; leave out either it or `options.{MODE}`, or "
             f"use `options.{MODE} {REFERENCE}`"

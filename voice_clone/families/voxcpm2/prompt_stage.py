@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import load_config
-from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINUATION, REFERENCE, STYLE, check
+from voice_clone.families.voxcpm2.family import CARD
+from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINUATION, REFERENCE, STYLE, check_together
 from voice_clone.families.voxcpm2.text import Tokenizer, target
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared, check_reference
-from voice_clone.stages.requests import refuse_language, refuse_speaker_embedding
+from voice_clone.stages.requests import check_options, refuse_language, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
 TARGET_TOKENS = "target_tokens"
@@ -53,9 +54,9 @@ class VoxCPM2Prompt:
         max_reference_frames: that talker and code2wav take.
     """
 
-    appends = False  # the whole text stands before the first frame
+    appends = CARD.appends
     presets = ()
-    voiceless = True
+    voiceless = CARD.voiceless
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
         self._tokenizer = tokenizer
@@ -65,7 +66,8 @@ class VoxCPM2Prompt:
         """The mode that is asked for, and the tokens of the text."""
         refuse_speaker_embedding(speech)
         refuse_language(speech)
-        check(speech.options)
+        check_options(CARD, speech.options)
+        check_together(speech.options)
         style = speech.options.get(STYLE)
         if MODE in speech.options and not any(getattr(speech, each) is not None for each in SOURCES):
             raise InvalidArgument(

@@ -13,7 +13,6 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import (
-    CHUNK_FRAMES,
     CONTEXT_FRAMES,
     FRAME_SECONDS,
     PROMPT_LATENTS,
@@ -21,9 +20,10 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
     WIDTH,
 )
 from voice_clone.families.voxcpm2.config import MODEL, VoxCPM2Config, check_names, load_config
+from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import Talker, use_native_code
-from voice_clone.families.voxcpm2.options import CFG, CFG_VALUE, INFERENCE_TIMESTEPS, REFERENCE, STEPS, check
+from voice_clone.families.voxcpm2.options import CFG, CFG_VALUE, INFERENCE_TIMESTEPS, REFERENCE, STEPS, check_together
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.prompt_stage import TARGET_TOKENS
 from voice_clone.lru_cache import Origin
@@ -33,12 +33,10 @@ from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import check_tensors, granted_frames, refuse_knobs, refuse_streaming_text
+from voice_clone.stages.requests import check_plan, granted_frames
 
 TENSORS = ("text_ids", REFERENCE_LATENTS, PROMPT_LATENTS)
 FRAMES_A_TOKEN, MORE_FRAMES = 6, 10  # what the official code grants a text
-MISSING_KNOBS = ("do_sample", "top_k", "top_p", "repetition_penalty")
-"""A frame comes from noise, not from a draw among codes."""
 PARTS = [
     TalkerPart(
         place="models.",
@@ -53,7 +51,7 @@ PARTS = [
 class VoxCPM2Talker:
     """The talker of a checkpoint with the memory of its streams."""
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
     frame_seconds = FRAME_SECONDS
 
     def __init__(self, source: Generator[Prompt]) -> None:
@@ -63,10 +61,8 @@ class VoxCPM2Talker:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `VoxCPM2Prompt` has made."""
-        check(options)
-        refuse_knobs(knobs, MISSING_KNOBS)
-        refuse_streaming_text(knobs)
-        check_tensors(tensors, (*TENSORS, TARGET_TOKENS))
+        check_plan(CARD, tensors, knobs, options)
+        check_together(options)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         sampling = SamplingParameters(
             seed=knobs["seed"],
@@ -92,7 +88,7 @@ class VoxCPM2Talker:
             return Prompt(np.zeros(1, np.int32), reference, reference[:0])
 
         for mode in (IN_CONTEXT, REFERENCE):
-            yield from known_prompts(voices, ArtifactId("voxcpm2", mode), [REFERENCE_LATENTS], prompt)
+            yield from known_prompts(voices, ArtifactId(CARD.name, mode), [REFERENCE_LATENTS], prompt)
 
 
 def frame_limit(target: Any, max_frames: int | None, room: int) -> tuple[int, bool]:
@@ -125,7 +121,7 @@ def load_network(given: Settings) -> tuple[Talker, VoxCPM2Config]:
         CheckpointFiles(settings.checkpoint_dir),
         MODEL,
         PARTS,
-        family="voxcpm2",
+        family=CARD.name,
         sizes=config,
         use_native_code=use_native_code,
     )
@@ -136,4 +132,4 @@ def load_talker(given: Settings) -> VoxCPM2Talker:
     """The talker stage as the settings ask for it."""
     settings = TalkerSettings.of(given)
     talker, _ = load_network(given)
-    return VoxCPM2Talker(load_generator(settings, talker, 1 / FRAME_SECONDS, 512 << 20))
+    return VoxCPM2Talker(load_generator(settings, talker, 1 / FRAME_SECONDS, CARD.prefix_bytes))

@@ -20,7 +20,6 @@ MODEL_TYPE = "voxtral_tts"
 MODEL = "consolidated"  # the weight file, without its ending
 VOICES = "voices"  # voices.safetensors, which tools/convert_pickles makes of voice_embedding/*.pt
 VOICE_FOLDER = "voice_embedding"
-CHUNK_FRAMES = (1, 2, 4, 8, 12)  # of a stream's chunks; the last repeats
 
 ENCODER_PARTS = ("audio_tokenizer.input_proj.", "audio_tokenizer.encoder_blocks.")
 NO_ENCODER = "this checkpoint has no encoder weights (audio_tokenizer.encoder_blocks); use one of the presets"

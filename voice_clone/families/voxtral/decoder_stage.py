@@ -7,7 +7,8 @@ import numpy as np
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
-from voice_clone.families.voxtral.config import CHUNK_FRAMES, MODEL, VoxtralConfig
+from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.networks.codec import CodecDecoder
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
@@ -33,4 +34,4 @@ def load_decoder(given: Settings) -> StreamDecoderStage:
     A stream is decoded without its voice's clip, as the official code does it.
     """
     decoder, config = load_torch_decoder(given)
-    return StreamDecoderStage(decoder, codec_format(config), CHUNK_FRAMES)
+    return StreamDecoderStage(decoder, codec_format(config), CARD.chunk_frames)

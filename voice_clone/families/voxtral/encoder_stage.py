@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.networks.codec import CodecEncoder
 from voice_clone.families.voxtral.prompt import CODES
 from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
@@ -33,7 +33,9 @@ class VoxtralEncoder:
         self.sample_rate = config.codec.sampling_rate
         self.fingerprints = {"fingerprint": fingerprint}
         self.presets = config.presets
-        self.modes: Mapping[str, tuple[str, ...] | str] = {IN_CONTEXT: NO_ENCODER if encoder is None else ()}
+        self.modes: Mapping[str, tuple[str, ...] | str] = dict(CARD.modes)
+        if encoder is None:
+            self.modes = dict.fromkeys(CARD.modes, NO_ENCODER)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Ids of the largest codebook; the talker checks each codebook's own limit."""

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, Unsupported, quoted
 from voice_clone.families.voxtral.config import NO_ENCODER, VoxtralConfig, has_encoder, load_config
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.settings import PromptSettings, Settings
-from voice_clone.speech import ResolvedVoice, SpeechRequest, check_options, find_language, list_languages
+from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.requests import refuse_speaker_embedding
+from voice_clone.stages.requests import check_options, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
 LANGUAGES = ("english", "french", "spanish", "german", "italian", "portuguese", "dutch", "arabic", "hindi")
-OPTIONS: dict[str, type] = {"guidance": float}
 
 
 class VoxtralPrompt:
@@ -29,8 +29,8 @@ class VoxtralPrompt:
         clones: whether the checkpoint has encoder weights.
     """
 
-    appends = False  # the whole text stands before the first frame
-    voiceless = False
+    appends = CARD.appends
+    voiceless = CARD.voiceless
 
     def __init__(self, config: VoxtralConfig, tokenizer: Tokenizer, max_tokens: int, clones: bool) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class VoxtralPrompt:
                 f"this model speaks {list_languages(LANGUAGES)}; "
                 f"the `language` {quoted(speech.language)} is none of them"
             )
-        check_options(speech.options, OPTIONS)
+        check_options(CARD, speech.options)
         return limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)
 
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:

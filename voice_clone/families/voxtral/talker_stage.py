@@ -11,34 +11,30 @@ import numpy as np
 from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxtral.checkpoint import BACKBONE, FLOW, TABLES, Checkpoint
-from voice_clone.families.voxtral.config import CHUNK_FRAMES, MODEL, VoxtralConfig
+from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.networks.flow_head import GUIDANCE, SamplingParameters
 from voice_clone.families.voxtral.networks.talker import Talker, use_native_code
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET, Prompt
-from voice_clone.families.voxtral.prompt_stage import OPTIONS
 from voice_clone.families.voxtral.text import Tokenizer
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speakers.store import KnownVoices
-from voice_clone.speech import check_options
 from voice_clone.stages.known_voices import Artifacts, known_prompts
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import FrameBudget, check_tensors, refuse_knobs, refuse_streaming_text
+from voice_clone.stages.requests import FrameBudget, check_plan
 
-TENSORS = ("before_voice", "text_ids", "preset", CODES)
-ARTIFACT = ArtifactId("voxtral", IN_CONTEXT)
+ARTIFACT = ArtifactId(CARD.name, IN_CONTEXT)
 CLONED = np.array([NO_PRESET], np.int32)
 BUDGET = FrameBudget(least=192, per_token=12, most=2048)  # 15.4 s, 1 s, 164 s, the most that upstream makes
-MISSING_KNOBS = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty")
-"""The semantic code is the likeliest one, and the acoustic codes come from noise."""
 
 
 class VoxtralTalker:
     """The talker of a checkpoint with the memory of its streams."""
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
 
     def __init__(self, source: Generator[Prompt], config: VoxtralConfig, tokenizer: Tokenizer) -> None:
         self.source = source
@@ -50,11 +46,8 @@ class VoxtralTalker:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `VoxtralPrompt` has made."""
-        check_options(options, OPTIONS)
-        refuse_knobs(knobs, MISSING_KNOBS)
-        refuse_streaming_text(knobs)
-        check_tensors(tensors, TENSORS)
-        prompt = Prompt(**{name: tensors[name] for name in TENSORS})
+        check_plan(CARD, tensors, knobs, options)
+        prompt = Prompt(**{name: tensors[name] for name in CARD.prompt})
         sampling = SamplingParameters(seed=knobs["seed"], guidance=options.get("guidance", GUIDANCE))
         self.source.talker.check(prompt)  # its length is that of its voice
         tokens = len(prompt.text_ids) - self._tokenizer.around_text
@@ -89,7 +82,7 @@ def load_network(given: Settings) -> tuple[Talker, VoxtralConfig]:
         checkpoint,
         MODEL,
         _parts(checkpoint.config),
-        family="voxtral",
+        family=CARD.name,
         sizes=checkpoint.config,
         use_native_code=use_native_code,
     )
@@ -116,5 +109,5 @@ def load_talker(given: Settings) -> VoxtralTalker:
     """The talker stage as the settings ask for it."""
     settings = TalkerSettings.of(given)
     talker, config = load_network(given)
-    generator = load_generator(settings, talker, config.frame_rate, 512 << 20)
+    generator = load_generator(settings, talker, config.frame_rate, CARD.prefix_bytes)
     return VoxtralTalker(generator, config, Tokenizer(settings.checkpoint_dir, config))

@@ -1,9 +1,4 @@
-"""Configuration of chirp, a made-up family: `chirp.json` of a checkpoint folder. Needs no torch.
-
-Chirp exists to show that a family is added by files alone. It differs from the families of the package wherever the
-protocols let it: three codebooks of different sizes, 44.1 kHz, voice artifacts in float16, text as bytes, no speaker
-embedding, a decoder that needs the voice.
-"""
+"""Configuration of chirp, a made-up family: `chirp.json` of a checkpoint folder. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +11,6 @@ from voice_clone.errors import CheckpointError
 
 CONFIG_FILE = "chirp.json"
 WEIGHTS = "chirp"  # chirp.safetensors
-CHUNK_FRAMES = (2, 4, 8)  # of a stream's chunks; the last repeats
 BYTES = 256
 
 

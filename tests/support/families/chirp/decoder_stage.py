@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from tests.support.families.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
 from tests.support.families.chirp.decoder import ChirpDecoder
+from tests.support.families.chirp.family import CARD
 from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
@@ -22,7 +23,7 @@ from voice_clone.speakers.store import KnownVoices
 class ChirpDecoderStage:
     """The decoder of a checkpoint."""
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
 
     def __init__(self, decoder: ChirpDecoder, config: ChirpConfig) -> None:
         self.decoder = decoder

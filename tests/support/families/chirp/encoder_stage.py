@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.family import CARD
 from tests.support.families.chirp.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit
-
-MODES = {"clone": ("reference_text",)}
 
 
 class TimbreEncoder(nn.Module):
@@ -38,7 +37,7 @@ class TimbreEncoder(nn.Module):
 class ChirpEncoderStage:
     """Waveform to timbre, float16 [rows, timbre size]."""
 
-    modes = MODES
+    modes = CARD.modes
     presets = ()
 
     def __init__(self, encoder: TimbreEncoder, config: ChirpConfig, fingerprint: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +10,8 @@ from numpy.typing import NDArray
 
 from tests.support.families.chirp.config import ChirpConfig
 from voice_clone.errors import InvalidArgument
-from voice_clone.speech import check_options
 
 TIMBRE, TRANSCRIPT, TEXT = "timbre", "transcript", "text"
-OPTIONS: dict[str, type] = {"vibrato": float, "breath": bool}
-"""What only chirp knows of a request."""
-MAX_VIBRATO = 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +53,3 @@ def check_timbre(timbre: NDArray[Any], size: int) -> None:
         raise InvalidArgument(f"timbre must be FP16 [rows, {size}] with at least one row")
     if not np.isfinite(timbre).all():
         raise InvalidArgument("timbre must be finite; it holds NaN or infinity")
-
-
-def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a request as fields of a prompt.
-
-    Raises:
-        InvalidArgument: one is unknown, of another type, or out of range.
-    """
-    check_options(options, OPTIONS)
-    vibrato = options.get("vibrato", 0.0)
-    if not 0 <= vibrato <= MAX_VIBRATO:
-        raise InvalidArgument(f"options: vibrato must lie in 0..{MAX_VIBRATO:g}, got {vibrato}")
-    return {"vibrato": float(vibrato), "breath": options.get("breath", False)}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.families.chirp.config import ChirpConfig, load_config
-from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre, read_options
-from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.settings import CheckpointSettings, Settings, setting
+from tests.support.families.chirp.family import CARD
+from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre
+from voice_clone.errors import InvalidArgument
+from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
+from voice_clone.stages.requests import check_options, refuse_language, refuse_speaker_embedding
 
 Bytes = NDArray[np.uint8]
 
@@ -34,13 +34,9 @@ class ChirpPrompt:
 
     def draft(self, speech: SpeechRequest) -> Bytes:
         """The text as bytes."""
-        if speech.speaker_embedding is not None or speech.x_vector_only:
-            raise Unsupported(
-                "this model has no speaker embedding; give a voice or reference_audio with its transcript"
-            )
-        if (speech.language or "auto").strip().lower() != "auto":
-            raise Unsupported(f"this model cannot be told a language, got {speech.language!r}; leave it out")
-        read_options(speech.options)
+        refuse_speaker_embedding(speech)
+        refuse_language(speech)
+        check_options(CARD, speech.options)
         return self._bytes("text", speech.text)
 
     def prepare(self, speech: SpeechRequest, draft: Bytes, voice: ResolvedVoice | None) -> Prepared:
@@ -60,14 +56,7 @@ class ChirpPrompt:
         return encoded
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChirpPromptSettings(CheckpointSettings):
-    """A family's stage may have settings of its own."""
-
-    max_text_bytes: int = setting(1024, "longer texts and transcripts are refused")
-
-
 def load_prompt(given: Settings) -> ChirpPrompt:
     """The prompt stage as the settings ask for it."""
-    settings = ChirpPromptSettings.of(given)
-    return ChirpPrompt(load_config(settings.checkpoint_dir), settings.max_text_bytes)
+    settings = PromptSettings.of(given)
+    return ChirpPrompt(load_config(settings.checkpoint_dir), settings.max_text_tokens)

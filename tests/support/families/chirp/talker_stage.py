@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.support.families.chirp.config import CHUNK_FRAMES, WEIGHTS, ChirpConfig, load_config
-from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, Prompt, read_options
+from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
+from tests.support.families.chirp.family import CARD
+from tests.support.families.chirp.prompt import TIMBRE, Prompt
 from tests.support.families.chirp.talker import ChirpTalker
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint import CheckpointFiles
-from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.errors import Unsupported
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import CPU_PRECISIONS, Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.protocols import Arrays, StreamPlan
-
-SAMPLING = ("do_sample", "temperature", "top_k", "top_p")  # of the knobs; seed and max_frames are no defaults
+from voice_clone.stages.requests import check_plan
 
 
 class ChirpTalkerStage:
     """The talker of a checkpoint with the memory of its streams."""
 
-    chunk_frames = CHUNK_FRAMES
+    chunk_frames = CARD.chunk_frames
 
     def __init__(self, source: Generator[Prompt], config: ChirpConfig) -> None:
         self.source = source
@@ -39,17 +39,12 @@ class ChirpTalkerStage:
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
         """A stream of the prompt that `ChirpPrompt` has made."""
-        if "repetition_penalty" in knobs:
-            raise Unsupported("this model has no repetition_penalty; leave it out")
-        if knobs.get("non_streaming_mode") is False:
-            raise Unsupported("this model reads the whole text first: non_streaming_mode cannot be false")
-        for name in (TIMBRE, TRANSCRIPT, TEXT):
-            if name not in tensors:
-                raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
-        prompt = Prompt(tensors[TIMBRE], tensors[TRANSCRIPT], tensors[TEXT], **read_options(options))
+        check_plan(CARD, tensors, knobs, options)
+        read = {name: tensors[name] for name in CARD.prompt}
+        prompt = Prompt(**read, **{"vibrato": 0.0, "breath": False, **options})  # type: ignore[arg-type]
         prompt.check(self._config)
         defaults = self._config.sampling
-        given = {name: knobs.get(name, getattr(defaults, name)) for name in SAMPLING}
+        given = {name: knobs.get(name, getattr(defaults, name)) for name in CARD.knobs}
         max_frames = knobs.get("max_frames", defaults.max_frames)
         sampling = OneSampling(seed=knobs["seed"], **given)
         request = TalkerRequest(prompt, sampling, max_frames, budgeted="max_frames" not in knobs)
@@ -84,5 +79,5 @@ def load_network(given: Settings) -> ChirpTalker:
 def load_talker(given: Settings) -> ChirpTalkerStage:
     """The talker stage as the settings ask for it."""
     talker = load_network(given)
-    generator = load_generator(TalkerSettings.of(given), talker, 1 / talker.config.frame_seconds, 0)
+    generator = load_generator(TalkerSettings.of(given), talker, 1 / talker.config.frame_seconds, CARD.prefix_bytes)
     return ChirpTalkerStage(generator, talker.config)

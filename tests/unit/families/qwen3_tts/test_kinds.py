@@ -13,12 +13,12 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import encoder_stage
+from voice_clone.families.qwen3_tts import encoder_stage, family
 from voice_clone.families.qwen3_tts.kinds import load_no_encoder
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length, prefix_of
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, load_prompt
-from voice_clone.families.qwen3_tts.talker_stage import TENSORS, load_talker, read_prompt
+from voice_clone.families.qwen3_tts.talker_stage import load_talker, read_prompt
 from voice_clone.settings import Settings
 from voice_clone.speech import SpeechRequest
 
@@ -137,7 +137,7 @@ def test_the_layout_of_the_text_is_by_default_the_official_one(
     speech = request(**voice)
     stage = stages[shape]
     tensors = stage.prepare(speech, stage.draft(speech), None).tensors
-    assert set(tensors) == set(TENSORS)
+    assert set(tensors) == set(family.BASE.prompt)
     planned = [talker.plan(tensors, {"seed": 0, **more}, {}) for more in ({}, {"non_streaming_mode": not given})]
     assert [plan.request.prompt.non_streaming_mode for plan in planned] == [given, not given]
     open_speech = request(text_stream="x" * 32, **voice)

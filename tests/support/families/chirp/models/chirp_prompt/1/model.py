@@ -1,4 +1,4 @@
-"""Text and voice to the talker's prompt."""
+"""Text and voice to the talker's prompt: tokenises, checks, asks speaker_cache."""
 
 from tests.support.families.chirp.prompt_stage import load_prompt
 from voice_clone.triton.stages.prompt import PromptModel
