@@ -11,8 +11,6 @@ python -m tools.models --output DIR PACKAGE ...  writes those of other packages'
 from __future__ import annotations
 
 import argparse
-import importlib
-import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,15 +19,12 @@ from typing import Any
 
 from voice_clone_client._arguments import Parser
 
-import voice_clone.families
+from tools.families.cards import PACKAGES, cards
 from tools.triton_server import MODELS
 from voice_clone.family import EncoderPart, Family
 from voice_clone.request_fields import FIELDS, RequestField
 from voice_clone.settings import DecoderSettings, EncoderSettings, PromptSettings, StageSettings, TalkerSettings
 
-PACKAGES = tuple(
-    f"{voice_clone.families.__name__}.{each.name}" for each in pkgutil.iter_modules(voice_clone.families.__path__)
-)
 PER_LINE = 119
 
 # The settings that not all families' models read, by stage, and when a card's do.
@@ -48,7 +43,7 @@ CONDITIONS: Mapping[str, Mapping[str, Callable[[Family], Any]]] = {
         "chunk_frames": lambda card: card.chunk_frames,
         "max_state_bytes": lambda card: card.streams == "states",
         "page_bytes": lambda card: card.streams == "pages",
-        "cuda_graphs": lambda card: card.graphs,
+        "cuda_graphs": lambda card: card.cuda_graphs,
         "packed_bytes": lambda card: card.native_decoder,
         "primed_bytes": lambda card: card.references and card.streams == "states",
         "primed_seconds": lambda card: card.references,
@@ -97,13 +92,6 @@ WAVEFORM = Tensor("waveform", "FP32", "mono; empty: asks for fingerprints and sh
 RATE = Tensor("sample_rate", "INT32", "Hz")
 MODE = Tensor("mode", "STRING", "one of the family's; without it all artifacts are made")
 AFTER = Tensor("after", "STRING", "not read: lets an ensemble run this model after another")
-
-
-def cards(packages: Collection[str]) -> list[Family]:
-    """The cards in the modules `family` of packages, in the order of their names."""
-    names = [vars(importlib.import_module(f"{package}.family")) for package in packages]
-    found = [(name, value) for each in names for name, value in each.items() if isinstance(value, Family)]
-    return sorted((card for name, card in found if not name.startswith("_")), key=lambda card: card.name)
 
 
 def files(card: Family, package: str) -> dict[str, str]:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from tools.config_file import ConfigFile, model_config_pb2
+from tools.families.cards import card_of, check_checkpoint, function
 from tools.families.names import owner
-from tools.families.recognition import FamilyError, code_of, download_fault, families, lent_models, models
+from tools.families.recognition import FamilyError, download_fault, families, lent_models, models
 from tools.triton_binary import ServerFailed
 from voice_clone.errors import CheckpointError, VoiceCloneError
 from voice_clone.gpu import has_driver
@@ -26,23 +26,24 @@ PATIENCE = 0.5  # seconds for a server that is just ending
 
 
 def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Path]) -> None:
-    """Look at the checkpoints of families; one that brings no `preflight` along is not looked at.
+    """Look at the checkpoints of families; those of a family from elsewhere are not looked at.
 
     Raises:
         FamilyError: a checkpoint cannot be served, or not beside the others; the text says why, in one line.
     """
     for family, checkpoint in checkpoints.items():
-        if (preflight := _preflight(family)) is not None:
+        if found := card_of(family):
             with _refused(str(checkpoint), checkpoint):
-                preflight.check(checkpoint)
+                check_checkpoint(*found, checkpoint)
     known = families(repositories)
     lends = dict(checkpoints)  # by family, the checkpoint of which its models are
     for family, checkpoint in checkpoints.items():
         for lender in {owner(model, known) or "" for model in lent_models([family], repositories)}:
             other = lends.setdefault(lender, checkpoint)
-            if other != checkpoint and (preflight := _preflight(family)) is not None:
+            if other != checkpoint and (found := card_of(family)) is not None:
+                card, package = found
                 with _refused(f"{other} and {checkpoint} cannot be on one server"):
-                    preflight.check_shared(other, checkpoint)
+                    function(package, card.check_shared)(other, checkpoint)
 
 
 @contextmanager
@@ -53,17 +54,6 @@ def _refused(which: str, checkpoint: Path | None = None) -> Iterator[None]:
     except CheckpointError as error:
         fault = None if checkpoint is None else download_fault(checkpoint)
         raise FamilyError(f"{which}: {error}" if fault is None else f"{which}: {fault} ({error})") from None
-
-
-def _preflight(family: str) -> Any:
-    """The module `preflight` of a family, or of the one that it is a kind of; None if that has none."""
-    name = f"{code_of(family)}.preflight"
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise
-        return None
 
 
 def check_settings(found: Mapping[str, Path], known: Collection[str], environ: Mapping[str, str]) -> None:

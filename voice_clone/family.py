@@ -63,6 +63,20 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """A file of weights in a checkpoint's folder, without its ending; it may be in shards.
+
+    Attributes:
+        pickles: the official file or folder that it is converted from, if the release has no safetensors.
+        where: a field of the configuration; without a value there it is not needed.
+    """
+
+    name: str
+    pickles: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class EncoderPart:
     """A model that makes artifacts. The parts of a family with several are joined by an ensemble, in their order.
 
@@ -92,6 +106,12 @@ class Family:
         name: its models' names begin with it; artifacts are stored under it.
         title: as people call it.
         recognised_by: FILE, or FILE: KEY=VALUE of a JSON file, that only checkpoints of this family have.
+        weights: all that a checkpoint must have.
+        files: others that it must have; `A|B+C`: A, or B and C.
+        graphs: ONNX files that it must have.
+        configurations: functions of the family's package, as MODULE.FUNCTION, that check its configurations; the first
+            one returns the configuration of the talker.
+        check_shared: a function that checks whether code2wav of one checkpoint serves another.
         chunk_frames: frames of a stream's chunks, the last repeats; empty: each stream has a schedule of its own.
         prompt: names of the tensors that the prompt stage makes for the talker.
         modes: ways to use a voice, the best first; what each needs besides audio.
@@ -103,7 +123,7 @@ class Family:
         references: whether code2wav hears the frames of the clip before a stream.
         autoregressive: whether frames are made one after the other, rather than all of an utterance at once.
         streams: what code2wav keeps of a stream: a state of one size, pages of keys and values, or its own.
-        graphs: whether CUDA graphs decode on a GPU.
+        cuda_graphs: whether code2wav uses CUDA graphs on a GPU.
         native_decoder: whether code2wav has native code on a CPU.
         onnx_decoder: whether ONNX Runtime may compute code2wav.
         prefix_bytes: memory for the beginnings of prompts on a CPU; 0: none are kept.
@@ -117,6 +137,7 @@ class Family:
     title: str
     recognised_by: str
     frame: FrameForm
+    weights: tuple[Weights, ...]
     chunk_frames: tuple[int, ...]
     prompt: tuple[str, ...]
     artifacts: tuple[Artifact, ...]
@@ -131,11 +152,15 @@ class Family:
     references: bool = False
     autoregressive: bool = True
     streams: Literal["states", "pages", "own"] = "states"
-    graphs: bool = True
+    cuda_graphs: bool = True
     native_decoder: bool = False
     onnx_decoder: bool = False
     prefix_bytes: int = 512 << 20
     fingerprints: tuple[str, ...] = ("fingerprint",)
+    files: tuple[str, ...] = ()
+    graphs: tuple[str, ...] = ()
+    configurations: tuple[str, ...] = ("config.load_config",)
+    check_shared: str = ""
     decoder_of: str = ""
     code: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tools import models
+from tools.families.cards import cards
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.family import Family, Option
 from voice_clone.request_fields import KNOBS
@@ -17,7 +17,7 @@ from voice_clone.stages.requests import FrameBudget
 
 BUDGET = FrameBudget(least=192, per_token=12, most=8192)
 ROOM = 10**6
-CARDS = models.cards(models.PACKAGES)
+CARDS = cards()
 NAMES = [card.name for card in CARDS]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 
 from tools import models
 from tools.config_file import ConfigFile
+from tools.families.cards import PACKAGES, cards
 from tools.triton_server import MODELS, ROOT
 from voice_clone.family import Family
 from voice_clone.request_fields import FIELDS
 
-CARDS = [(package, card) for package in models.PACKAGES for card in models.cards([package])]
+CARDS = [(package, card) for package in PACKAGES for card in cards([package])]
 NAMES = [card.name for _, card in CARDS]
 CHIRP = "tests.support.families.chirp"
 BY_HAND = {"speaker_cache", "speech_whole"}
@@ -27,13 +30,13 @@ def test_the_models_of_a_family_are_those_of_its_card(package: str, card: Family
 
 
 def test_the_models_of_the_made_up_family_are_those_of_its_card() -> None:
-    [card] = models.cards([CHIRP])
+    [card] = cards([CHIRP])
     for path, text in models.files(card, CHIRP).items():
         assert (ROOT / CHIRP.replace(".", "/") / "models" / path).read_text(encoding="utf-8") == text, path
 
 
 def test_every_other_model_is_written_by_hand() -> None:
-    written = {path.split("/")[0] for path in models.wanted(models.PACKAGES)}
+    written = {path.split("/")[0] for path in models.wanted(PACKAGES)}
     there = {each.name for each in MODELS.iterdir() if (each / "config.pbtxt").exists()}
     assert there - written == BY_HAND
 
@@ -53,6 +56,19 @@ def test_a_card_agrees_with_itself(package: str, card: Family) -> None:
     for part in card.encoders:
         module, function = part.load.split(".")
         assert hasattr(importlib.import_module(f"{package}.{module}"), function)
+
+
+def test_checkpoints_are_looked_at_without_torch() -> None:
+    code = """
+import sys
+from tools.families.cards import PACKAGES, cards, function
+for package in PACKAGES:
+    for card in cards([package]):
+        for name in (*card.configurations, *filter(None, [card.check_shared])):
+            assert callable(function(package, name))
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_the_models_of_other_packages_are_written_elsewhere(

@@ -12,13 +12,16 @@ from voice_clone.families.cosyvoice3.config import (
     TOKENS,
     ZERO_SHOT,
 )
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 CARD = Family(
     name="cosyvoice3",
     title="CosyVoice3",
     recognised_by="cosyvoice3.yaml",
     frame=FrameForm("UINT16", kind="speech tokens", voice=(MEL, SPEAKER)),
+    weights=tuple(Weights(name, pickles=f"{name}.pt") for name in ("llm", "flow", "hift")),
+    files=("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt"),
+    graphs=("speech_tokenizer_v3.onnx", "campplus.onnx"),
     chunk_frames=(),
     prompt=("prefix_ids", "text_ids", "heard_tokens", TOKENS, MEL, SPEAKER),
     artifacts=(

@@ -1,12 +1,14 @@
 """OmniVoice. It makes all frames of an utterance at once."""
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 CARD = Family(
     name="omnivoice",
     title="OmniVoice",
     recognised_by="config.json: model_type=omnivoice",
     frame=FrameForm("UINT16", voice=("ref_rms", "text_chunks", "remove_silence")),
+    weights=(Weights("model"), Weights("audio_tokenizer/model")),
+    configurations=("config.load_config", "text.load_tokenizer", "codec_config.load_codec_config"),
     chunk_frames=(25, 50),
     prompt=("ids", "id_counts", "frames", "codec_codes", "ref_rms"),
     artifacts=(
@@ -35,6 +37,6 @@ CARD = Family(
     autoregressive=False,
     prefix_bytes=0,
     streams="own",
-    graphs=False,
+    cuda_graphs=False,
     notes={"max_text_tokens": "; long ones are spoken in chunks"},
 )

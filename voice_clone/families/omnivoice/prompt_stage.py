@@ -13,11 +13,11 @@ import numpy as np
 
 from voice_clone.errors import Internal, Unsupported
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, ICL, REF_RMS, load_config
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, ICL, REF_RMS
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.instruct import instruction
 from voice_clone.families.omnivoice.languages import language_id
-from voice_clone.families.omnivoice.text import Tokenizer
+from voice_clone.families.omnivoice.text import Tokenizer, load_tokenizer
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
@@ -129,5 +129,5 @@ class OmniVoicePrompt:
 def load_prompt(given: Settings) -> OmniVoicePrompt:
     """The prompt stage as the settings ask for it."""
     settings = PromptSettings.of(given)
-    tokenizer = Tokenizer(settings.checkpoint_dir, load_config(settings.checkpoint_dir))
+    tokenizer = load_tokenizer(settings.checkpoint_dir)
     return OmniVoicePrompt(tokenizer, settings.max_text_tokens, settings.max_chunk_frames)

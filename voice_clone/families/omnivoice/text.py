@@ -13,7 +13,7 @@ import numpy as np
 
 from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError
-from voice_clone.families.omnivoice.config import CONFIG_FILE, TOKENIZER_FILE, TalkerConfig
+from voice_clone.families.omnivoice.config import CONFIG_FILE, TOKENIZER_FILE, TalkerConfig, load_config
 from voice_clone.stages.text import Ids, check_no_control_token
 
 DENOISE = "<|denoise|>"
@@ -91,3 +91,12 @@ class Tokenizer:
     def _encode(self, text: str) -> list[int]:
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return found
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint's folder.
+
+    Raises:
+        CheckpointError: it cannot be served.
+    """
+    return Tokenizer(folder, load_config(folder))

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 BASE = Family(
     name="qwen3_tts",
     title="Qwen3-TTS Base",
     recognised_by="config.json: tts_model_type=base",
     frame=FrameForm("INT32"),
+    weights=(Weights("model"), Weights("speech_tokenizer/model")),
+    files=("tokenizer.json|vocab.json+merges.txt+tokenizer_config.json",),
+    check_shared="kinds.check_shared",
     chunk_frames=(1, 2, 4, 8, 12),
     prompt=(
         "role_ids",

@@ -1,12 +1,15 @@
-"""What each kind of checkpoint cannot do, and which kind can; and the stand-in for a kind without an encoder.
+"""What each kind of checkpoint cannot do, and which kind can; the stand-in for a kind without an encoder.
 
 Needs no torch.
 """
 
 from __future__ import annotations
 
-from voice_clone.errors import Unsupported
-from voice_clone.families.qwen3_tts.config import Kind, Qwen3TTSConfig, load_config
+from pathlib import Path
+
+from voice_clone.checkpoint_folder import same_bytes
+from voice_clone.errors import CheckpointError, Unsupported
+from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Kind, Qwen3TTSConfig, load_config
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
 from voice_clone.speech import SOURCES, SpeechRequest
@@ -57,3 +60,17 @@ def load_no_encoder(given: Settings) -> NoEncoder:
     """
     config = load_config(EncoderSettings.of(given).checkpoint_dir)
     return NoEncoder({IN_CONTEXT: NO_CLONING.get(config.kind, CLONING)}, tuple(config.speakers))
+
+
+def check_shared(checkpoint: Path, other: Path) -> None:
+    """Check that the decoder of one checkpoint serves the frames of the other.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    if load_config(checkpoint).codec.decoder_config != load_config(other).codec.decoder_config or not same_bytes(
+        checkpoint / f"{CODEC_FOLDER}/model.safetensors", other / f"{CODEC_FOLDER}/model.safetensors"
+    ):
+        raise CheckpointError(
+            f"{CODEC_FOLDER}: the kinds of Qwen3-TTS share one decoder, and theirs differ; take one release"
+        )

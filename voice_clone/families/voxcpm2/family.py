@@ -1,12 +1,15 @@
 """VoxCPM2. A frame is four latents."""
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 CARD = Family(
     name="voxcpm2",
     title="VoxCPM2",
     recognised_by="config.json: architecture=voxcpm2",
     frame=FrameForm("FP32", kind="frames of latents"),
+    weights=(Weights("model"), Weights("audiovae", pickles="audiovae.pth")),
+    files=("tokenizer.json",),
+    configurations=("config.load_config", "audio_vae_config.load_audio_vae_config"),
     chunk_frames=(1, 2, 4, 6),
     prompt=("text_ids", "target_tokens", "reference_latents", "prompt_latents"),
     artifacts=(

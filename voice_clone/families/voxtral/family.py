@@ -1,12 +1,14 @@
 """Voxtral TTS."""
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 CARD = Family(
     name="voxtral",
     title="Voxtral TTS",
     recognised_by="params.json: model_type=voxtral_tts",
     frame=FrameForm("UINT16"),
+    weights=(Weights("consolidated"), Weights("voices", pickles="voice_embedding", where="presets")),
+    files=("tekken.json",),
     chunk_frames=(1, 2, 4, 8, 12),
     prompt=("before_voice", "text_ids", "preset", "codec_codes"),
     artifacts=(Artifact("codec_codes", "UINT16", (CLIP, CLIP), "frames x codebooks"),),

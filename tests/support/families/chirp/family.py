@@ -4,13 +4,14 @@ It differs from the families of the package wherever a card lets it: three codeb
 artifacts in float16, text as bytes, no speaker embedding, a decoder that needs the voice.
 """
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 CARD = Family(
     name="chirp",
     title="chirp",
     recognised_by="chirp.json: model_type=chirp",
     frame=FrameForm("UINT16", voice=("timbre",)),
+    weights=(Weights("chirp"),),
     chunk_frames=(2, 4, 8),
     prompt=("timbre", "transcript", "text"),
     artifacts=(Artifact("timbre", "FP16", (CLIP, CLIP), "rows x size"),),

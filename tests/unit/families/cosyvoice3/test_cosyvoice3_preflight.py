@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.families.checkpoint_faults import Fault, cut, without
 from tests.support.families.cosyvoice3 import make_cosyvoice3
+from tools.families.cards import check_checkpoint
 from voice_clone.errors import CheckpointError
-from voice_clone.families.cosyvoice3.preflight import check
+from voice_clone.families.cosyvoice3.family import CARD
+
+check = partial(check_checkpoint, CARD, "voice_clone.families.cosyvoice3")
 
 pytestmark = pytest.mark.thorough
 

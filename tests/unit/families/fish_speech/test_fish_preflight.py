@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.families.checkpoint_faults import Fault, assert_refused_before_a_start, configured, cut, without
 from tests.support.families.fish import make_fish
-from tools.triton_server import ROOT
-from voice_clone.families.fish_speech.preflight import check
+from tools.families.cards import check_checkpoint
+from voice_clone.families.fish_speech.family import CARD
+
+check = partial(check_checkpoint, CARD, "voice_clone.families.fish_speech")
 
 CASES: dict[str, tuple[Fault, str]] = {
     "biases": (
@@ -45,8 +46,3 @@ def test_what_is_wrong(whole: Path, tmp_path: Path, case: str) -> None:
     change, message = CASES[case]
     change(folder)
     assert_refused_before_a_start(check, folder, message)
-
-
-def test_it_needs_no_torch() -> None:
-    code = "import sys, voice_clone.families.fish_speech.preflight; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.families.checkpoint_faults import Fault, configured, cut, without
+from tools.families.cards import check_checkpoint
 from tools.families.omnivoice.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.errors import CheckpointError
 from voice_clone.families.omnivoice.config import load_config
-from voice_clone.families.omnivoice.preflight import check
+from voice_clone.families.omnivoice.family import CARD
+
+check = partial(check_checkpoint, CARD, "voice_clone.families.omnivoice")
 
 pytestmark = pytest.mark.thorough
 

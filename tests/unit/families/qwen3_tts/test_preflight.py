@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.families.checkpoint_faults import assert_refused_before_a_start, configured, cut, without
 from tests.support.families.factories import CheckpointFactory
+from tools.families.cards import check_checkpoint
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from tools.families.recognition import FamilyError
-from tools.triton_server import ROOT, TritonServer
+from tools.triton_server import TritonServer
 from voice_clone.errors import CheckpointError
-from voice_clone.families.qwen3_tts.preflight import check
+from voice_clone.families.qwen3_tts.family import BASE
+
+check = partial(check_checkpoint, BASE, "voice_clone.families.qwen3_tts")
 
 CASES = {
     "no speakers": (configured("", tts_model_type="custom_voice"), "config.json: talker_config: spk_id is empty"),
@@ -65,8 +67,3 @@ def test_shards(tmp_path: Path) -> None:
     shard.unlink()
     with pytest.raises(CheckpointError, match=f"{shard.name}: the file is missing"):
         check(folder)
-
-
-def test_it_needs_no_torch() -> None:
-    code = "import sys, tools.serve, voice_clone.families.qwen3_tts.preflight; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.families.checkpoint_faults import Fault, configured, cut, without
 from tests.support.families.voxcpm2_whole import make_voxcpm2
+from tools.families.cards import check_checkpoint
 from voice_clone.errors import CheckpointError
-from voice_clone.families.voxcpm2.preflight import check
+from voice_clone.families.voxcpm2.family import CARD
+
+check = partial(check_checkpoint, CARD, "voice_clone.families.voxcpm2")
 
 pytestmark = pytest.mark.thorough
 
