@@ -392,6 +392,24 @@ def wanted(packages: Collection[str]) -> dict[str, str]:
     return found
 
 
+def write(packages: Collection[str], repository: Path) -> list[str]:
+    """Write the models of the cards in packages into a repository; returns the files that were not so before."""
+    behind = _behind(packages, repository)
+    for path, text in behind.items():
+        (repository / path).parent.mkdir(parents=True, exist_ok=True)
+        (repository / path).write_text(text, encoding="utf-8")
+    return list(behind)
+
+
+def _behind(packages: Collection[str], repository: Path) -> dict[str, str]:
+    """The files that a repository has otherwise, or not."""
+
+    def is_there(file: Path, text: str) -> bool:
+        return file.is_file() and file.read_text(encoding="utf-8") == text
+
+    return {path: text for path, text in wanted(packages).items() if not is_there(repository / path, text)}
+
+
 def main() -> int:
     """The command line."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -399,14 +417,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=MODELS, metavar="DIR", help="the model repository")
     parser.add_argument("--check", action="store_true", help="change nothing")
     asked = parser.parse_args()
-    behind = []
-    for path, text in wanted(asked.packages or PACKAGES).items():
-        file = asked.output / path
-        if not file.is_file() or file.read_text(encoding="utf-8") != text:
-            behind.append(path)
-            if not asked.check:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text, encoding="utf-8")
+    packages = asked.packages or PACKAGES
+    behind = _behind(packages, asked.output) if asked.check else write(packages, asked.output)
     for path in behind:
         print(f"{path} {'is behind its card: python -m tools.models' if asked.check else 'is written'}")
     return 1 if asked.check and behind else 0

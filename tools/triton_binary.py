@@ -50,6 +50,7 @@ def server_command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     shutil.copytree(wheel / "backends" / "python", backend)
     stub = Path(shutil.copy(wheel / "python_backend_stubs" / _python() / "triton_python_backend_stub", backend))
     stub.chmod(0o755)
+    _link_packages(backend)
     server = scratch / "tritonserver"
     shutil.copy(wheel / "bin" / "tritonserver", server)
     server.chmod(0o755)
@@ -86,6 +87,15 @@ def _packages() -> dict[str, str]:
     """
     site = sysconfig.get_paths()["purelib"]
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), site, os.environ.get("PYTHONPATH", "")]))}
+
+
+def _link_packages(backend: Path) -> None:
+    """Show the models what is on PYTHONPATH: the wheel's stub does not read it, but looks into its own folder last."""
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        for found in sorted(Path(entry).glob("[!._]*")):
+            link = backend / found.name
+            if (found.is_dir() or found.suffix in (".py", ".so")) and not link.exists():
+                link.symlink_to(found.resolve())
 
 
 def _libraries(folder: Path) -> dict[str, str]:

@@ -19,7 +19,6 @@ from voice_clone.request_fields import FIELDS
 
 CARDS = [(package, card) for package in PACKAGES for card in cards([package])]
 NAMES = [card.name for _, card in CARDS]
-CHIRP = "tests.support.families.chirp"
 BY_HAND = {"speaker_cache", "speech_whole"}
 
 
@@ -27,12 +26,6 @@ BY_HAND = {"speaker_cache", "speech_whole"}
 def test_the_models_of_a_family_are_those_of_its_card(package: str, card: Family) -> None:
     for path, text in models.files(card, package).items():
         assert (MODELS / path).read_text(encoding="utf-8") == text, f"{path}: python -m tools.models"
-
-
-def test_the_models_of_the_made_up_family_are_those_of_its_card() -> None:
-    [card] = cards([CHIRP])
-    for path, text in models.files(card, CHIRP).items():
-        assert (ROOT / CHIRP.replace(".", "/") / "models" / path).read_text(encoding="utf-8") == text, path
 
 
 def test_every_other_model_is_written_by_hand() -> None:

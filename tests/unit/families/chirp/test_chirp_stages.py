@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.families.chirp.bare import BareChirp
-from tests.support.families.chirp.checkpoint_maker import CONFIG, make_checkpoint
-from tests.support.families.chirp.config import load_config
-from tests.support.families.chirp.encoder_stage import load_encoder
-from tests.support.families.chirp.talker_stage import load_network
+from tests.support.families.chirp_bare import BareChirp
 from tests.support.families.graph_safety import Recorder
 from tests.support.families.small_codec import make_code2wav
+from tools.example_family.checkpoint_maker import CONFIG, make_checkpoint
+from tools.example_family.config import load_config
+from tools.example_family.encoder_stage import load_encoder
+from tools.example_family.talker_stage import load_network
 from tools.families.recognition import FamilyError, families_of, models_of
-from tools.triton_server import MODELS, ROOT
+from tools.models import write
+from tools.triton_server import MODELS
 from voice_clone.batching.stream import FrameChunk, Timing
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.graphed_streams import Graphs
@@ -202,7 +203,8 @@ def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
 
 
 def test_repositories_distinguish_the_families(checkpoint: Path, tmp_path: Path) -> None:
-    repositories = [MODELS, ROOT / "tests" / "support" / "families" / "chirp" / "models"]
+    write(["tools.example_family"], tmp_path)
+    repositories = [MODELS, tmp_path]
     assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
     names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")
     of_no_family = {"speaker_cache", "speech_whole"}

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.families.bare_family import Spoken, decode_whole, encode, speak
-from tests.support.families.chirp.decoder_stage import load_decoder
-from tests.support.families.chirp.encoder_stage import load_encoder
-from tests.support.families.chirp.prompt import TIMBRE
-from tests.support.families.chirp.prompt_stage import load_prompt
-from tests.support.families.chirp.talker_stage import load_talker
+from tools.example_family.decoder_stage import load_decoder
+from tools.example_family.encoder_stage import load_encoder
+from tools.example_family.prompt import TIMBRE
+from tools.example_family.prompt_stage import load_prompt
+from tools.example_family.talker_stage import load_talker
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import StreamPlan

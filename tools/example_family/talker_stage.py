@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
-from tests.support.families.chirp.family import CARD
-from tests.support.families.chirp.prompt import TIMBRE, Prompt
-from tests.support.families.chirp.talker import ChirpTalker
+from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
+from tools.example_family.family import CARD
+from tools.example_family.prompt import TIMBRE, Prompt
+from tools.example_family.talker import ChirpTalker
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator, load_generator
 from voice_clone.autoregressive.sampling import OneSampling

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.chirp.config import ChirpConfig, load_config
-from tests.support.families.chirp.family import CARD
-from tests.support.families.chirp.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre
+from tools.example_family.config import ChirpConfig, load_config
+from tools.example_family.family import CARD
+from tools.example_family.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre
 from voice_clone.errors import InvalidArgument
 from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest

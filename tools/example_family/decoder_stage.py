@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
-from tests.support.families.chirp.decoder import ChirpDecoder
-from tests.support.families.chirp.family import CARD
+from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
+from tools.example_family.decoder import ChirpDecoder
+from tools.example_family.family import CARD
 from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tests.support.families.chirp.config import BYTES, ChirpConfig
-from tests.support.families.chirp.prompt import Prompt
+from tools.example_family.config import BYTES, ChirpConfig
+from tools.example_family.prompt import Prompt
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.first_code import TorchFirstCode
 from voice_clone.autoregressive.samplers import Draw

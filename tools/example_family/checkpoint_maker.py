@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tests.support.families.chirp.config import CONFIG_FILE, WEIGHTS, load_config
-from tests.support.families.chirp.decoder import ChirpDecoder
-from tests.support.families.chirp.encoder_stage import TimbreEncoder
-from tests.support.families.chirp.talker import ChirpTalker
+from tools.example_family.config import CONFIG_FILE, WEIGHTS, load_config
+from tools.example_family.decoder import ChirpDecoder
+from tools.example_family.encoder_stage import TimbreEncoder
+from tools.example_family.talker import ChirpTalker
 
 CONFIG: dict[str, Any] = {
     "model_type": "chirp",

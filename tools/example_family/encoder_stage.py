@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.support.families.chirp.config import WEIGHTS, ChirpConfig, load_config
-from tests.support.families.chirp.family import CARD
-from tests.support.families.chirp.prompt import TIMBRE
+from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
+from tools.example_family.family import CARD
+from tools.example_family.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit

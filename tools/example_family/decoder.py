@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tests.support.families.chirp.config import ChirpConfig
-from tests.support.families.chirp.prompt import TIMBRE, check_timbre
+from tools.example_family.config import ChirpConfig
+from tools.example_family.prompt import TIMBRE, check_timbre
 from voice_clone.codec.decoder import RaggedDecoder, StreamState
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.families.chirp.config import ChirpConfig
+from tools.example_family.config import ChirpConfig
 from voice_clone.errors import InvalidArgument
 
 TIMBRE, TRANSCRIPT, TEXT = "timbre", "transcript", "text"
