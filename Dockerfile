@@ -59,7 +59,7 @@ COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/gateway_pro
     tools/triton_server.py tools/voice_store.py tools/
 COPY client/voice_clone_client/__init__.py client/voice_clone_client/_version.py client/voice_clone_client/_arguments.py \
     client/voice_clone_client/_program.py client/voice_clone_client/confinement.py client/voice_clone_client/names.py voice_clone_client/
-COPY tools/families/__init__.py tools/families/names.py tools/families/recognition.py tools/families/
+COPY tools/families/__init__.py tools/families/cards.py tools/families/names.py tools/families/recognition.py tools/families/
 # Voices outlive the container in this volume; the server runs as the image's own user. /cache has compiled code and packed
 # weights: mount a volume there, and the next container starts in seconds.
 RUN mkdir -p /voices /cache && chown triton-server: /voices /cache && chmod 700 /voices /cache
