@@ -255,7 +255,7 @@ def test_a_registered_voice_of_the_same_name_hides_no_preset(
         ({"repetition_penalty": 1.1}, Unsupported, "this model has no repetition_penalty"),
         ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),
         ({"language": "Chinese"}, Unsupported, "'Chinese' is none of them"),
-        ({"options": {"guidance": 11}}, InvalidArgument, "guidance must be a number from 0 to 10"),
+        ({"options": {"guidance": 11}}, InvalidArgument, "guidance is 11; it must lie in 0"),
         ({"options": {"speed": 1}}, InvalidArgument, "'speed' is unknown; this model has guidance"),
         ({"voice": "casual_dog"}, VoiceNotFound, "casual_dog"),
         ({"max_frames": 0}, InvalidArgument, "max_frames"),

@@ -34,7 +34,7 @@ def test_a_new_family_speaks_at_once(
         client.upload("Ada", CLIP, reference_text="The words of the clip.", wait=True)
         knobs: dict[str, Any] = {"voice": "Ada", "max_frames": 20, "top_k": 5, "options": {"vibrato": 3}}
         first, second = (client.speak("Good morning.", seed=7, **knobs).read()[0] for _ in range(2))
-        assert np.array_equal(first, second) and first.any()
+        assert np.allclose(first, second, atol=1e-5) and first.any()  # a state that is cached was made in another batch
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import pytest
 from fastapi import FastAPI
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.families import Families
+from voice_clone_gateway.http.account import Account, Item
 
 from tests.support.doubles.speech_double import Double
 
@@ -59,6 +60,18 @@ async def post(app: FastAPI, path: str, fields: dict[str, Any]) -> tuple[int, di
     return start["status"], named, b"".join(piece["body"] for piece in pieces), ended
 
 
+class Connection:
+    """What the gateway's protocol is for its application."""
+
+    latest = 0.0
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+    def begin(self, account: Account, caller: str) -> Item:
+        return account.open(caller, lambda: None)
+
+
 async def talk(app: FastAPI, config: dict[str, Any], text: str) -> list[Any]:
     """All that a WebSocket session says about one utterance: dicts and bytes."""
     said: list[Any] = []
@@ -81,6 +94,7 @@ async def talk(app: FastAPI, config: dict[str, Any], text: str) -> list[Any]:
                 over.set()
 
     scope = {"type": "websocket", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "ws", "subprotocols": []}
+    scope["state"] = {"connection": Connection()}
     path = "/v1/audio/speech/stream"
     await app({**scope, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": HOST}, receive, send)
     return said

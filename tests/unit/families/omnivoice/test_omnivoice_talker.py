@@ -13,9 +13,10 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, settings_of, some_voice
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, REF_RMS
+from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.instruct import MOST_HINTS, instruction
-from voice_clone.families.omnivoice.prompt import OPTIONS, Prompt
+from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.families.omnivoice.prompt_stage import load_prompt
 from voice_clone.families.omnivoice.talker_stage import UNMASKING, load_talker
 from voice_clone.native import compilation, packed_file
@@ -84,7 +85,7 @@ def test_the_seed_decides_and_so_does_each_option(bare: BareTalker) -> None:
     ]  # fmt: skip
     assert {codes(**change) for change in changes}.isdisjoint({same})
     assert len({codes(**change) for change in changes}) == len(changes)
-    assert UNMASKING.keys() < OPTIONS.keys()
+    assert UNMASKING.keys() < {option.name for option in CARD.options}
 
 
 def test_the_language_is_read(bare: BareTalker) -> None:

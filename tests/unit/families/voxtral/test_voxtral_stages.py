@@ -178,7 +178,7 @@ def test_guidance_is_an_option(talker: VoxtralTalker, prompt: VoxtralPrompt) -> 
     np.testing.assert_array_equal(default, same)
     assert (default != other).any()
     for value in (-0.1, 11, float("nan"), 10**400):
-        with pytest.raises(InvalidArgument, match="guidance must be a number from 0 to 10"):
+        with pytest.raises(InvalidArgument, match=r"guidance is .*; it must lie in 0"):
             request(talker, given, 7, guidance=value)
     with pytest.raises(InvalidArgument, match="guidance is '1'; it must be of type float"):
         request(talker, given, 7, guidance="1")
