@@ -22,7 +22,7 @@ from .audio.clips import ClipReader
 from .confined import ConfinedProcesses
 from .families import Families
 from .http import errors, metrics
-from .http.account import Account
+from .http.account import Account, give_back
 from .http.audit import AuditLog
 from .http.auth import Keys
 from .http.bodies import BodyLimit
@@ -91,11 +91,15 @@ def create_app(settings: Settings) -> FastAPI:
     traces = Traces(settings.otlp_endpoint)
     audit = AuditLog(settings.audit_log)
 
+    account = Account(settings.memory_bytes, settings.retry_after)
+
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        trimming = asyncio.create_task(give_back(account))
         try:
             yield
         finally:
+            trimming.cancel()
             await clients.close()
             await asyncio.to_thread(traces.close)  # it sends what waits
             audit.close()
@@ -136,7 +140,7 @@ def create_app(settings: Settings) -> FastAPI:
         BodyLimit,
         most=settings.max_body_bytes,
         exceptions={"/v1/audio/bundle": settings.max_bundle_bytes},
-        account=Account(settings.memory_bytes, settings.retry_after),
+        account=account,
     )
     if settings.cors_origins:
         app.add_middleware(Cors, origins=settings.cors_origins, headers=READABLE)

@@ -7,6 +7,7 @@ one that asks holds less; so nobody is refused because of what another one holds
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from .errors import HTTPFailure
 GRACE_SECONDS = 20.0
 LEAST_SPEED = 1000
 """Bytes a second of a body or message, after the first `GRACE_SECONDS`."""
+MUCH = 8 << 20
+"""Bytes that were freed, and are worth a look of the C library."""
 
 
 class Full(HTTPFailure):
@@ -101,6 +104,7 @@ class Account:
         self._retry_after = retry_after
         self._items: dict[Item, None] = {}  # in the order in which they were opened
         self._of_caller: Counter[str] = Counter()
+        self.most = 0  # bytes that were held at once since somebody set this back
         self._held = 0
         self._frozen = 0
 
@@ -171,6 +175,7 @@ class Account:
     def _change(self, item: Item, count: int) -> None:
         item.size += count
         self._held += count
+        self.most = max(self.most, self._held)
         self._frozen += count * item.frozen
         self._of_caller[item.caller] += count
         if not self._of_caller[item.caller]:
@@ -180,6 +185,22 @@ class Account:
         if item in self._items:
             self._change(item, -item.size)
             del self._items[item]
+
+
+async def give_back(account: Account, seconds: float = 15.0) -> None:
+    """Give memory back to the system after much was freed, for ever. glibc alone keeps it for what comes later."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
+    most = 0
+    while True:
+        await asyncio.sleep(seconds)
+        most = max(most, account.most)
+        account.most = account.held()
+        if most - account.held() > MUCH:
+            await asyncio.to_thread(trim, 0)
+            most = account.held()
 
 
 def seconds_for(count: int) -> float:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -339,3 +340,26 @@ def test_places_go_to_callers_in_turn() -> None:
         return served
 
     assert asyncio.run(run()) == ["a", "a", "b", "a"], "not behind all that came before it"
+
+
+def test_memory_is_given_back_after_much_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    trimmed: list[int] = []
+    monkeypatch.setattr(accounts.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=trimmed.append))
+    account = Account(1 << 30)
+    item = account.open("ada", lambda: None)
+
+    async def run() -> None:
+        task = asyncio.create_task(accounts.give_back(account, 0.01))
+        item.add(accounts.MUCH // 2)
+        item.add(-accounts.MUCH // 2)
+        await asyncio.sleep(0.1)
+        assert not trimmed  # little was freed
+        item.add(2 * accounts.MUCH)
+        await asyncio.sleep(0.1)
+        assert not trimmed  # it is held
+        item.close()
+        await asyncio.sleep(0.1)
+        task.cancel()
+
+    asyncio.run(run())
+    assert trimmed == [0]
