@@ -60,7 +60,7 @@ class ErrorDetail(BaseModel):
     message: str
     """What is invalid, and what is valid."""
     type: str
-    param: str | None
+    param: str | None = None
     """The invalid field, if the error has one."""
     code: str
     hint: str | None = None
