@@ -21,7 +21,7 @@ def step(doing: str | Callable[[], str]) -> Iterator[None]:
     done, began = threading.Event(), time.monotonic()
 
     def tell() -> None:
-        with contextlib.suppress(OSError):  # nobody reads it
+        with contextlib.suppress(OSError):  # the reader has left
             while not done.wait(PERIOD):
                 what = doing if isinstance(doing, str) else doing()
                 print(f"  {what}, {time.monotonic() - began:.0f} s so far ...", file=sys.stderr, flush=True)

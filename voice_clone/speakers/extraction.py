@@ -49,8 +49,9 @@ class Resolved:
         artifacts: safetensors bytes.
         fingerprint: of the encoder that made them.
         extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
-        origin: other processes file under it what they compute of the artifacts; "": they cannot be told to forget it.
-        scope: within which they find it; see `Origin`.
+        origin: the key under which other processes cache what they compute from the artifacts; "": they cache nothing,
+            since they cannot be told to forget it.
+        scope: see `Origin`.
     """
 
     status: Literal["hit", "restored", "miss", "none"]

@@ -1,7 +1,7 @@
 """One account of the bytes that callers hold in the gateway's memory: bodies, messages, whole answers, exports.
 
 A caller may take all that is free. When nothing is, the caller that holds most gives what it began to hold last, if the
-one that asks holds less; so nobody is refused because of what another one holds.
+one that asks holds less; so no caller is refused because of what another one holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GRACE_SECONDS = 20.0
 LEAST_SPEED = 1000
 """Bytes a second of a body or message, after the first `GRACE_SECONDS`."""
 MUCH = 8 << 20
-"""Bytes that were freed, and are worth a look of the C library."""
+"""Bytes that must have been freed before memory is given back."""
 
 
 class Full(HTTPFailure):
@@ -104,7 +104,7 @@ class Account:
         self._retry_after = retry_after
         self._items: dict[Item, None] = {}  # in the order in which they were opened
         self._of_caller: Counter[str] = Counter()
-        self.most = 0  # bytes that were held at once since somebody set this back
+        self.most = 0  # bytes that were held at once since memory was last given back
         self._held = 0
         self._frozen = 0
 
@@ -188,19 +188,16 @@ class Account:
 
 
 async def give_back(account: Account, seconds: float = 15.0) -> None:
-    """Give memory back to the system after much was freed, for ever. glibc alone keeps it for what comes later."""
+    """Give memory back to the system whenever much was freed. glibc keeps it for later allocations."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another C library
         return
-    most = 0
     while True:
         await asyncio.sleep(seconds)
-        most = max(most, account.most)
-        account.most = account.held()
-        if most - account.held() > MUCH:
+        if account.most - account.held() > MUCH:
+            account.most = account.held()
             await asyncio.to_thread(trim, 0)
-            most = account.held()
 
 
 def seconds_for(count: int) -> float:

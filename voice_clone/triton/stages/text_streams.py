@@ -147,7 +147,7 @@ class TextStreams:
         idle_seconds: how long a stream waits for text.
         clock: seconds, monotonic; the engine's.
         went_on: when the server last stood still, on that clock: no text could come until then.
-        part_characters: how long a text the model speaks well, which writers are told; None: it does not say so.
+        part_characters: the longest text that the model speaks well; writers get it with each answer. None: unknown.
     """
 
     def __init__(
