@@ -40,7 +40,7 @@ def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Pa
     for family, checkpoint in checkpoints.items():
         for lender in {owner(model, known) or "" for model in lent_models([family], repositories)}:
             other = lends.setdefault(lender, checkpoint)
-            if other != checkpoint and (found := card_of(family)) is not None:
+            if other != checkpoint and (found := card_of(family)) and found[0].check_shared:
                 card, package = found
                 with _refused(f"{other} and {checkpoint} cannot be on one server"):
                     function(package, card.check_shared)(other, checkpoint)

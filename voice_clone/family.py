@@ -129,7 +129,6 @@ class Family:
         prefix_bytes: memory for the beginnings of prompts on a CPU; 0: none are kept.
         fingerprints: outputs of the voice encoder that say what made the artifacts.
         decoder_of: the family that lends its code2wav.
-        code: the family whose package has the code; empty: its own.
         notes: ends of what some settings mean for this family, by name.
     """
 
@@ -162,5 +161,4 @@ class Family:
     configurations: tuple[str, ...] = ("config.load_config",)
     check_shared: str = ""
     decoder_of: str = ""
-    code: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tools.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
-from tools.families.recognition import code_of
+from tools.families.cards import code_of
 from voice_clone import compute
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings, TalkerSettings

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import voice_clone.families
+from tools.families.names import kind_of
 from voice_clone.checkpoint_folder import check_converted, check_file, check_graph, check_weights
 from voice_clone.family import Family
 
-PACKAGES = tuple(
-    f"{voice_clone.families.__name__}.{each.name}" for each in pkgutil.iter_modules(voice_clone.families.__path__)
-)
+_FAMILIES = voice_clone.families.__name__
+PACKAGES = tuple(f"{_FAMILIES}.{each.name}" for each in pkgutil.iter_modules(voice_clone.families.__path__))
 
 
 def cards(packages: Collection[str] = PACKAGES) -> list[Family]:
@@ -24,9 +24,16 @@ def cards(packages: Collection[str] = PACKAGES) -> list[Family]:
     return sorted((card for name, card in found if not name.startswith("_")), key=lambda card: card.name)
 
 
+def code_of(family: str) -> str:
+    """The package of a family's code, which is that of the family that it is a kind of."""
+    return f"{_FAMILIES}.{kind_of(family, [each.rpartition('.')[2] for each in PACKAGES])}"
+
+
 def card_of(family: str) -> tuple[Family, str] | None:
     """The card of a family of this package, and the package of its code; None: it is from elsewhere."""
-    return next(((card, each) for each in PACKAGES for card in cards([each]) if card.name == family), None)
+    package = code_of(family)
+    known = cards([package]) if package in PACKAGES else []
+    return next(((card, package) for card in known if card.name == family), None)
 
 
 def function(package: str, name: str) -> Any:

@@ -14,16 +14,14 @@ import argparse
 import itertools
 import json
 import os
-import pkgutil
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import voice_clone.families
 from tools.config_file import ConfigError, ConfigFile
-from tools.families.names import kind_of, owner
+from tools.families.names import owner
 
 PARAMETER = "checkpoint"
 HUB_NAME = re.compile(  # OWNER/NAME, or its page; `Path` makes one slash of two
@@ -262,12 +260,6 @@ def lent_models(wanted: Collection[str], repositories: Sequence[Path]) -> dict[s
             if owner(step.model_name, known) not in (None, family):
                 lent.setdefault(step.model_name, family)
     return lent
-
-
-def code_of(family: str) -> str:
-    """The package of a family's code, which is that of the family that it is a kind of."""
-    ours = [each.name for each in pkgutil.iter_modules(voice_clone.families.__path__)]
-    return f"voice_clone.families.{kind_of(family, ours)}"
 
 
 def _listed(repositories: Sequence[Path]) -> str:

@@ -162,7 +162,7 @@ def _seal(record: str, digests: str) -> str:
     return hashlib.sha256(f"{len(record)} {record}{digests}".encode()).hexdigest()
 
 
-def pack_bundle(files: Iterable[bytes], most: int = 1) -> bytes:
+def pack_bundle(files: Iterable[bytes], most: int) -> bytes:
     """The bundle of these speakers' files, `most` at most, of which one after the other is in memory beside it."""
     header: dict[str, Any] = {"__metadata__": {"format": BUNDLE_FORMAT}}
     room = 8 + 64 + 88 * most  # for the header, which spaces fill

@@ -238,7 +238,7 @@ def rebuilt(bundle: bytes, record: dict[str, Any], tensors: dict[str, Any], *, a
     digests = json.dumps({name: digest(tensor) for name, tensor in held.items()})
     seal = hashlib.sha256(f"{len(text)} {text}{digests}".encode()).hexdigest()
     metadata = {"format": "voice-clone speaker 1", "record": text, "digests": digests, "seal": seal}
-    return pack_bundle([save(held, metadata)])
+    return pack_bundle([save(held, metadata)], 1)
 
 
 EMBEDDING, CODES = "qwen3_tts/icl/speaker_embedding", "qwen3_tts/icl/codec_codes"
@@ -397,7 +397,7 @@ def test_a_bundle_with_a_very_large_header_is_not_parsed(monkeypatch: pytest.Mon
     """Of 600,000 empty tensors it took 44 s and a gigabyte."""
     header = json.dumps({"__metadata__": {"format": voice_file.BUNDLE_FORMAT}, "x" * (3 << 20): {}}).encode()
     large = len(header).to_bytes(8, "little") + header
-    data = voice_file.pack_bundle([large]) if inside else large
+    data = voice_file.pack_bundle([large], 1) if inside else large
     loaded: list[bytes] = []
     load = voice_file.load
     monkeypatch.setattr(voice_file, "load", lambda given: loaded.append(given) or load(given))

@@ -64,7 +64,6 @@ _KIND = replace(
     instructions="instruct",
     fingerprints=("fingerprint",),
     decoder_of=BASE.name,
-    code=BASE.name,
 )
 
 CUSTOM_VOICE = replace(
