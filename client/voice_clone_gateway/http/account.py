@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from ipaddress import ip_address, ip_network
-
-from starlette.types import Scope
+from contextlib import contextmanager
 
 from .errors import HTTPFailure
 
-GRACE_SECONDS = 20.0
-LEAST_SPEED = 1000
-"""Bytes a second of a body or message, after the first `GRACE_SECONDS`."""
 MUCH = 8 << 20
 """Bytes that must have been freed before memory is given back."""
 
@@ -200,11 +193,6 @@ async def give_back(account: Account, seconds: float = 15.0) -> None:
             await asyncio.to_thread(trim, 0)
 
 
-def seconds_for(count: int) -> float:
-    """The seconds in which so many bytes of a body or message must have arrived."""
-    return GRACE_SECONDS + count / LEAST_SPEED
-
-
 class Answer:
     """The bytes of one answer that is made as a whole before it is sent.
 
@@ -239,20 +227,3 @@ class Answer:
         """It will not be sent."""
         self._held.add(-self._size)
         self._size = 0
-
-
-def caller_of(name: str, scope: Scope) -> str:
-    """The name under which a caller takes turns with others: a digest, which hides the key and its owner.
-
-    Args:
-        name: of the key; without one it is the address, or the network of an IPv6 address, of which a caller has very
-            many.
-        scope: of the request.
-    """
-    if not name:
-        host = scope["client"][0] if scope.get("client") else ""
-        with suppress(ValueError):
-            address = ip_address(host)
-            host = str(ip_network((address, 64), strict=False)) if address.version == 6 else host
-        name = f"address {host}"
-    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()

@@ -19,10 +19,9 @@ from starlette.requests import HTTPConnection
 from voice_clone_client.callers import set_caller
 
 from ..settings import PREFIX
-from .account import caller_of
 from .bodies import BoundedRequest
 from .errors import HTTPFailure
-from .keys import Key, Scope, parse_key
+from .keys import Key, Scope, caller_of, parse_key
 from .origins import check_host, check_origin
 
 ANYONE = Key()

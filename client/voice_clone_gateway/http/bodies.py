@@ -13,10 +13,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .account import Account, Full, Item, caller_of, seconds_for
+from .account import Account, Full, Item
 from .encoding import decoded, urlencoded
 from .errors import HTTPFailure
 from .json_bounds import parse_json
+from .keys import caller_of
+from .limits import seconds_for
 
 DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
 PIECE = 64 << 10

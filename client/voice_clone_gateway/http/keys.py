@@ -13,10 +13,13 @@ A line of the file of keys: KEY SCOPE[,SCOPE] [RULE ...], with the rules
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from ipaddress import ip_address, ip_network
 from typing import Literal, get_args
 
+from starlette.types import Scope as ConnectionScope
 from voice_clone_client.types import Mark
 
 from .limits import Characters, KeyGate
@@ -105,3 +108,20 @@ def _limit(rule: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or not 0 < int(value) <= 10**9:
         raise ValueError(f"needs a whole number above 0 in {rule}=N")
     return int(value)
+
+
+def caller_of(name: str, scope: ConnectionScope) -> str:
+    """The name under which a caller takes turns with others: a digest, which hides the key and its owner.
+
+    Args:
+        name: of the key; without one it is the address, or the network of an IPv6 address, of which a caller has very
+            many.
+        scope: of the request.
+    """
+    if not name:
+        host = scope["client"][0] if scope.get("client") else ""
+        with suppress(ValueError):
+            address = ip_address(host)
+            host = str(ip_network((address, 64), strict=False)) if address.version == 6 else host
+        name = f"address {host}"
+    return blake2b(name.encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""How much may run at once, and how much a caller may speak in a minute."""
+"""How much may run at once, how much a caller may speak in a minute, how slow a body or message may be."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from ..places import Places, TooManyWait
 from .errors import HTTPFailure, limit_reached
 
 _WAIT = 1  # seconds after which a place may be free
+GRACE_SECONDS = 20.0
+LEAST_SPEED = 1000
+"""Bytes a second of a body or message, after the first `GRACE_SECONDS`."""
 
 
 class Gate:
@@ -168,3 +171,8 @@ class Characters:
             self._bucket.take(-count)
             message = f"this key may speak {self._most} characters a minute; try again in {wait} s"
             raise limit_reached(message, "too_many_characters", wait)
+
+
+def seconds_for(count: int) -> float:
+    """The seconds in which so many bytes of a body or message must have arrived."""
+    return GRACE_SECONDS + count / LEAST_SPEED

@@ -20,10 +20,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 
-from .account import Account, Full, Item, seconds_for
+from .account import Account, Full, Item
 from .errors import HTTPFailure, limit_reached
 from .heads import check_head, in_origin_form
-from .limits import Bucket
+from .limits import Bucket, seconds_for
 from .listeners import WatchedTransport
 
 READ_BYTES = 4096

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway.http import account as accounts
-from voice_clone_gateway.http import protocol
+from voice_clone_gateway.http import limits, protocol
 from voice_clone_gateway.http.account import Account, Full, Item
 from voice_clone_gateway.places import Places, TooManyWait
 
@@ -204,7 +204,7 @@ def test_unfinished_frames_are_held(triton: Server, serve: Serve, keys: str) -> 
 def test_a_slow_body_and_a_slow_message(
     triton: Server, serve: Serve, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "GRACE_SECONDS", 0.3)
     http = serve(triton.url, api_keys_file=keys)
     with contextlib.ExitStack() as stack:
         body = opened(http, stack, body_of(3 * MB) + "x")

@@ -13,7 +13,7 @@ import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from voice_clone_gateway.app import serve as serve_settings
 from voice_clone_gateway.app import server_options
-from voice_clone_gateway.http import account
+from voice_clone_gateway.http import limits
 from voice_clone_gateway.settings import Settings, parse
 
 from tests.support.doubles.gateway_thread import Serve, Shared
@@ -95,7 +95,7 @@ HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/
 def test_a_request_that_never_comes_whole(
     triton: Server, serve: Serve, start: bytes, drip: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account, "GRACE_SECONDS", 0.4)
+    monkeypatch.setattr(limits, "GRACE_SECONDS", 0.4)
     http = serve(triton.url, head_seconds=0.4)
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=0.1) as connection:
         connection.sendall(start)
