@@ -1,4 +1,4 @@
-"""What a tool is doing, on stderr, where it takes so long that somebody would take the tool for hung."""
+"""Tells on stderr what a tool is doing while that takes long, so that it does not look hung."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERIOD = 10.0  # seconds
 
 @contextlib.contextmanager
 def step(doing: str | Callable[[], str]) -> Iterator[None]:
-    """Say what the block does, every `PERIOD` seconds; nothing of a shorter one.
+    """Print what the block is doing every `PERIOD` seconds; a shorter block prints nothing.
 
     Args:
         doing: in words; a function says how far it is.

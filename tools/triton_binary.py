@@ -90,7 +90,7 @@ def _packages() -> dict[str, str]:
 
 
 def _link_packages(backend: Path) -> None:
-    """Show the models what is on PYTHONPATH: the wheel's stub does not read it, but looks into its own folder last."""
+    """Link what is on PYTHONPATH into the stub's folder: the wheel's stub ignores the variable, but searches there."""
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         for found in sorted(Path(entry).glob("[!._]*")):
             link = backend / found.name

@@ -45,14 +45,10 @@ class Plan:
     def of(cls, options: LongOptions) -> tuple[Plan, SpeechOptions]:
         """The plan of a speech of `speak_long`, and what remains: the options of each of its sentences."""
         rest: Any = dict(options)
-        plan = cls(
-            max_characters=rest.pop("sentence_characters", MAX_CHARACTERS),
-            sentence_pause=rest.pop("sentence_pause", 0.0),
-            paragraph_pause=rest.pop("paragraph_pause", 0.0),
-            retries=rest.pop("retries", 2),
-            hold=rest.pop("hold", False),
-        )
-        return plan, rest
+        names = {"sentence_characters": "max_characters"}
+        names |= {name: name for name in ("sentence_pause", "paragraph_pause", "retries", "hold")}
+        given = {field: rest.pop(name) for name, field in names.items() if name in rest}
+        return cls(**{"retries": 2, **given}), rest
 
     def check(self) -> None:
         """Raises:
