@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -91,6 +92,9 @@ PROMPT_INFO = Tensor("prompt_info", "STRING", "JSON: what the prompt stage says 
 WAVEFORM = Tensor("waveform", "FP32", "mono; empty: asks for fingerprints and shapes only", "-1")
 RATE = Tensor("sample_rate", "INT32", "Hz")
 MODE = Tensor("mode", "STRING", "one of the family's; without it all artifacts are made")
+FOUND = [
+    "speaker_cache finds this model by its name. It stores all outputs but fingerprints, modes, presets and limits."
+]
 AFTER = Tensor("after", "STRING", "not read: lets an ensemble run this model after another")
 
 
@@ -205,7 +209,7 @@ def _encoder(card: Family, part: EncoderPart, package: str) -> tuple[str, str]:
     fingerprints = card.fingerprints if len(card.encoders) == 1 else ("fingerprint",)
     inputs = [(WAVEFORM, False), (RATE, False), *([(MODE, True)] if last else []), *([] if first else [(AFTER, True)])]
     config = _python_model(
-        _head(f"{card.name}_{part.stage}", [part.meaning, *(_FOUND if part.stage == "voice_encoder" else [])]),
+        _head(f"{card.name}_{part.stage}", [part.meaning, *(FOUND if part.stage == "voice_encoder" else [])]),
         _lines("input", [each.line(optional, each is inputs[-1][0]) for each, optional in inputs]),
         _block("output", _encoded(card, part.artifacts, fingerprints, last)),
         _settings(card, part.stage, EncoderSettings, ("checkpoint_dir", *part.settings)),
@@ -215,11 +219,6 @@ def _encoder(card: Family, part: EncoderPart, package: str) -> tuple[str, str]:
     facts += [] if part.in_torch else ["in_torch = False"]
     facts += [f"least_rate = {part.least_rate}"] if part.least_rate else []
     return config, _code(card, package, part.load, module, base, part.meaning, facts)
-
-
-_FOUND = [
-    "speaker_cache finds this model by its name. It stores all outputs but fingerprints, modes, presets and limits."
-]
 
 
 def _voice_encoder(card: Family) -> str:
@@ -235,7 +234,7 @@ def _voice_encoder(card: Family) -> str:
     artifacts = [each.name for each in card.artifacts]
     about = [
         "Waveform to all that is kept of a voice.",
-        *_FOUND,
+        *FOUND,
         "The steps run one after the other, though only an error asks for it: Triton 2.51 never releases an ensemble's "
         "request if one of its steps answers with an error while another is at work, and all check the waveform alike.",
     ]
@@ -286,7 +285,8 @@ def _settings(card: Family, stage: str, kind: type[StageSettings], names: Collec
     ]
     for each in fields(kind):
         condition = CONDITIONS.get(stage, {}).get(each.name)
-        if each.metadata["only_variable"] or each.name == "voice_store_tls" or (condition and not condition(card)):
+        of_the_cache = each.name == "voice_store_tls"  # the models read it, too, but it is set where the store is
+        if each.metadata["only_variable"] or of_the_cache or (condition and not condition(card)):
             continue
         if names is None or each.name in names:
             default = ",".join(map(str, card.chunk_frames)) if each.name == "chunk_frames" else _shown(each.default)
@@ -313,19 +313,10 @@ def _python_model(head: str, inputs: str, outputs: str, settings: str) -> str:
 
 
 def _head(name: str, about: Sequence[str], ensemble: bool = False, decoupled: bool = False) -> str:
-    lines = ["# Written by tools/models.py from the family's card: change that.", f'name: "{name}"']
-    lines += [f"# {line}".rstrip() for text in about for line in _wrapped(text)]
+    lines = ["# Written by tools/models.py from the family's card; change the card.", f'name: "{name}"']
+    lines += [f"# {line}".rstrip() for text in about for line in textwrap.wrap(text, PER_LINE - 2) or [""]]
     lines += ['platform: "ensemble"' if ensemble else 'backend: "python"', "max_batch_size: 0"]
     return "\n".join([*lines, *(["model_transaction_policy { decoupled: true }"] if decoupled else []), ""])
-
-
-def _wrapped(text: str) -> list[str]:
-    lines = [""]
-    for word in text.split(" "):
-        if len(lines[-1]) + len(word) >= PER_LINE - 2:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] or not word else word
-    return lines
 
 
 def _parameter(name: str, value: str, meaning: str) -> str:
