@@ -71,10 +71,10 @@ class SpeakerCacheModel(Model):
 
     def large(self, request: Request) -> bool:
         """Bundles of many voices."""
-        operation, bundle = request.text("operation"), request.raw("audio") or b""
-        return (operation == "export" and not request.text("name")) or (
-            operation == "import" and len(bundle) > MAX_PROMPT_BYTES
-        )
+        operation = request.text("operation")
+        if operation == "import":
+            return len(request.raw("audio") or b"") > MAX_PROMPT_BYTES
+        return operation == "export" and not request.text("name")
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""
