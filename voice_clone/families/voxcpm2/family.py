@@ -1,5 +1,16 @@
 """VoxCPM2. A frame is four latents."""
 
+from voice_clone.families.voxcpm2.options import (
+    CFG_VALUE,
+    INFERENCE_TIMESTEPS,
+    LEAST_CFG,
+    LEAST_STEPS,
+    MODE,
+    MODES,
+    MOST_CFG,
+    MOST_STEPS,
+    STYLE,
+)
 from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
 
 CARD = Family(
@@ -20,12 +31,12 @@ CARD = Family(
     modes={"icl": ("reference_text",), "reference": ()},
     knobs=("temperature",),
     options=(
-        Option("cfg_value", float, "strength of text and voice", 1, 3),
-        Option("inference_timesteps", int, "steps of a frame", 4, 30),
-        Option("mode", str, "what is heard of a clip", choices=("reference", "continuation", "ref_continuation")),
-        Option("style", str, "how to speak, in words", words=True),
+        Option(CFG_VALUE, float, "strength of text and voice", LEAST_CFG, MOST_CFG),
+        Option(INFERENCE_TIMESTEPS, int, "steps of a frame", LEAST_STEPS, MOST_STEPS),
+        Option(MODE, str, "what is heard of a clip", choices=MODES),
+        Option(STYLE, str, "how to speak, in words", words=True),
     ),
-    instructions="style",
+    instructions=STYLE,
     voiceless=True,
     references=True,
     native_decoder=True,
