@@ -153,7 +153,7 @@ def test_another_user_finds_nothing(checkpoint_folder: CheckpointFactory, folder
             live(http)
         finally:
             machine.kill()
-        assert any(file.startswith("/dev/shm/") for file in machine.found(by_its_own=True))
+        # The memory of the dead server may be here still; the next start of any server on this machine removes it.
         assert machine.found() == known
         machine.start()
         try:
