@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 
@@ -28,9 +29,10 @@ def process_of(model: str, server: TritonServer) -> int:
 
 
 def memory(pid: int, *kinds: str) -> int:
-    """Bytes of a process, of these kinds of /proc/PID/status."""
+    """Bytes of a process, of these kinds of /proc/PID/status; one that has just ended has none."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return sum(1024 * int(status.split(f"{kind}:")[1].split()[0]) for kind in kinds)
+    sizes = dict(line.split(":", 1) for line in status.splitlines())
+    return sum(1024 * int(sizes.get(kind, "0").split()[0]) for kind in kinds)
 
 
 def private_memory(server: TritonServer) -> int:
@@ -42,7 +44,8 @@ def memory_by_process(server: TritonServer) -> dict[str, int]:
     """Bytes in memory of each of the server's processes alone, and of what they share; files left out."""
     made = {"shared memory": sum(512 * region.stat().st_blocks for region in server.regions())}
     for pid in processes(server):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        name = words[1].split("/")[-3] if "stub" in words[0] else "tritonserver"
-        made[name] = memory(pid, "RssAnon")
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # of a process that has just ended
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            name = words[1].split("/")[-3] if "stub" in words[0] else "tritonserver"
+            made[name] = made.get(name, 0) + memory(pid, "RssAnon")
     return made
