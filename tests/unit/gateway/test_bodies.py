@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server
+from tests.support.waiting import WAIT
 
 JSON = {"Content-Type": "application/json"}
 SPEECH = "/v1/audio/speech"
@@ -232,7 +233,7 @@ def test_a_message_of_many_parts_is_refused_before_it_is_parsed(shared: Shared, 
     url = str(shared[1].base_url).replace("http", "ws")
     with websockets.sync.client.connect(f"{url}{SPEECH}/stream", proxy=None, max_size=None) as connection:
         connection.send(b'{"type": "session.config", ' + body[1:], text=True)
-        error = json.loads(connection.recv(10))["error"]
+        error = json.loads(connection.recv(WAIT))["error"]
         assert error["code"] == "too_complex" and len(error["message"]) < 200
 
 
@@ -244,7 +245,7 @@ def test_a_message_in_many_frames_ends_the_connection(shared: Shared) -> None:
             try:
                 connection.send(iter(text))
                 connection.send('{"type": "unknown"}')
-                answer = connection.recv(10)
+                answer = connection.recv(WAIT)
                 assert accepted and "a message is" in answer
             except ConnectionClosed as closed:
                 # While frames are on their way the system resets the connection: its last message may be lost.
@@ -256,7 +257,7 @@ def test_a_message_in_another_encoding_ends_the_connection(shared: Shared, caplo
     with websockets.sync.client.connect(f"{url}{SPEECH}/stream", proxy=None) as connection:
         connection.send('{"type": "Grü"}'.encode("latin-1"), text=True)
         with pytest.raises(ConnectionClosed) as closed:
-            connection.recv(10)
+            connection.recv(WAIT)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1007
         assert "not UTF-8" in closed.value.rcvd.reason
     assert not [record for record in caplog.records if record.exc_info]

@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Server
+from tests.support.waiting import WAIT
 
 KEYS = {"a": "name=alice owner", "a2": "name=alice owner", "b": "name=bob", "c": "", "d": ""}
 SPEECH = {"input": "Hello there.", "voice": "ada", "response_format": "pcm"}
@@ -39,7 +40,7 @@ def ask(http: httpx2.Client, triton: Server, key: str, way: str) -> Iterator[tup
                 {"type": "input.done"},
             ):
                 session.send(json.dumps(message))
-            while isinstance(got := session.recv(10), bytes) or json.loads(got)["type"] != "session.done":
+            while isinstance(got := session.recv(WAIT), bytes) or json.loads(got)["type"] != "session.done":
                 pass
     elif way == "list":
         http.get("/v1/audio/voices", headers=headers)

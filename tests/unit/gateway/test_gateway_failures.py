@@ -17,7 +17,7 @@ import websockets.sync.client
 
 from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Failure, Server, chunk, endless, speech
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 
 SPEECH = {"input": "A secret sentence.", "voice": "ada", "response_format": "pcm"}
 STATUS = grpc.StatusCode
@@ -258,7 +258,7 @@ def test_an_unknown_field_of_an_item_or_a_message_does_so_too(shared: Shared) ->
             ({"type": "cancel", "playedMs": 5}, "played_ms"),
         ):
             connection.send(json.dumps(message))
-            assert f"did you mean {meant}?" in json.loads(connection.recv(10))["error"]["message"]
+            assert f"did you mean {meant}?" in json.loads(connection.recv(WAIT))["error"]["message"]
 
 
 def test_a_speech_that_never_began_is_none_that_ended_early(triton: Server, serve: Serve) -> None:
@@ -287,7 +287,7 @@ def test_a_speech_that_never_began_is_none_that_ended_early(triton: Server, serv
             for message in ({"type": "session.config", "voice": "ada"}, {"type": "input.text", "text": "Hello."}):
                 connection.send(json.dumps(message))
             connection.send('{"type": "input.done"}')
-            while not (isinstance(answer := connection.recv(10), str) and "session.done" in answer):
+            while not (isinstance(answer := connection.recv(WAIT), str) and "session.done" in answer):
                 pass
 
     triton.play = refuse

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Failure, Server, chunk
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 
 RULES = {"plain": "", "off": "mark=off", "on": "mark=on", "required": "mark=required name=alice owner"}
 SPEECH = {"input": "Hello there.", "voice": "ada", "response_format": "pcm"}
@@ -40,7 +40,7 @@ def speak_by_websocket(http: httpx2.Client, name: str, **config: Any) -> None:
             {"type": "input.done"},
         ):
             session.send(json.dumps(message))
-        while isinstance(got := session.recv(10), bytes) or json.loads(got)["type"] != "session.done":
+        while isinstance(got := session.recv(WAIT), bytes) or json.loads(got)["type"] != "session.done":
             assert isinstance(got, bytes) or json.loads(got)["type"] != "error", got
 
 

@@ -21,6 +21,7 @@ from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import Server, chunk
 from tests.support.official.certificates import signing_files
 from tests.support.official.encoded_sound import RATE, SOUND, decode, encode
+from tests.support.waiting import WAIT
 
 MARKED = Statement("qwen3_tts", "marked")
 START = "digital_source_type=trainedAlgorithmicMedia, family=qwen3_tts"
@@ -106,7 +107,7 @@ def test_a_websocket(whole: bool, shared: Shared) -> None:
     with connect(f"{url}/v1/audio/speech/stream", proxy=None) as session:
         for message in (config, {"type": "input.text", "text": "One sentence. And two."}, {"type": "input.done"}):
             session.send(json.dumps(message))
-        while isinstance(got := session.recv(10), bytes) or json.loads(got)["type"] != "session.done":
+        while isinstance(got := session.recv(WAIT), bytes) or json.loads(got)["type"] != "session.done":
             frames += [got] if isinstance(got, bytes) else []
     files = frames if whole else [b"".join(frames)]
     assert len(files) == (2 if whole else 1)
