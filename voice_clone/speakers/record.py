@@ -35,7 +35,7 @@ class ArtifactId(NamedTuple):
 class ArtifactInfo(NamedTuple):
     """The origin of artifacts on disk: the encoder's fingerprint, the milliseconds of the extraction and its end.
 
-    The end is in seconds since 1970; None for artifacts that an older server made.
+    The end is in seconds since 1970; None in files that have none.
     """
 
     fingerprint: str
@@ -171,13 +171,6 @@ class SpeakerRecord:
         values["artifacts"] = _listed(self.artifacts)
         if self.beside:
             values["beside"] = _listed(self.beside)
-        # A list of its own, since servers that know no such times read the record and change it, too.
-        values["generated_at"] = [
-            [*artifact, info.fingerprint, info.generated_at]
-            for made in (self.artifacts, self.beside)
-            for artifact, info in made.items()
-            if info.generated_at is not None
-        ]
         if self.report is not None:
             values["report"] = self.report.to_json()
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
@@ -191,8 +184,7 @@ class SpeakerRecord:
         """
         values: dict[str, Any] = json.loads(text)
         json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
-        times = _times(values.pop("generated_at", []))
-        artifacts, beside = _artifacts(values.pop("artifacts"), times), _artifacts(values.pop("beside", []), times)
+        artifacts, beside = _artifacts(values.pop("artifacts")), _artifacts(values.pop("beside", []))
         if values.get("report") is not None:
             values["report"] = ClipReport.from_json(values["report"])
         given = {each.name: values[each.name] for each in fields(cls) if each.name in values}
@@ -237,25 +229,22 @@ class SpeakerRecord:
 
 
 def _listed(artifacts: Mapping[ArtifactId, ArtifactInfo]) -> list[list[Any]]:
-    return [[*artifact, info.fingerprint, info.extraction_ms] for artifact, info in artifacts.items()]
+    return [[*artifact, *info] for artifact, info in artifacts.items()]
 
 
-def _times(listed: Any) -> dict[tuple[str, str, str], float]:
-    """When artifacts were made, by model type, mode and fingerprint."""
-    if len(listed) > 2 * MAX_ARTIFACTS:
-        raise ValueError("too many times")
-    return {(model_type, mode, by): _number("generated_at", at, _END_OF_TIME) for model_type, mode, by, at in listed}
-
-
-def _artifacts(listed: Any, times: Mapping[tuple[str, str, str], float]) -> dict[ArtifactId, ArtifactInfo]:
+def _artifacts(listed: Any) -> dict[ArtifactId, ArtifactInfo]:
     if len(listed) > MAX_ARTIFACTS:
         raise ValueError("too many artifacts")
-    return {
-        ArtifactId(check_word("model_type", model_type), check_word("mode", mode)): ArtifactInfo(
-            _fingerprint(by), _number("extraction_ms", ms, math.inf), times.get((model_type, mode, by))
-        )
-        for model_type, mode, by, ms in listed
-    }
+    return dict(_artifact(*values) for values in listed)
+
+
+def _artifact(
+    model_type: Any, mode: Any, fingerprint: Any, extraction_ms: Any, generated_at: Any = None
+) -> tuple[ArtifactId, ArtifactInfo]:
+    """Older files have no time."""
+    at = None if generated_at is None else _number("generated_at", generated_at, _END_OF_TIME)
+    info = ArtifactInfo(_fingerprint(fingerprint), _number("extraction_ms", extraction_ms, math.inf), at)
+    return ArtifactId(check_word("model_type", model_type), check_word("mode", mode)), info
 
 
 def _fingerprint(fingerprint: Any) -> str:
