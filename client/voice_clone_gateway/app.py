@@ -58,6 +58,19 @@ READABLE = (
 """Headers of answers that pages of other origins may read."""
 
 
+class GatewayAPI(FastAPI):
+    """Says in its description that an option of a URL may be empty: see `OneReading`."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description."""
+        description = super().openapi()
+        operations = (each for path in description["paths"].values() for each in path.values())
+        for parameter in (each for operation in operations for each in operation.get("parameters", ())):
+            if parameter["in"] == "query":
+                parameter["allowEmptyValue"] = True
+        return description
+
+
 def create_app(settings: Settings) -> FastAPI:
     """The gateway. It starts without the server. Its `state` has
 
@@ -104,7 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
             await asyncio.to_thread(traces.close)  # it sends what waits
             audit.close()
 
-    app = FastAPI(
+    app = GatewayAPI(
         title="voice-clone",
         version=__version__,
         description="Speech in cloned voices, with the OpenAI speech API.",

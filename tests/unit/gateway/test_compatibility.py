@@ -416,3 +416,10 @@ def test_an_option_without_a_value_is_as_if_it_were_not_there(shared: Shared, qu
     assert http.get(f"/v1/audio/voices?{query}").status_code == 200
     [listed] = [inputs for _, inputs in triton.asked if inputs["operation"] == b"list"]
     assert "after" not in str(listed)
+
+
+def test_the_description_says_so_of_each_option_of_a_url(shared: Shared) -> None:
+    paths = shared[1].get("/openapi.json").json()["paths"]
+    operations = [each for path in paths.values() for each in path.values()]
+    options = [each for operation in operations for each in operation.get("parameters", []) if each["in"] == "query"]
+    assert options and all(each["allowEmptyValue"] for each in options)
