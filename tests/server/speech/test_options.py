@@ -124,7 +124,7 @@ call.KNOBS = tuple(name for name in call.KNOBS if name != "top_k")
         ("language",),
         stage="prompt",
         code="""import voice_clone.families.qwen3_tts.prompt_stage as stage
-stage.language_id = lambda name, config: None
+stage.language_id = lambda *given: None
 """,
     ),
 ]
