@@ -168,14 +168,15 @@ class WrittenText:
         else:
             self._later.append((text, flush))
             waiting = "".join(each for each, _ in self._later)
-            taken = size(self._written, WIDE)
-            if flush and taken + size(waiting, WIDE) <= LEAST:  # no model needs another part
+            # As much as is in the first part whatever the server says; a sentence that fills it may end the part.
+            room = self._soft - 1 - size(self._written, WIDE)
+            if flush and size(waiting, WIDE) <= room:
                 self._held, self._later = waiting, []
                 self._give(len(waiting))
                 self._end_part()
             elif len(self._later) == 1:
                 self._held = text
-                self._give(fitting(text, self._soft - taken, WIDE))
+                self._give(fitting(text, room, WIDE))
                 self._later, self._held = [(self._held, flush)] if self._held or flush else [], ""
         self.changed()
 
@@ -184,7 +185,7 @@ class WrittenText:
         self._held += text
         for sentence in splitter.feed(text, flush):
             end = self._base + sentence.end - self._place
-            if end >= 0 and size(self._written + self._held[:end], WIDE) >= self._soft:
+            if end >= 0 and size((self._written + self._held[:end]).lstrip(), WIDE) >= self._soft:
                 self._give(end)
                 self._end_part()
         if flush:
@@ -269,11 +270,12 @@ class PartsReader(SpeechReader):
         """The next chunk of a part, as one of the speech."""
         said = chunk.info or {}
         if self._seed is None:
-            self._seed = said.get("seed")  # the server's choice: with it the speech can be repeated
+            self._seed = said.get("seed")  # the server's choice
         self.sample_rate = chunk.sample_rate
         counts = {name: self._counts[name] + said[name] for name in _COUNTED if name in said}
         place = {"characters": part.start + said["characters"]} if "characters" in said else {}
-        info = {**said, **counts, **place, "parts": self._parts}
+        seed = {"seed": self._seed} if "seed" in said else {}  # that of the whole speech, which it repeats
+        info = {**said, **counts, **place, **seed, "parts": self._parts}
         if chunk.final:
             self._counts |= counts
             self.text.learn(None)  # if no answer came before its end

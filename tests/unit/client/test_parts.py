@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,12 +17,16 @@ LATIN = " ".join(f"This is sentence number {number}, and it costs 3.50 euros." f
 WIDE_TEXT = "".join(f"这是第{number}句话，大家都能听懂它的意思。" for number in range(100))
 ENDLESS = " ".join(f"word{number}" for number in range(2000))
 UNSPACED = "".join(chr(0x4E00 + number % 2000) for number in range(3000))
+UNEVEN = "".join(f"  {'a' * length} end." for length in range(30, 60))
+"""Sentences of all lengths, so that some end where it matters whether the space before a part counts."""
 TEXTS = {
     "latin": LATIN,
     "wide": WIDE_TEXT,
     "endless": ENDLESS,
     "unspaced": UNSPACED,
     "short": "Hello.",
+    "of many lengths": UNEVEN,
+    "two parts of the shortest": LATIN[:150],
     "lines": "A\nB\n",
 }
 
@@ -44,9 +49,9 @@ def pieces_of(text: str, rng: random.Random, longest: int) -> Iterator[str]:
 def test_parts_depend_on_the_text_alone(name: str, most: int | None) -> None:
     """Whatever the pieces, whenever the model's figure is known: the same parts, all of the text, none too long."""
     text, rng, found = TEXTS[name], random.Random(3), set()
-    for longest in (1, 7, 400, len(text)):
+    ways = ((1, 15), (7, 0), (7, sys.maxsize), (400, 1), (len(text), 0), (len(text), sys.maxsize))
+    for longest, learned in ways:
         written = WrittenText()
-        learned = rng.randrange(20)
         for number, piece in enumerate(pieces_of(text, rng, longest)):
             if number == learned:
                 written.learn(most)
@@ -67,12 +72,12 @@ def test_parts_depend_on_the_text_alone(name: str, most: int | None) -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_text_goes_to_its_part_at_once(at_once: bool) -> None:
     written = WrittenText(at_once=at_once)
-    for place in range(60):
+    for place in range(59):
         written.write(LATIN[place])
         [part] = written._parts
         assert part.text == LATIN[: place + 1]
-    written.write(LATIN[60:90])
-    assert len(written._parts[0].text) == 60, "nobody knows yet where this part must end"
+    written.write(LATIN[59:90])
+    assert len(written._parts[0].text) == 59, "nobody knows yet where this part must end"
     written.learn(USUAL)
     assert written._parts[0].text == LATIN[:90]
     for place in range(90, 600):

@@ -87,6 +87,19 @@ def test_all_of_a_long_text_is_spoken_once(triton: Server, asynchronous: bool, p
 
 
 @both
+@pytest.mark.parametrize("seed", [None, 5])
+def test_the_seed_in_info_repeats_the_whole_speech(triton: Server, asynchronous: bool, seed: int | None) -> None:
+    def ends(number: int, text: str) -> dict[str, Any]:
+        return {**whole(number, text), "seed": 9 if seed is None and not number else 70 + number}
+
+    reads(triton, ends)
+    chunks, speech = speak(triton.url, asynchronous, [TEXT], seed=seed)
+    expected = 9 if seed is None else seed
+    assert speech.info["parts"] > 2 and speech.info["seed"] == expected
+    assert {each.info["seed"] for each in chunks if each.info and "seed" in each.info} == {expected}
+
+
+@both
 def test_a_short_text_is_one_part(triton: Server, asynchronous: bool) -> None:
     reads(triton)
     chunks, speech = speak(triton.url, asynchronous, ["\n Two sentences. ", "They are one part."])
