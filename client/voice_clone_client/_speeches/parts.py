@@ -252,6 +252,7 @@ class PartsReader(SpeechReader):
         self._max_frames = max_frames
         self._parts = 0
         self._first = False  # whether the next chunk is the first of its part
+        self._start = 0  # where the part that began last begins in the text
         self._reason: str | None = "stop"  # the worst of the parts
         self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # of the parts that have ended
 
@@ -259,7 +260,7 @@ class PartsReader(SpeechReader):
         """The part that begins now, if one is there."""
         part = self.text.begin()
         if part is not None:
-            part.index, self._first = self._parts, True
+            part.index, self._first, self._start = self._parts, True, part.start
             self._parts += 1
             part.seed = sentence_seed(self._seed, part.index)
             if self._max_frames is not None:
@@ -304,11 +305,12 @@ class PartsReader(SpeechReader):
         return Chunk(np.zeros(0, np.float32), rate, self._next_index, True, self.info)
 
     def failed(self, error: VoiceCloneError) -> VoiceCloneError:
-        """The error of a part, which says how far the text was read."""
+        """The error of a part, which says how far the text was read, and from where it must be spoken again."""
         characters = (self.info or {}).get("characters")
         if not characters or not isinstance(error, _LOST):
             return error
-        return type(error)(f"{error}; the speech came to character {characters} of its text")
+        spoken = f"; all of the first {self._start} characters was spoken" if self._start else ""
+        return type(error)(f"{error}; the speech came to character {characters} of its text{spoken}")
 
     def _ends(self, part: Part, said: Mapping[str, Any]) -> bool:
         """Whether the speech ends with this part, whatever its text."""

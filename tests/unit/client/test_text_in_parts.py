@@ -149,8 +149,10 @@ def test_a_server_that_dies_between_chunks(triton: Server, asynchronous: bool) -
         return {"characters": len(text)}
 
     reads(triton, ends)
-    with pytest.raises(vc.ConnectionFailed, match=r"came to character [1-9]"):
+    with pytest.raises(vc.ConnectionFailed, match=r"came to character [1-9]") as error:
         speak(triton.url, asynchronous, [TEXT])
+    first, _ = texts_of(triton)[:2]
+    assert f"all of the first {TEXT.index(SENTENCES[first.count('.')])} characters was spoken" in str(error.value)
 
 
 @both
