@@ -1,9 +1,9 @@
 """Writes the models of the families into a model repository, from their cards.
 
 Each family has a card, voice_clone/families/<family>/family.py, and the inputs of all public models stand in
-voice_clone/request_fields.py. Change these, then write the models again.
+voice_clone/request_fields.py. Change these, then write the models again, and what tools/fields.py writes.
 
-python -m tools.models                           writes those of model_repository/
+python -m tools.models                           writes those of model_repository/, and the files of tools/fields.py
 python -m tools.models --check                   exits 1 if they are behind
 python -m tools.models --output DIR PACKAGE ...  writes those of other packages' cards, such as mine.families.tenor
 """
@@ -14,16 +14,18 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from voice_clone_client._arguments import Parser
 
+from tools import fields as request_fields
 from tools.families.cards import PACKAGES, cards
+from tools.fields import Tensor, tensor
 from tools.triton_server import MODELS
 from voice_clone.family import EncoderPart, Family
-from voice_clone.request_fields import FIELDS, RequestField
+from voice_clone.request_fields import FIELDS
 from voice_clone.settings import DecoderSettings, EncoderSettings, PromptSettings, StageSettings, TalkerSettings
 
 PER_LINE = 119
@@ -55,23 +57,6 @@ CONDITIONS: Mapping[str, Mapping[str, Callable[[Family], Any]]] = {
         "onnx_provider": lambda card: card.onnx_decoder,
     },
 }
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input or output of a model. `dims`: as in config.pbtxt."""
-
-    name: str
-    dtype: str
-    meaning: str = ""
-    dims: str = "1"
-
-    def line(self, optional: bool, last: bool) -> str:
-        """Its line in a block of inputs or outputs."""
-        may_lack = " optional: true" if optional else ""
-        comment = f"  # {self.meaning}" if self.meaning else ""
-        end = "" if last else ","
-        return f'  {{ name: "{self.name}" data_type: TYPE_{self.dtype} dims: [ {self.dims} ]{may_lack} }}{end}{comment}'
 
 
 FORGET = Tensor("forget", "STRING", "instead of all else: a voice that was deleted")
@@ -131,7 +116,7 @@ def _public(card: Family) -> str:
     if card.voiceless:
         said += [("voiceless", "true", "speaks without a voice, too")]
     own = ", ".join(each.name for each in card.options) or "none"
-    inputs = [Tensor(each.name, each.dtype, each.meaning, str(each.size)) for each in FIELDS]
+    inputs = [tensor(each) for each in FIELDS]
     inputs[-1] = Tensor("options", "STRING", f"{FIELDS[-1].meaning}: {own}")
     about = [
         f"{card.title}: text and a voice in, speech out, chunk by chunk.",
@@ -157,7 +142,7 @@ def _prompt(card: Family, package: str) -> tuple[str, str]:
     prompt = Tensor("prompt", "STRING", f"safetensors bytes: {', '.join(card.prompt)}")
     config = _python_model(
         _head(f"{card.name}_prompt", about),
-        _block("input", [_tensor(each) for each in FIELDS if "prompt" in each.stages], optional=True),
+        _block("input", [tensor(each) for each in FIELDS if "prompt" in each.stages], optional=True),
         _block("output", [prompt, PROMPT_INFO]),
         _settings(card, "prompt", PromptSettings),
     )
@@ -173,7 +158,7 @@ def _talker(card: Family, package: str) -> tuple[str, str]:
     inputs = [
         Tensor("prompt", "STRING", "of the prompt stage"),
         PROMPT_INFO,
-        *(_tensor(each) for each in FIELDS if "talker" in each.stages),
+        *(tensor(each) for each in FIELDS if "talker" in each.stages),
         Tensor("cancel", "STRING", "instead of all else: the id of a stream that ends"),
         FORGET,
         *(APPENDS if card.appends else ()),
@@ -354,10 +339,6 @@ def _fields(stage: str) -> list[str]:
     return [each.name for each in FIELDS if stage in each.stages]
 
 
-def _tensor(each: RequestField) -> Tensor:
-    return Tensor(each.name, each.dtype, each.meaning, str(each.size))
-
-
 def _code(card: Family, package: str, load: str, stage: str, base: str, about: str, facts: Sequence[str] = ()) -> str:
     """The model.py of a stage. `load`: module and function of the package."""
     module, function = load.split(".")
@@ -383,22 +364,15 @@ def wanted(packages: Collection[str]) -> dict[str, str]:
     return found
 
 
-def write(packages: Collection[str], repository: Path) -> list[str]:
-    """Write the models of the cards in packages into a repository; returns the files that were not so before."""
-    behind = _behind(packages, repository)
-    for path, text in behind.items():
-        (repository / path).parent.mkdir(parents=True, exist_ok=True)
-        (repository / path).write_text(text, encoding="utf-8")
-    return list(behind)
+def write(packages: Collection[str], repository: Path) -> None:
+    """Write the models of the cards in packages into a repository."""
+    _write({repository / path: text for path, text in wanted(packages).items()})
 
 
-def _behind(packages: Collection[str], repository: Path) -> dict[str, str]:
-    """The files that a repository has otherwise, or not."""
-
-    def is_there(file: Path, text: str) -> bool:
-        return file.is_file() and file.read_text(encoding="utf-8") == text
-
-    return {path: text for path, text in wanted(packages).items() if not is_there(repository / path, text)}
+def _write(texts: Mapping[Path, str]) -> None:
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def main() -> int:
@@ -408,10 +382,14 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=MODELS, metavar="DIR", help="the model repository")
     parser.add_argument("--check", action="store_true", help="change nothing")
     asked = parser.parse_args()
-    packages = asked.packages or PACKAGES
-    behind = _behind(packages, asked.output) if asked.check else write(packages, asked.output)
+    texts = {asked.output / path: text for path, text in wanted(asked.packages or PACKAGES).items()}
+    if not asked.packages and asked.output == MODELS:
+        texts |= request_fields.wanted()
+    behind = {path: text for path, text in texts.items() if not path.is_file() or path.read_text("utf-8") != text}
+    if not asked.check:
+        _write(behind)
     for path in behind:
-        print(f"{path} {'is behind its card: python -m tools.models' if asked.check else 'is written'}")
+        print(f"{path} {'is behind: python -m tools.models' if asked.check else 'is written'}")
     return 1 if asked.check and behind else 0
 
 

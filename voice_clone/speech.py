@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from voice_clone.errors import InvalidArgument, listed, quoted
+from voice_clone.request_fields import SOURCES
 
 STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
-SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
-"""Of the voice of a speech."""
 NO_WORDS = "`text` is blank or has no letter or digit; give at least one word to say"
 
 

@@ -1,5 +1,6 @@
 """What the package offers; `__init__` imports it with the first use of a name."""
 
+from ._fields import Knobs
 from ._servers.channel import tls_credentials
 from ._speeches.async_speech import AsyncSpeech
 from ._speeches.speech import Speech
@@ -33,7 +34,6 @@ from .types import (
     ClipWarning,
     Detection,
     Family,
-    Knobs,
     LongOptions,
     Mark,
     Preset,

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tritonclient.grpc import service_pb2
 
+from ._fields import DTYPES, SOURCES, Knobs
 from ._sources import LARGEST_BUNDLE, Source, content
 from .clips import readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
-from .types import Knobs, SpeechOptions, StreamOptions
+from .types import SpeechOptions, StreamOptions
 
 if TYPE_CHECKING:
     from ._speeches.parts import Part
@@ -24,24 +25,9 @@ CACHE = "speaker_cache"
 DETECTOR = "mark_detector"
 PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
-# Triton's type of each input that is no string.
-_DTYPES = {
-    "speaker_embedding": "FP32",
-    "x_vector_only": "BOOL",
-    "cache": "BOOL",
-    "seed": "UINT64",
-    "max_frames": "INT32",
-    "index": "INT32",
-    "last": "BOOL",
-    "temperature": "FP32",
-    "top_k": "INT32",
-    "top_p": "FP32",
-    "repetition_penalty": "FP32",
-    "do_sample": "BOOL",
-    "non_streaming_mode": "BOOL",
-}
-_SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")
-_VOICE = (*_SOURCES, "reference_text", "x_vector_only")
+_DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL"}
+"""Triton's type of each input that is no string."""
+_VOICE = (*SOURCES, "reference_text", "x_vector_only")
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
 
 
@@ -121,7 +107,7 @@ def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
 
 def is_voiceless(options: SpeechOptions) -> bool:
     """Whether a speech names no voice."""
-    return all(options.get(name) is None for name in _SOURCES)
+    return all(options.get(name) is None for name in SOURCES)
 
 
 def of_part(request: Any, part: Part) -> Any:

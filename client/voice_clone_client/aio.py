@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _designs, _environment, _requests, _responses
+from ._fields import Knobs
 from ._servers import channel
 from ._servers.async_calls import quiet_task
 from ._servers.asynchronous import AsyncServers
@@ -32,7 +33,6 @@ from .types import (
     Candidates,
     Detection,
     Family,
-    Knobs,
     LongOptions,
     Mark,
     Names,

@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import _designs, _environment, _requests, _responses
 from ._default_family import DefaultFamily
+from ._fields import Knobs
 from ._servers import channel
 from ._servers.blocking import Servers
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import InvalidArgument, Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Detection, Family, Knobs, Mark, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Detection, Family, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

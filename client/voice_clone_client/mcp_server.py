@@ -19,6 +19,7 @@ from mcp.types import AudioContent, TextContent
 from pydantic import BaseModel, Field
 
 from ._audio_file import refusal
+from ._fields import MEANINGS
 from ._output import AudioOutput
 from ._speeches.async_speech import AsyncSpeech
 from ._version import __version__
@@ -36,10 +37,8 @@ Text = Annotated[str, Field(description="The words to speak, in any language of 
 Name = Annotated[
     str | None, Field(description="A voice of list_voices. A model that needs none speaks without it, too.")
 ]
-Language = Annotated[
-    str | None, Field(description="The language of the text, such as English or en. Default: found out.")
-]
-Seed = Annotated[int | None, Field(ge=0, lt=2**64, description="The same seed gives the same audio.")]
+Language = Annotated[str | None, Field(description=MEANINGS["language"])]
+Seed = Annotated[int | None, Field(ge=0, lt=2**64, description=MEANINGS["seed"])]
 File = Annotated[str, Field(description="Name of a new file, without a folder, such as hello.wav.")]
 After = Annotated[str | None, Field(description="The last name of the list before: go on behind it.")]
 

@@ -1,39 +1,17 @@
-"""What the client returns, and the knobs of a speech."""
+"""What the client returns, and the arguments of a speech."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ._fields import Knobs
 from .clips import Source
-
-
-class Knobs(TypedDict, total=False):
-    """How the server speaks a text. A knob that is absent or None takes the default of the server's checkpoint."""
-
-    language: str | None
-    """A language of the checkpoint by its name or code (`English`, `en`, `en-US`), or `Auto`."""
-    seed: int | None
-    """0..2**64-1; the same seed gives the same audio."""
-    max_frames: int | None
-    """Maximum length of the speech, in frames of its model."""
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    repetition_penalty: float | None
-    do_sample: bool | None
-    """False takes the most likely value in each step."""
-    non_streaming_mode: bool | None
-    """The model reads the whole text before it makes the first frame."""
-    cache: bool | None
-    """False: the server neither uses nor keeps in memory what is computed of the voice."""
-    options: Mapping[str, Any] | None
-    """Parameters that only this model family has, as JSON values. The family checks them and names those it knows."""
 
 
 class StreamOptions(Knobs, total=False):

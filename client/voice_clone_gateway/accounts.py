@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from voice_clone_client._fields import SOURCES
+
 from .http.keys import Key
-from .schemas import SOURCES, SpeechOptions
+from .schemas import SpeechOptions
 
 _KNOWN = ("voice", "generation", "voice_digest", "mark")  # of the server's info
 

@@ -11,14 +11,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-ALIASES = {
-    "speaker": "voice",
-    "ref_audio": "reference_audio",
-    "ref_text": "reference_text",
-    "max_new_tokens": "max_frames",
-    "x_vector_only_mode": "x_vector_only",
-}
-"""Other names of fields."""
+from .fields import ALIASES, Knobs
 
 TASKS = {"Base": "", "CustomVoice": "_custom_voice", "VoiceDesign": "_voice_design"}
 """vLLM-Omni's kinds of speech, and what the name of a model of each ends with."""
@@ -36,7 +29,7 @@ _NOTHING: dict[str, tuple[_Asks, str]] = {  # whether a value asks for nothing, 
     "ambient_sound": (lambda value: False, "null"),
     "duration_seconds": (lambda value: False, "null"),
 }
-_PROMOTED = ("temperature", "top_k", "top_p", "repetition_penalty", "do_sample", "seed", "max_frames", "max_new_tokens")
+_PROMOTED = (*Knobs.model_fields, *(alias for alias, name in ALIASES.items() if name in Knobs.model_fields))
 
 
 def translate(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,15 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+from voice_clone_client.types import MAX_NAME
 
 from .compatibility import translate
+from .fields import Knobs
 
 MAX_EMBEDDING = 8192  # values of a speaker embedding; the server knows the exact number
 MAX_OPTIONS_BYTES = 4096  # of the JSON of a family's options
 MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
-MAX_NAME = 256  # characters of the name of a voice, a model or a language
-SOURCES = ("voice", "reference_audio", "speaker_embedding", "voice_prompt")  # of a voice
 
 FormatName = Literal["wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw"]
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
@@ -65,7 +65,7 @@ class VoiceId(Strict):
     id: Name
 
 
-class SpeechOptions(Strict):
+class SpeechOptions(Strict, Knobs):
     """All fields of a speech except its text."""
 
     model: Name | None = None
@@ -87,8 +87,6 @@ class SpeechOptions(Strict):
     voice_prompt: Text | None = None
     """A bundle of one voice in base64, as GET /v1/audio/voices/{name}/export answers it. The voice speaks as it would
     where it is registered; nothing is extracted, and nothing of it is kept."""
-    cache: bool | None = None
-    """False neither uses nor keeps in the server's memory what is computed of the voice."""
     response_format: FormatName = "mp3"
     """The audio's format. `pcm` is signed 16-bit little-endian; `mulaw` and `alaw` have 8000 Hz."""
     sample_rate: SampleRate | None = None
@@ -98,22 +96,8 @@ class SpeechOptions(Strict):
     instructions: Annotated[str, Field(max_length=4096)] | None = None
     """How to speak, in words, for a model that follows such instructions. Others ignore them, with a warning; a strict
     gateway refuses them there."""
-    language: Name | None = None
-    """A language of the model by its name or code (`English`, `en`, `en-US`), or `Auto`."""
-    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
-    """The same seed gives the same audio."""
-    max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    """Maximum length of the speech, in frames of the model. Another name: max_new_tokens."""
     initial_codec_chunk_frames: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """vLLM-Omni's length of the first chunk. The server sets it here: a number above 1 is ignored, with a warning."""
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    do_sample: bool | None = None
-    """False takes the most likely value in each step."""
-    non_streaming_mode: bool | None = None
-    """The model reads the whole text before it makes the first frame."""
     allow_partial: bool | None = None
     """True accepts a speech whose end the model missed: its `finish_reason` is neither `stop` nor `length`. False makes
     it an error, and a raw stream breaks off. By default as the gateway's setting says: false."""

@@ -10,12 +10,14 @@ from typing import Any
 
 from fastapi import FastAPI
 from voice_clone_client import AsyncClient, InvalidArgument
+from voice_clone_client._fields import SOURCES
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 
 from .audio import find_format
+from .fields import Knobs
 from .http.keys import Key
-from .schemas import SOURCES, SpeechOptions
+from .schemas import SpeechOptions
 from .settings import Settings
 
 MOST_SENTENCES = 10_000  # of a text
@@ -143,21 +145,8 @@ async def _bundle(text: str) -> bytes:
         raise InvalidArgument("`voice_prompt` is no base64 of an exported voice") from None
 
 
-_SAME = (
-    "reference_text",
-    "speaker_embedding",
-    "x_vector_only",
-    "language",
-    "seed",
-    "max_frames",
-    "temperature",
-    "top_k",
-    "top_p",
-    "repetition_penalty",
-    "do_sample",
-    "non_streaming_mode",
-    "cache",
-)
+_SAME = ("reference_text", "speaker_embedding", "x_vector_only", *Knobs.model_fields)
+"""What the server is asked for as it is."""
 
 
 def long_plan(settings: Settings, **more: Any) -> Plan:

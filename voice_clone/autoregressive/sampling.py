@@ -5,8 +5,7 @@ The samplers of samplers.py, in torch, and those of native code read them.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from voice_clone.array_kinds import Numbers
 from voice_clone.errors import InvalidArgument
+from voice_clone.request_fields import FIELDS
 
 LARGEST_K = 1 << 20  # beyond any vocabulary
 
@@ -64,7 +64,7 @@ def sampling_options(do_sample: bool, temperature: float, top_k: int, top_p: flo
 
 
 def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
-    """Check `seed`, `temperature`, `top_k`, `top_p` and `repetition_penalty`, as far as `values` has them.
+    """Check the knobs that are numbers against their ranges, as far as `values` has them.
 
     Args:
         prefix: of their names there; those with one are options of a family.
@@ -72,24 +72,11 @@ def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
     Raises:
         InvalidArgument: one is out of range; the message gives its whole name.
     """
-    for name, (right, check) in _CHECKS.items():
-        value = values.get(prefix + name)
-        if value is not None and not check(value):
-            raise InvalidArgument(f"`{'options.' if prefix else ''}{prefix}{name}` must be {right}, got {value}")
-
-
-def _is_above_zero(value: Any) -> bool:
-    """Also of a whole number, which may be too large for a float."""
-    return bool(0 < value <= sys.float_info.max)  # NaN and infinity are not
-
-
-_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "seed": ("a number of 64 bits, from 0 to 2**64 - 1", lambda value: 0 <= value < 2**64),
-    "temperature": ("a number above 0", _is_above_zero),
-    "repetition_penalty": ("a number above 0", _is_above_zero),
-    "top_p": ("above 0 and at most 1", lambda value: 0 < value <= 1),
-    "top_k": ("0 (off) or a positive number", lambda value: value >= 0),
-}
+    for each in FIELDS:
+        value = values.get(prefix + each.name) if each.range else None
+        if value is not None and not each.has(value):
+            name = f"{'options.' if prefix else ''}{prefix}{each.name}"
+            raise InvalidArgument(f"`{name}` must be a number {each.range}, got {value}")
 
 
 S = TypeVar("S", bound="OneSampling")

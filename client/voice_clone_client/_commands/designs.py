@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _designs
+from .._fields import MEANINGS
 from ..client import Client
 from ..errors import InvalidArgument
 from .common import add_mark, command, report, saved
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     design.add_argument(
         "--seed", type=int, action="append", help="of a candidate; may be repeated (default: three new)"
     )
-    design.add_argument("--language", help="a language of the model by its name or code (default: Auto)")
+    design.add_argument("--language", help=MEANINGS["language"])
     add_mark(design)
     design.add_argument("-o", "--output", default=".", metavar="DIR", help="where the files go (default: here)")
     keep = command(commands, "keep", _keep, "register a voice that design has made")

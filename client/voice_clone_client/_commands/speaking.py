@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import embedding
 from .._audio_file import SUFFIXES, refusal
+from .._fields import DTYPES, MEANINGS, Knobs
 from .._output import AudioOutput, progress
 from .._player import Player
 from .._responses import missed_end
@@ -25,23 +26,10 @@ from ..long_text.long_speech import LongSpeech
 from ..manifests import TYPES, FileSigner, consent_of
 from ..sentences import MAX_CHARACTERS
 from ..statements import comment_of
-from ..types import Chunk, Knobs
+from ..types import Chunk
 from .common import add_mark, command, complain, given, report
 
-# Name, type and help of each numeric knob; its option is the name with dashes.
-_NUMBERS: tuple[tuple[str, type, str], ...] = (
-    ("seed", int, "the same seed gives the same audio"),
-    ("max_frames", int, "maximum length of the speech, in frames of its model"),
-    ("temperature", float, "temperature of the sampling"),
-    ("top_k", int, "number of most likely values to sample from"),
-    ("top_p", float, "share of the probability to sample from"),
-    ("repetition_penalty", float, "above 1 makes repetitions less likely"),
-)
-_SWITCHES = (
-    ("do_sample", "sample; --no-do-sample takes the most likely value in each step"),
-    ("non_streaming_mode", "the model reads the whole text before it makes the first frame"),
-    ("cache", "--no-cache: the server neither uses nor keeps in memory what is computed of the voice"),
-)
+_TYPES = {"INT32": int, "UINT64": int, "FP32": float}
 
 
 def add(commands: Any) -> None:
@@ -86,11 +74,9 @@ def add(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
     )
-    speak.add_argument("--language", help="a language of the checkpoint, such as English, en or en-US, or Auto")
-    for name, kind, text in _NUMBERS:
-        speak.add_argument(_option(name), type=kind, metavar="N", help=text)
-    for name, text in _SWITCHES:
-        speak.add_argument(_option(name), action=argparse.BooleanOptionalAction, help=text)
+    for name, meaning in MEANINGS.items():
+        if name != "options":
+            _add_knob(speak, name, meaning)
     speak.add_argument(
         "--option",
         dest="options",
@@ -99,6 +85,18 @@ def add(commands: Any) -> None:
         metavar="NAME=VALUE",
         help="a parameter that only this model family has; VALUE is JSON, or else a text; may be repeated",
     )
+
+
+def _add_knob(speak: argparse.ArgumentParser, name: str, meaning: str) -> None:
+    option, dtype = name.replace("_", "-"), DTYPES.get(name)
+    if dtype == "BOOL":
+        value, _, effect = meaning.partition(": ")
+        given = f"--{option}" if value == "true" else f"--no-{option}"
+        speak.add_argument(f"--{option}", action=argparse.BooleanOptionalAction, help=f"{given}: {effect}")
+    elif dtype is None:
+        speak.add_argument(f"--{option}", help=meaning)
+    else:
+        speak.add_argument(f"--{option}", type=_TYPES[dtype], metavar="N", help=meaning)
 
 
 def _speak(client: Client, parsed: argparse.Namespace) -> None:
@@ -220,7 +218,3 @@ def _pair(text: str) -> tuple[str, Any]:
 def _no_json(constant: str) -> Any:
     """Refuse NaN and Infinity, which Python's parser accepts."""
     raise ValueError(f"{constant} is no JSON")
-
-
-def _option(knob: str) -> str:
-    return "--" + knob.replace("_", "-")

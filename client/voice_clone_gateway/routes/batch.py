@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 from voice_clone_client import Incomplete
+from voice_clone_client._fields import SOURCES
 from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.long_text.speaker import Speech
 
@@ -22,7 +23,7 @@ from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..http.keys import Key
-from ..schemas import SOURCES, BatchRequest, SpeechRequest
+from ..schemas import BatchRequest, SpeechRequest
 from ..synthesis import open_speech
 
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3

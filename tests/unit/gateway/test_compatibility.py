@@ -9,7 +9,8 @@ from typing import Any, get_args
 import grpc
 import pytest
 from pydantic import AliasChoices, ValidationError
-from voice_clone_gateway.compatibility import ALIASES, translate
+from voice_clone_gateway.compatibility import translate
+from voice_clone_gateway.fields import ALIASES
 from voice_clone_gateway.live.config import StreamConfig
 from voice_clone_gateway.schemas import SpeechRequest, Strict
 from voice_clone_gateway.settings import parse

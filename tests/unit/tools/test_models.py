@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from tools import fields as request_fields
 from tools import models
-from tools.config_file import ConfigFile
 from tools.families.cards import PACKAGES, cards
 from tools.triton_server import MODELS, ROOT
 from voice_clone.family import Family
-from voice_clone.request_fields import FIELDS
 
 CARDS = [(package, card) for package in PACKAGES for card in cards([package])]
 NAMES = [card.name for _, card in CARDS]
@@ -34,9 +33,14 @@ def test_every_other_model_is_written_by_hand() -> None:
     assert there - written == BY_HAND
 
 
-def test_a_whole_speech_takes_what_the_public_models_take() -> None:
-    inputs = {each.name: list(each.dims) for each in ConfigFile.read(MODELS / "speech_whole").message.input}
-    assert inputs == {"model": [1], **{each.name: [each.size] for each in FIELDS if each.name != "text_stream"}}
+def test_client_gateway_and_documents_have_the_fields_of_the_table() -> None:
+    for path, text in request_fields.wanted().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: python -m tools.models"
+
+
+def test_a_document_without_marks_is_not_written() -> None:
+    with pytest.raises(ValueError, match="inputs: written by"):
+        request_fields.with_part("# A document\n", "inputs", "| a row |\n")
 
 
 @pytest.mark.parametrize(("package", "card"), CARDS, ids=NAMES)

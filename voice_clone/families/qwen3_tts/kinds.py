@@ -10,9 +10,10 @@ from pathlib import Path
 from voice_clone.checkpoint_folder import same_bytes
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Kind, Qwen3TTSConfig, load_config
+from voice_clone.request_fields import SOURCES
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.speakers.record import IN_CONTEXT
-from voice_clone.speech import SOURCES, SpeechRequest
+from voice_clone.speech import SpeechRequest
 from voice_clone.stages.protocols import NoEncoder
 
 CLONING = "to clone a voice, take the `model` qwen3_tts, of a Base checkpoint"

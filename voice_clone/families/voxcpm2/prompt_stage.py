@@ -20,8 +20,9 @@ from voice_clone.families.voxcpm2.config import load_config
 from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINUATION, REFERENCE, STYLE, check_together
 from voice_clone.families.voxcpm2.text import Tokenizer, target
+from voice_clone.request_fields import SOURCES
 from voice_clone.settings import PromptSettings, Settings
-from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest
+from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared, check_reference
 from voice_clone.stages.requests import check_options, refuse_language, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids

@@ -1,9 +1,8 @@
 """`<family>_prompt`: text and voice to the talker's prompt.
 
-in    text, voice, reference_audio, reference_text, voice_prompt, language, text_stream  STRING [1],
-      speaker_embedding FP32 [-1], x_vector_only, cache BOOL [1], options STRING [1]: a JSON object. All optional; see
-      `SpeechRequest`. The request parameter `owner` says for whom the caller acts, `stream_id` names the
-      stream, so that speech_whole can cancel it; without it the stream gets an id of its own.
+in    those of `request_fields.FIELDS` that this stage reads, all optional; see `SpeechRequest`. The request parameter
+      `owner` says for whom the caller acts, `stream_id` names the stream, so that speech_whole can cancel it; without
+      it the stream gets an id of its own.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
       prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
                                deleted), and what the first and the last chunk report on voice and text
@@ -23,8 +22,9 @@ from typing import Any
 
 from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, VoiceCloneError
 from voice_clone.lru_cache import Origin, scope_of
+from voice_clone.request_fields import SOURCES
 from voice_clone.settings import Settings
-from voice_clone.speech import SOURCES, ResolvedVoice, SpeechRequest, read_reply
+from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages.protocols import PromptStage
 from voice_clone.triton.calls import call
 from voice_clone.triton.model import Model

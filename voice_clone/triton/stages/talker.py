@@ -1,8 +1,7 @@
 """`<family>_talker`: a prompt to a stream of frames; all streams in one batch.
 
 in    prompt, prompt_info  STRING [1]  as `<family>_prompt` makes them
-      temperature, top_p, repetition_penalty FP32 [1], top_k, max_frames INT32 [1], seed UINT64 [1],
-      do_sample, non_streaming_mode BOOL [1], options STRING [1]: a JSON object. All optional.
+      those of `request_fields.FIELDS` that this stage reads, all optional
       cancel               STRING [1]  instead of all else: the client of the stream of this id has left
       append, text         STRING [1], index INT32 [1], last BOOL [1]  instead of all else, where config.pbtxt has them:
                                        a piece of the text of the stream of this id; see `TextStreams`
