@@ -279,7 +279,7 @@ def test_ranges(name: str, values: list[float]) -> None:
 
 
 def test_defaults_of_the_checkpoint() -> None:
-    defaults = SamplingDefaults(temperature=0.5, subtalker_dosample=False, subtalker_top_k=7, repetition_penalty=1.2)
+    defaults = SamplingDefaults(temperature=0.5, subtalker_do_sample=False, subtalker_top_k=7, repetition_penalty=1.2)
     parameters = SamplingParameters.from_defaults(defaults, seed=3)
     assert (parameters.seed, parameters.temperature, parameters.subtalker_do_sample) == (3, 0.5, False)
     assert (parameters.subtalker_top_k, parameters.repetition_penalty) == (7, 1.2)

@@ -166,6 +166,8 @@ class CodecConfig:
 class SamplingDefaults:
     """`generation_config.json`; the fall-backs are those of the official package, but for `part_characters`.
 
+    `subtalker_*` govern codebooks 1..15, the others codebook 0; see `sampling_options` and `CodeSampling`.
+
     Attributes:
         part_characters: how long a text the model speaks well in one piece; within a piece its pace climbs. About 40 s.
     """
@@ -175,7 +177,7 @@ class SamplingDefaults:
     top_k: int = 50
     top_p: float = 1.0
     repetition_penalty: float = 1.05
-    subtalker_dosample: bool = True
+    subtalker_do_sample: bool = True
     subtalker_temperature: float = 0.9
     subtalker_top_k: int = 50
     subtalker_top_p: float = 1.0
@@ -225,6 +227,7 @@ def load_config(folder: Path) -> Qwen3TTSConfig:
     config = read_json(folder, CONFIG_FILE)
     codec = read_json(folder, f"{CODEC_FOLDER}/{CONFIG_FILE}")
     sampling = read_json(folder, GENERATION_FILE)
+    sampling["subtalker_do_sample"] = sampling.get("subtalker_dosample")  # as the official package spells it
     if config.get("model_type") != "qwen3_tts":
         raise CheckpointError(f"{CONFIG_FILE}: model_type is {config.get('model_type')!r}, not 'qwen3_tts'")
     if config.get("tts_model_type") not in get_args(Kind):
