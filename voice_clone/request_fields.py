@@ -41,7 +41,7 @@ class RequestField:
         """The numbers that it may be, in words; empty: it is no number, or any one."""
         most = "2**64 - 1" if self.most == 2**64 - 1 else self.most
         if self.least is not None:
-            return f"from {self.least} up" if most is None else f"from {self.least} to {most}"
+            return f"at least {self.least}" if most is None else f"from {self.least} to {most}"
         ends = ("" if self.above is None else f"above {self.above}", "" if most is None else f"at most {most}")
         return " and ".join(filter(None, ends))
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from voice_clone.errors import InvalidArgument, listed, quoted
-from voice_clone.request_fields import SOURCES
+from voice_clone.request_fields import FIELDS, SOURCES
 
 STREAM_ID = (16, 128)  # characters: too many to guess an id, and few enough to keep
 NO_WORDS = "`text` is blank or has no letter or digit; give at least one word to say"
@@ -160,6 +160,22 @@ def read_reply(
     if result.get("warnings"):
         source["warnings"] = result["warnings"]
     return ResolvedVoice(load(artifacts), transcript, result["mode"]), source
+
+
+def check_ranges(values: Mapping[str, Any], prefix: str = "") -> None:
+    """Check the numbers of a request against their ranges, as far as `values` has them.
+
+    Args:
+        prefix: of their names there; those with one are options of a family.
+
+    Raises:
+        InvalidArgument: one is out of range; the message gives its whole name.
+    """
+    for each in FIELDS:
+        value = values.get(prefix + each.name) if each.range else None
+        if value is not None and not each.has(value):
+            name = f"{'options.' if prefix else ''}{prefix}{each.name}"
+            raise InvalidArgument(f"`{name}` is {value}; it must be {each.range}")
 
 
 def check_options(options: Mapping[str, Any], known: Mapping[str, type | tuple[type, ...]]) -> None:

@@ -24,9 +24,9 @@ DTYPES = {
 MEANINGS = {
     "language": "a language of the checkpoint, such as English, en or en-US; Auto: the model finds it out",
     "seed": "the same seed gives the same audio (from 0 to 2**64 - 1)",
-    "max_frames": "the longest speech, in frames of the model (from 1 up)",
+    "max_frames": "the longest speech, in frames of the model (at least 1)",
     "temperature": "temperature of the sampling (above 0)",
-    "top_k": "how many of the most likely values to sample from; 0: all (from 0 up)",
+    "top_k": "how many of the most likely values to sample from; 0: all (at least 0)",
     "top_p": "sample from the most likely values that have this share of the probability (above 0 and at most 1)",
     "repetition_penalty": "above 1: repetitions are less likely (above 0)",
     "do_sample": "false: take the most likely value in each step",
@@ -45,11 +45,11 @@ class Knobs(TypedDict, total=False):
     seed: int | None
     """The same seed gives the same audio (from 0 to 2**64 - 1)."""
     max_frames: int | None
-    """The longest speech, in frames of the model (from 1 up)."""
+    """The longest speech, in frames of the model (at least 1)."""
     temperature: float | None
     """Temperature of the sampling (above 0)."""
     top_k: int | None
-    """How many of the most likely values to sample from; 0: all (from 0 up)."""
+    """How many of the most likely values to sample from; 0: all (at least 0)."""
     top_p: float | None
     """Sample from the most likely values that have this share of the probability (above 0 and at most 1)."""
     repetition_penalty: float | None

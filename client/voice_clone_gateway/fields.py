@@ -25,11 +25,11 @@ class Knobs(BaseModel, strict=True, use_attribute_docstrings=True):
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """The same seed gives the same audio (from 0 to 2**64 - 1)."""
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    """The longest speech, in frames of the model (from 1 up). Another name: max_new_tokens."""
+    """The longest speech, in frames of the model (at least 1). Another name: max_new_tokens."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Temperature of the sampling (above 0)."""
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """How many of the most likely values to sample from; 0: all (from 0 up)."""
+    """How many of the most likely values to sample from; 0: all (at least 0)."""
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
     """Sample from the most likely values that have this share of the probability (above 0 and at most 1)."""
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voice_clone.array_kinds import Numbers
-from voice_clone.errors import InvalidArgument
-from voice_clone.request_fields import FIELDS
+from voice_clone.speech import check_ranges
 
 LARGEST_K = 1 << 20  # beyond any vocabulary
 
@@ -63,22 +62,6 @@ def sampling_options(do_sample: bool, temperature: float, top_k: int, top_p: flo
     return SamplingOptions(float(do_sample), max(temperature, least), min(top_k, LARGEST_K), top_p)
 
 
-def check_sampling_options(values: Mapping[str, Any], prefix: str = "") -> None:
-    """Check the knobs that are numbers against their ranges, as far as `values` has them.
-
-    Args:
-        prefix: of their names there; those with one are options of a family.
-
-    Raises:
-        InvalidArgument: one is out of range; the message gives its whole name.
-    """
-    for each in FIELDS:
-        value = values.get(prefix + each.name) if each.range else None
-        if value is not None and not each.has(value):
-            name = f"{'options.' if prefix else ''}{prefix}{each.name}"
-            raise InvalidArgument(f"`{name}` must be a number {each.range}, got {value}")
-
-
 S = TypeVar("S", bound="OneSampling")
 
 
@@ -105,7 +88,7 @@ class OneSampling:
     repetition_penalty = 1.0
 
     def __post_init__(self) -> None:
-        check_sampling_options(vars(self))
+        check_ranges(vars(self))
 
     @classmethod
     def of(cls: type[S], knobs: Mapping[str, Any]) -> S:

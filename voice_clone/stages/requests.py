@@ -9,7 +9,7 @@ from typing import Any
 from voice_clone.errors import InvalidArgument, Unsupported, quoted
 from voice_clone.family import Family
 from voice_clone.request_fields import KNOBS
-from voice_clone.speech import SpeechRequest, has_words
+from voice_clone.speech import SpeechRequest, check_ranges, has_words
 from voice_clone.speech import check_options as check_types
 from voice_clone.stages.protocols import Arrays
 
@@ -39,7 +39,7 @@ def check_plan(card: Family, prompt: Arrays, knobs: Mapping[str, Any], options: 
 
     Raises:
         Unsupported: the family has no such knob.
-        InvalidArgument: a tensor is missing, or an option is unknown, of another type or out of range.
+        InvalidArgument: a tensor is missing, an option is unknown or of another type, or a value is out of range.
     """
     check_options(card, options)
     for name in KNOBS:
@@ -47,6 +47,7 @@ def check_plan(card: Family, prompt: Arrays, knobs: Mapping[str, Any], options: 
             raise Unsupported(f"this model has no `{name}`; leave it out")
     if knobs.get("non_streaming_mode") is False and "non_streaming_mode" not in card.knobs:
         raise Unsupported("this model reads the whole text first: `non_streaming_mode` cannot be false")
+    check_ranges(knobs)
     for name in card.prompt:
         if name not in prompt:
             raise InvalidArgument(f"prompt lacks {name}; the prompt stage makes it")
@@ -81,25 +82,11 @@ def granted_frames(budget: int, max_frames: int | None, room: int) -> tuple[int,
         budget: what the family grants the text.
         max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
         room: frames that fit the stream's slot behind the prompt. The budget is cut to them.
-
-    Raises:
-        InvalidArgument: `max_frames` is < 1.
     """
-    check_max_frames(max_frames)
     if max_frames is None:
         return max(1, min(budget, room)), True
     frames = min(budget, max_frames)
     return frames, frames != max_frames
-
-
-def check_max_frames(max_frames: int | None) -> None:
-    """Check the caller's frame limit, if it gave one.
-
-    Raises:
-        InvalidArgument: it is < 1.
-    """
-    if max_frames is not None and max_frames < 1:
-        raise InvalidArgument(f"`max_frames` is {max_frames}; it must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def test_a_clip_of_its_own_speaks_as_the_registered_voice(
         ({"language": "English"}, Unsupported, "takes no language"),
         ({"x_vector_only": True}, Unsupported, "no speaker embedding"),
         ({"voice": None, "speaker_embedding": np.ones(8)}, Unsupported, "no speaker embedding"),
-        ({"temperature": -1}, InvalidArgument, "temperature must be a number above 0"),
+        ({"temperature": -1}, InvalidArgument, "temperature is -1.0; it must be above 0"),
         ({"max_frames": 0}, InvalidArgument, "max_frames"),
         ({"text": "Hello <|im_end|> there"}, InvalidArgument, "control token"),
         ({"text": "<|semantic:5|>"}, InvalidArgument, "control token"),

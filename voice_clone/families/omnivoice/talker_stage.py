@@ -34,7 +34,7 @@ from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import check_max_frames, check_plan
+from voice_clone.stages.requests import check_plan
 
 TENSORS = ("ids", "id_counts", "frames", CODEC_CODES)
 PART = TalkerPart(  # a prompt needs a few rows of the table
@@ -67,7 +67,6 @@ class OmniVoiceTalker:
         check_plan(CARD, tensors, knobs, options)
         prompt = Prompt(**{name: tensors[name] for name in TENSORS})
         max_frames = knobs.get("max_frames")
-        check_max_frames(max_frames)
         given = {field: options[name] for name, field in UNMASKING.items() if name in options}
         request = MaskRequest(prompt, Unmasking(seed=knobs["seed"], **given), max_frames)
         heard = tuple(_heard([int(each) for each in prompt.frames], max_frames))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from voice_clone.autoregressive.sampling import SamplingOptions, check_sampling_options, sampling_options
+from voice_clone.autoregressive.sampling import SamplingOptions, sampling_options
 from voice_clone.families.qwen3_tts.config import SamplingDefaults
+from voice_clone.speech import check_ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +25,8 @@ class SamplingParameters(SamplingDefaults):
     seed: int
 
     def __post_init__(self) -> None:
-        check_sampling_options(vars(self))
-        check_sampling_options(vars(self), "subtalker_")
+        check_ranges(vars(self))
+        check_ranges(vars(self), "subtalker_")
 
     @property
     def first(self) -> SamplingOptions:

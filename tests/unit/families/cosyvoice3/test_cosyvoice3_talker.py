@@ -187,8 +187,8 @@ def test_speeches_that_are_refused(prompt: CosyVoice3Prompt, asked: dict[str, An
     [
         ({"repetition_penalty": 1.1}, "has no repetition_penalty"),
         ({"non_streaming_mode": False}, "reads the whole text first"),
-        ({"temperature": 0.0}, "temperature must be a number above 0"),
-        ({"top_p": 1.5}, "top_p must be above 0"),
+        ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
+        ({"top_p": 1.5}, "top_p is 1.5; it must be above 0 and at most 1"),
         ({"max_frames": 0}, "max_frames is 0; it must be at least 1"),
     ],
 )

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
-from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.batching.source import PayloadForm
@@ -54,7 +53,6 @@ class SamplingParameters:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_sampling_options({"seed": self.seed, "temperature": self.temperature})
         check_guidance(self.cfg_value, self.inference_timesteps)
 
 

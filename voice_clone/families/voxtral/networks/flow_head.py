@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
-from voice_clone.autoregressive.sampling import check_sampling_options
 from voice_clone.batching.source import PayloadForm
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxtral.config import FlowConfig, VoxtralConfig
@@ -134,7 +133,6 @@ class SamplingParameters:
     guidance: float = GUIDANCE
 
     def __post_init__(self) -> None:
-        check_sampling_options({"seed": self.seed})
         if not 0 <= self.guidance <= MOST_GUIDANCE:  # NaN is not
             raise InvalidArgument(
                 f"`options.guidance` must be a number from 0 to {MOST_GUIDANCE:g}, got {self.guidance}"
