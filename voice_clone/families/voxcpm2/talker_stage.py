@@ -98,7 +98,7 @@ def frame_limit(target: Any, max_frames: int | None, room: int) -> tuple[int, bo
         target: int32 [1], tokens of the text that is to be spoken.
 
     Raises:
-        InvalidArgument: `target` is no such number, or `max_frames` is < 1.
+        InvalidArgument: `target` is no such number.
     """
     if target.dtype != np.int32 or target.shape != (1,) or int(target[0]) < 1:
         raise InvalidArgument(f"{TARGET_TOKENS} must be INT32 [1], at least 1")
