@@ -27,62 +27,38 @@ PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 _DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL"}
 """Triton's type of each input that is no string."""
-_VOICE = (*SOURCES, "reference_text", "x_vector_only")
+_VOICE = ("voice", "reference_audio", "reference_text", "speaker_embedding", "voice_prompt", "x_vector_only")
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
 
 
 def speech(
     text: str | None, options: StreamOptions, owner: str | None, mark: str | None, kind: type = SpeechOptions
 ) -> Any:
-    """As `synthesis`, of the options of a speech, which are those of `kind`."""
-    others = kind.__annotations__.keys() - Knobs.__annotations__.keys()
-    knobs = {name: value for name, value in options.items() if name not in others}
-    own: dict[str, Any] = {name: options.get(name) for name in _VOICE}
-    return synthesis(text, **own, owner=owner, mark=mark, knobs=knobs)
-
-
-def synthesis(
-    text: str | None,
-    voice: str | None,
-    reference_audio: Source | None,
-    reference_text: str | None,
-    speaker_embedding: ArrayLike | None,
-    voice_prompt: Source | None,
-    x_vector_only: bool | None,
-    owner: str | None,
-    mark: str | None,
-    knobs: Mapping[str, Any],
-) -> Any:
     """The request of one speech, without the name of its model. The server decides which combinations are valid.
 
     Args:
         text: None if all of it is appended.
+        options: those of `kind`.
         owner: for whom the caller acts; None for the operator.
-        mark: see `Client`. The others: see `Client.speak`.
+        mark: see `Client`.
 
     Raises:
-        TypeError: a knob is unknown.
+        TypeError: an option is unknown.
         InvalidArgument: a value does not fit its tensor, or JSON cannot hold an option; or as `clips.readable`.
         OSError: the file of the reference audio or of the prompt cannot be read.
     """
-    for name in knobs:
-        if name not in Knobs.__annotations__:
-            raise TypeError(f"speak() has no parameter {name!r}; its knobs are {', '.join(Knobs.__annotations__)}")
-    options = knobs.get("options")
-    request = infer(
-        "",
-        {
-            "text": text,
-            "voice": voice,
-            "reference_audio": _clip(reference_audio, "reference_audio"),
-            "reference_text": reference_text,
-            "speaker_embedding": speaker_embedding,
-            "voice_prompt": None if voice_prompt is None else content(voice_prompt),
-            "x_vector_only": x_vector_only,
-            **knobs,
-            "options": None if options is None else _json(options),
-        },
-    )
+    knobs, others = Knobs.__annotations__, kind.__annotations__
+    for name in options:
+        if name not in others:
+            raise TypeError(f"speak() has no parameter {name!r}; its knobs are {', '.join(knobs)}")
+    inputs = {"text": text, **{name: options.get(name) for name in _VOICE}}
+    inputs |= {name: value for name, value in options.items() if name in knobs}
+    inputs["reference_audio"] = _clip(options.get("reference_audio"), "reference_audio")
+    if (prompt := options.get("voice_prompt")) is not None:
+        inputs["voice_prompt"] = content(prompt)
+    if (own := options.get("options")) is not None:
+        inputs["options"] = _json(own)
+    request = infer("", inputs)
     if owner is not None:
         request.parameters["owner"].string_param = owner
     if mark is not None:
@@ -93,7 +69,7 @@ def synthesis(
 def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
     """The options of a speech that takes several requests, with its files read: once, and as they are now.
 
-    Raises: as `synthesis` of all of `text`.
+    Raises: as `speech` of all of `text`.
     """
     clip, prompt = options.get("reference_audio"), options.get("voice_prompt")
     read: SpeechOptions = {
@@ -138,7 +114,7 @@ def cache(
     reserved: Sequence[str] = (),
     **options: bool | float | str | None,
 ) -> Any:
-    """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `synthesis`."""
+    """The request of one `speaker_cache` operation; an option that is None is not sent. Raises: as `speech`."""
     sent: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     if operation not in ("upload", "import"):
         sent.pop("max_owned", None)
@@ -171,7 +147,7 @@ def detection_seconds(usual: float | None) -> float | None:
 
 
 def detection(audio: Source) -> Any:
-    """The request to look for a mark. Raises: as `synthesis`."""
+    """The request to look for a mark. Raises: as `speech`."""
     return infer(DETECTOR, {"audio": _clip(audio)})
 
 

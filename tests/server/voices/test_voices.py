@@ -68,7 +68,7 @@ def test_a_request_by_name_is_small() -> None:  # A8
     from voice_clone_client import _requests
 
     knobs: Any = {"language": "English", "seed": 2**63, "max_frames": 100}
-    request = _requests.synthesis("Good morning. " * 20, "Harbour", None, None, None, None, None, None, None, knobs)
+    request = _requests.speech("Good morning. " * 20, {"voice": "Harbour", **knobs}, None, None)
     request.model_name = "qwen3_tts"
     assert request.ByteSize() < 2048
 
