@@ -192,6 +192,16 @@ def _encode(name: str, dtype: str, value: Any) -> tuple[int, bytes]:
         raise InvalidArgument(f"`{name}` cannot be sent: {error}") from None
 
 
+def family(model: str) -> str:
+    """The name of a model family, as it can be sent.
+
+    Raises:
+        InvalidArgument: it is no string of UTF-8.
+    """
+    _, raw = _encode("model", "BYTES", model)
+    return raw[4:].decode()  # behind the length
+
+
 def _utf8(value: object) -> bytes:
     if not isinstance(value, str):
         raise ValueError(f"it must be a string, not {type(value).__name__}")

@@ -148,7 +148,7 @@ def detection(response: Any) -> Detection:
 
 def without_detector(error: VoiceCloneError) -> VoiceCloneError:
     """The error of a detection: `Unsupported` if the server has no model for it."""
-    if "unknown model" not in str(error):
+    if "has no model" not in str(error):
         return error
     return Unsupported("this server does not look for marks; serve the model mark_detector, too: docs/provenance.md")
 

@@ -51,6 +51,19 @@ def content(source: Source, largest: int = LARGEST) -> bytes:
         return rest(file, name(source), largest)
 
 
+def text(source: Source) -> str:
+    """Its text, without a byte order mark.
+
+    Raises:
+        InvalidArgument: it is not UTF-8; or as `content`.
+        OSError: it cannot be read.
+    """
+    try:
+        return content(source).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{name(source)} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+
+
 def rest(file: BinaryIO, called: str, largest: int = LARGEST) -> bytes:
     """What an open file has from its position on; `called` is its name for errors, which are those of `content`."""
     pieces: list[bytes] = []

@@ -8,14 +8,16 @@ import threading
 from collections.abc import Iterator
 from typing import TextIO
 
+from .errors import InvalidArgument
+
 PIECE = 4096  # bytes
 
 
 def written(stream: TextIO) -> Iterator[str]:
-    """What is written to a stream, as soon as it is there.
+    """What is written to a stream, as soon as it is there. It is UTF-8, unless the user's own encoding is another one.
 
     Raises:
-        UnicodeDecodeError: it is no text.
+        InvalidArgument: it is no text in this encoding.
     """
     raw = getattr(stream, "buffer", None)
     if not isinstance(raw, io.BufferedIOBase):  # another program's replacement, whose text is all there
@@ -23,10 +25,16 @@ def written(stream: TextIO) -> Iterator[str]:
         return
     # Below the buffer: a thread that waits in it holds its lock, and Python aborts if it is to exit meanwhile.
     source = getattr(raw, "raw", raw)
-    decoder = codecs.getincrementaldecoder(stream.encoding)(stream.errors or "strict")
-    while piece := source.read(PIECE):
-        yield decoder.decode(piece)
-    yield decoder.decode(b"", True)
+    encoding = codecs.lookup(stream.encoding).name
+    encoding = "utf-8" if encoding == "ascii" else encoding  # which Python takes where the user has named none
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
+    try:
+        while piece := source.read(PIECE):
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", True)
+    except UnicodeDecodeError:
+        name = encoding.upper()
+        raise InvalidArgument(f"stdin is not {name}; encode its text as {name}") from None
 
 
 class Tee:

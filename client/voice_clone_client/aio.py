@@ -373,9 +373,11 @@ class AsyncClient:
 
     async def _family(self, model: str | None = None, limit: float | None = None) -> str:
         """The family of a call; see `Client._family`."""
-        known = model or self._model or self._default
-        if known is not None:
-            return known
+        given = model or self._model
+        if given:
+            return _requests.family(given)
+        if self._default is not None:
+            return self._default
         if self._default_task is None or self._default_task.done():
             self._default_task = quiet_task(self._find_default())
         task = self._default_task  # shared: the cancellation of one call must not cancel it

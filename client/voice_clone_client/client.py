@@ -399,9 +399,10 @@ class Client(Speaking):
         most `limit` seconds.
 
         Raises:
-            VoiceCloneError: the default is needed, and the server did not answer it.
+            VoiceCloneError: the name cannot be sent; or the default is needed, and the server did not answer it.
         """
-        return model or self._model or self._default.get(channel.shorter(self._timeout, limit))
+        given = model or self._model
+        return _requests.family(given) if given else self._default.get(channel.shorter(self._timeout, limit))
 
     def _ask_models(self, seconds: float | None) -> Names:
         return _responses.models(self._servers.infer(_requests.cache("stats"), seconds))

@@ -172,7 +172,8 @@ _PREFIXES = re.compile(r"\A(in ensemble '[^']*', *)+")  # fault: repeated-prefix
 _NAME = re.compile(r"(?P<before>(?:the (?:option |parameter )?)?)`(?P<name>[a-z][\w.-]*)(?P<value>(?: [^`]+)?)`")
 _SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
 
-_TRITONS = re.compile(r"(unknown (?=model: )|\binput '(?=\w+'))(\w+)")  # what Triton's own messages name
+_UNKNOWN_MODEL = re.compile(r"Request for unknown model: '(.*)' is not found", re.DOTALL)  # Triton's own message
+_INPUT = re.compile(r"\binput '(\w+)'")  # what others of its messages name
 
 # The messages of Triton and gRPC themselves have no slug. The status code determines their class, except for these
 # texts: Triton has no code for the first, and the errors of a stream have none.
@@ -252,7 +253,8 @@ def from_status(status: str, details: str) -> VoiceCloneError:
     if "is not healthy" in details:  # Triton's text for a model whose process has died
         return Overloaded("a model of this server has died, and the server starts again; try again later")
     text = _PREFIXES.sub("", details.strip()) or f"the call failed with status {status}"
-    text = _TRITONS.sub(r"\1`\2`", text)
+    unknown = _UNKNOWN_MODEL.search(text)
+    text = f"this server has no model {unknown[1]}" if unknown else _INPUT.sub(r"input '`\1`'", text)
     by_status = _BY_STATUS.get(status, Internal)
     error = next((error for part, error in _BY_TEXT if part in details), by_status)
     if error is ConnectionFailed:
@@ -260,4 +262,6 @@ def from_status(status: str, details: str) -> VoiceCloneError:
             "the server cannot be reached or is not ready; is the url host:port of its gRPC endpoint, "
             f"and is TLS on at both ends or at none? ({text})"
         )
-    return error(text)
+    failed = error(text)
+    failed._field = "model" if unknown else error._field
+    return failed

@@ -25,6 +25,7 @@ FILES = ("file", "reference", "prompt", "embedding", "text_file", "sign_key", "s
 
 # What the command calls a parameter whose option has another name: the first of these that the command has.
 _NAMES = {
+    "model_type": ("model",),
     "name": ("name", "register"),
     "audio": ("file",),
     "bundle": ("file",),

@@ -33,8 +33,6 @@ def run_line(arguments: Sequence[str] | None) -> int:
         return code or 0
     except VoiceCloneError as error:  # of the connection's options
         complain(f"{error.slug}: {in_words(error.text, parsed.parser)}")
-    except UnicodeDecodeError as error:
-        complain(f"the text is not UTF-8: {error}")
     except BrokenPipeError:
         raise ReaderLeft from None
     return 1

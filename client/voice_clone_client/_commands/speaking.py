@@ -185,7 +185,7 @@ def _consent(client: Client, voice: str, digest: str) -> str | None:
 def _begin(client: Client, parsed: argparse.Namespace, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:
     """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
     if parsed.text != "-" or how["non_streaming_mode"]:
-        speech = _whole_text(client, sys.stdin.read() if parsed.text == "-" else parsed.text, parsed, how)
+        speech = _whole_text(client, "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text, parsed, how)
         return speech, speech
     stdin = Tee(written(sys.stdin))
     streamed = client.speak_stream(stdin, **how)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from .. import embedding
-from .._sources import content
+from .._sources import text as text_of
 from ..client import Client
 from ..errors import Internal, Unsupported
 from ..types import Voice
@@ -81,7 +81,7 @@ def add(commands: Any) -> None:
 def _upload(client: Client, parsed: argparse.Namespace) -> None:
     text = parsed.text
     if parsed.text_file is not None:
-        text = content(given(parsed.text_file)).decode("utf-8-sig").strip()
+        text = text_of(given(parsed.text_file)).strip()
     voice = client.upload(
         parsed.name,
         parsed.file and given(parsed.file),

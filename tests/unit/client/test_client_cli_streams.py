@@ -77,6 +77,28 @@ def test_an_argument_that_is_not_utf8(triton: Server) -> None:
     assert done.returncode == 0 and triton.calls[-1][1]["name"] == NAME.encode()
 
 
+@pytest.mark.parametrize("words", ["--model $'X\\xff' speak Hi. --voice Ada -o -", "list --url $'X\\xff'"])
+def test_an_option_of_the_connection_that_is_not_utf8(triton: Server, words: str) -> None:
+    done = shell(triton, f"voice-clone {words}")
+    assert done.returncode == 1 and done.stderr.startswith(b"voice-clone: invalid_argument: --")
+
+
+NO_LOCALE = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+
+
+@pytest.mark.parametrize("environment", [{"LC_ALL": "C.UTF-8"}, {"LC_ALL": "C"}, NO_LOCALE])
+@pytest.mark.parametrize("more", ["", "--non-streaming-mode"])
+def test_a_text_on_stdin_is_utf8_or_refused(triton: Server, environment: dict[str, str], more: str) -> None:
+    speak = f"voice-clone speak - --voice Ada -o /dev/null {more}"
+    for text in ("Gr\xfcn.".encode("latin-1"), "Grün.".encode("utf-16")):
+        written = "".join(f"\\x{byte:02x}" for byte in text)
+        done = shell(triton, f"printf '{written}' | {speak}", **environment)
+        assert done.returncode == 1 and b"stdin is not UTF-8" in done.stderr and done.stderr.count(b"\n") == 1
+    assert not triton.speeches
+    shell(triton, f"printf '\\ufeffGrün.' | {speak}", LANG="C.UTF-8", **environment)
+    assert "Grün.".encode() in triton.speeches[0][1]["text"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["voice_clone_client.cli", "voice_clone_gateway"])
 def test_a_signal_while_it_imports(tmp_path: Path, module: str, number: int) -> None:

@@ -48,13 +48,18 @@ def test_status_decides_without_a_slug(status: str, error: type[client.VoiceClon
     [
         ("This protocol is restricted, expecting header 'triton-grpc-protocol-admin-key'", client.PermissionDenied),
         ("Request for unknown model: 'qwen3_tts' has no available versions", client.ConnectionFailed),
-        ("Request for unknown model: 'qwen3_tts' is not found", client.InvalidArgument),
         ("Server is stopping, scheduler for model has stopped accepting new requests", client.ConnectionFailed),
     ],
 )
 def test_triton_s_errors_on_a_stream_without_a_code(details: str, error: type[client.VoiceCloneError]) -> None:
     caught = client.from_status("INVALID_ARGUMENT", details)
     assert type(caught) is error and details in str(caught)
+
+
+@pytest.mark.parametrize(("status", "error"), [("NOT_FOUND", client.Unsupported), ("", client.InvalidArgument)])
+def test_triton_s_word_for_an_unknown_model(status: str, error: type[client.VoiceCloneError]) -> None:
+    caught = client.from_status(status or "INVALID_ARGUMENT", PREFIX + "Request for unknown model: 'foo' is not found")
+    assert (type(caught), caught.field, str(caught)) == (error, "model", "this server has no model foo")
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
