@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +67,34 @@ def refusal(path: str) -> str | None:
     return None
 
 
+class _Target:
+    """A file for PyAV, which would print a traceback of its errors and lose them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._failed: OSError | None = None
+        self.tell, self.seekable = file.tell, file.seekable
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self._failed = self._failed or error
+            return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        try:
+            return self._file.seek(offset, whence)
+        except OSError as error:  # of what a buffer still held
+            self._failed = self._failed or error
+            return offset
+
+    def check(self) -> None:
+        """Raise the first error."""
+        if self._failed is not None:
+            raise self._failed
+
+
 class AudioFile:
     """Writes a mono file of a format other than WAV, as `WavWriter` writes a WAV.
 
@@ -79,7 +107,8 @@ class AudioFile:
     def __init__(self, file: BinaryIO, sample_rate: int, comment: str | None = None) -> None:
         codec = _CODECS[Path(file.name).suffix.lower()]
         rates = [rate for rate in codec.sample_rates if rate >= sample_rate] or codec.sample_rates[-1:]
-        self._file: Any = open_tagged(file, codec.container, comment)
+        self._target = _Target(file)
+        self._file: Any = open_tagged(self._target, codec.container, comment)
         self._stream: Any = self._file.add_stream(codec.encoder, rate=rates[0] if rates else sample_rate, layout="mono")
         self._sample_rate = sample_rate
         self._written = 0  # samples
@@ -96,6 +125,7 @@ class AudioFile:
         frame.pts = self._written
         self._written += len(data)
         self._file.mux(self._stream.encode(frame))
+        self._target.check()
 
     def __enter__(self) -> AudioFile:
         return self
@@ -103,10 +133,6 @@ class AudioFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import av
-
-        try:
-            self._file.mux(self._stream.encode(None))
-            self._file.close()
-        except av.PyAVCallbackError:  # of an error of the file, which PyAV has lost
-            raise OSError(errno.EIO, "it cannot be written to its end") from None
+        self._file.mux(self._stream.encode(None))
+        self._file.close()
+        self._target.check()

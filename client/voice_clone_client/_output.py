@@ -45,12 +45,12 @@ class AudioOutput:
         if self._path == "-":
             write_stdout(pcm16(chunk.samples))
         else:
-            if self._writer is None:
-                comment = self._comment(chunk.info)
-                self._whole = WholeFile(self._path)
-                kind = AudioFile if is_encoded(self._path) else WavWriter
-                self._writer = kind(self._whole.file, chunk.sample_rate, comment)
+            comment = self._comment(chunk.info) if self._writer is None else None
             with naming(self._path):
+                if self._writer is None:
+                    self._whole = WholeFile(self._path)
+                    kind = AudioFile if is_encoded(self._path) else WavWriter
+                    self._writer = kind(self._whole.file, chunk.sample_rate, comment)
                 self._writer.write(chunk.samples)
 
     def __enter__(self) -> AudioOutput:

@@ -59,7 +59,8 @@ def run_program(name: str, run: Callable[[], int | None], stopped: str = "") -> 
         if isinstance(error, OSError):
             if error.filename == "stdout":
                 _discard_stdout()
-            _say(f"{name}: {error.filename}: {error.strerror}" if error.filename else f"{name}: {error}")
+            file = error.filename if error.filename != "" else "''"
+            _say(f"{name}: {error}" if file is None else f"{name}: {file}: {error.strerror}")
             return 1
         raise
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
@@ -56,7 +56,7 @@ def comment_of(family: str, info: Mapping[str, Any] | None, signs: bool) -> str 
 
 
 def open_tagged(
-    file: BinaryIO, container: str, comment: str | None, options: Mapping[str, str] | None = None
+    file: Any, container: str, comment: str | None, options: Mapping[str, str] | None = None
 ) -> OutputContainer:
     """A container to write into `file`. It needs PyAV.
 
