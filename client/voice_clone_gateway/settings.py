@@ -51,6 +51,7 @@ def _port(text: str) -> int:
 
 
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")  # of a host, as browsers send it
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")  # the end of an IPv4 address, which browsers write in full
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -68,10 +69,12 @@ def parse_origin(text: str) -> str:
         host, port = parts.hostname or "", parts.port
         if ":" in host:
             host = f"[{ipaddress.IPv6Address(host)}]"
+        elif parts.scheme in _DEFAULT_PORTS and _NUMBER.fullmatch(host.rpartition(".")[2]):
+            host = str(ipaddress.IPv4Address(host))
     except ValueError:
         raise ValueError(form) from None
-    named = parts.scheme not in ("", "file") and (host.startswith("[") or _NAME.fullmatch(host))
-    if not named or "@" in parts.netloc or parts.path not in ("", "/") or "?" in text or "#" in text:
+    named = parts.scheme not in ("", "file", "ws", "wss") and (host.startswith("[") or _NAME.fullmatch(host))
+    if not named or "@" in parts.netloc or parts.path not in ("", "/") or any(sign in text for sign in "?#%"):
         raise ValueError(form)
     return f"{parts.scheme}://{host}" + ("" if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f":{port}")
 

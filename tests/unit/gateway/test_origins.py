@@ -158,6 +158,7 @@ NO_ORIGINS = [
     *("http://localhost:8000/app", "https://*.example.com", "https://a.example,*.b", "http://bücher.example"),
     *("localhost", "localhost:8000", "app.example", "//app.example", "http://", "/", "file:///", "file://a.example"),
     *("http://a@b.example", "http://a.example?", "http://a.example#x", "http://a.example//", "http://a b.example"),
+    *("ws://localhost", "wss://app.example", "http://127.1", "http://0x7f.1", "http://[fe80::1%25eth0]"),
     *("http://localhost:x", "http://localhost:99999", "http://[::g]", "http://[::1"),
 ]
 
