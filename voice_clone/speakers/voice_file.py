@@ -183,17 +183,18 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
     Raises:
         InvalidArgument: the data is not a bundle, or it is damaged.
     """
+    no_bundle = InvalidArgument("this is no bundle of voices, or a damaged one; send what an export answered")
     try:
         check_header(data, MAX_BUNDLE_HEADER_BYTES)
         files = load(data)
         if metadata_of(data).get("format") != BUNDLE_FORMAT:
-            raise InvalidArgument("this is no bundle of voices; send what an export answered")
+            raise no_bundle
         names = sorted(files, key=lambda name: (len(name), name))
         return [unpack(files[name].tobytes()) for name in names]
     except InvalidArgument:
         raise
     except Exception:  # a bundle may hold anything
-        raise InvalidArgument("the bundle of voices is damaged; export it again") from None
+        raise no_bundle from None
 
 
 def group_artifacts(header: Header, tensors: Tensors) -> dict[ArtifactId, dict[str, NDArray[Any]]]:
