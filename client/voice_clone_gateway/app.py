@@ -178,7 +178,7 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = create_app(settings)
-    except (ValueError, OSError, VoiceCloneError) as error:
+    except (ValueError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
     try:
         sockets = [socket.socket(fileno=each) for each in settings.sockets] or bound(settings.host, settings.port)

@@ -106,7 +106,7 @@ def _task(own: dict[str, Any]) -> None:
     task, model = own.pop("task_type", None), own.get("model")
     if task is None:
         return
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise _error("task_type", f"it must be one of {', '.join(TASKS)}")
     if not TASKS[task]:
         return

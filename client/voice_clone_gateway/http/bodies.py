@@ -182,8 +182,14 @@ class BoundedRequest(Request):
     """A request whose JSON and forms are parsed within bounds, whatever the headers say of them."""
 
     async def json(self) -> Any:
-        """The value of the body; see `parse_json`."""
-        return await parse_json(await self.body(), "body")
+        """The value of the body; see `parse_json`.
+
+        Raises:
+            HTTPFailure: 415, its header names another encoding than UTF-8; or as `parse_json`.
+        """
+        value = await parse_json(await self.body(), "body")
+        self._kind("body")
+        return value
 
     async def form(self, **limits: Any) -> FormData:  # type: ignore[override] # not used as a context manager
         """The fields of the body; each comes once.
@@ -191,16 +197,14 @@ class BoundedRequest(Request):
         Raises:
             HTTPFailure: 400, 413 or 415, it is no form in UTF-8, too large, or has a field twice.
         """
-        kind, options = parse_options_header(self.headers.get("content-type"))
-        charset = options.get(b"charset", b"")
-        if not _is_utf8(charset):
-            message = f"the form is in {charset[:40].decode('latin-1')!r}; encode it as UTF-8"
-            raise HTTPFailure(415, message, "invalid_encoding")
+        kind = self._kind("form")
         if self._form is None:
             if kind == b"application/x-www-form-urlencoded":
                 self._form = _fields(await self.body())
             elif kind == b"multipart/form-data":
                 self._form = await self._parts()
+            else:
+                raise HTTPFailure(400, "the body must be a form, sent as multipart/form-data", "invalid_argument")
         form = await super().form()
         names = [name for name, _ in form.multi_items()]
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -210,12 +214,25 @@ class BoundedRequest(Request):
             raise HTTPFailure(400, message, "duplicate_field", param=twice)
         return form
 
+    def _kind(self, what: str) -> bytes:
+        """The type of the body, whose text is UTF-8."""
+        kind, options = parse_options_header(self.headers.get("content-type"))
+        charset = options.get(b"charset", b"")
+        if not _is_utf8(charset):
+            message = f"the {what} is in {charset[:40].decode('latin-1')!r}; encode it as UTF-8"
+            raise HTTPFailure(415, message, "invalid_encoding")
+        return kind
+
     async def _parts(self) -> FormData:
         """The fields of a form with files; without a file that a browser's user did not choose."""
+        parts = _Parts(self.headers, self.stream(), max_files=MAX_FILES, max_fields=MAX_FORM_FIELDS)
         try:
-            form = await _Parts(self.headers, self.stream(), max_files=MAX_FILES, max_fields=MAX_FORM_FIELDS).parse()
+            form = await parts.parse()
         except MultiPartException as error:
-            raise HTTPFailure(400, error.message, "bad_request") from None
+            raise HTTPFailure(400, f"the form cannot be read: {error.message}", "bad_request") from None
+        if not parts.ended:  # the framework leaves out what it began
+            await form.close()
+            raise HTTPFailure(400, "the form is cut off: it lacks the boundary at its end", "bad_request")
         chosen = []
         for name, value in form.multi_items():
             if isinstance(value, UploadFile) and not value.filename and not value.size:
@@ -228,15 +245,38 @@ class BoundedRequest(Request):
 class _Parts(MultiPartParser):
     """A form with files, whose names and texts are UTF-8; the framework takes as Latin-1 what is not."""
 
+    ended = False
+    """Whether the whole form was there."""
+    _first_file: str | None = None
+
+    def on_end(self) -> None:
+        self.ended = True
+
     def on_headers_finished(self) -> None:
         part = self._current_part
         disposition = part.content_disposition or b""
         if b"filename=" not in disposition:  # some clients send a name that is not ASCII in this form alone
-            part.content_disposition = disposition.replace(b"filename*=", b"filename=")
-        super().on_headers_finished()
+            part.content_disposition = disposition = disposition.replace(b"filename*=", b"filename=")
         _, options = parse_options_header(disposition)
-        part.field_name = decoded(options[b"name"], "the name of a field")
-        _, kind = parse_options_header(dict(part.item_headers).get(b"content-type"))
+        if b"name" not in options:
+            raise HTTPFailure(400, 'a part of the form has no name; send form-data; name="FIELD"', "invalid_argument")
+        name = decoded(options[b"name"], "the name of a field")
+        if b"filename" in options:
+            if self._first_file is not None:
+                message = (
+                    f"{name}: the form has two files, {self._first_file} and {name}; send a text without a file name "
+                    "(curl: -F 'FIELD=<FILE')"
+                )
+                raise HTTPFailure(400, message, "invalid_argument", param=name)
+            self._first_file = name
+        headers = dict(part.item_headers)
+        transfer = headers.get(b"content-transfer-encoding", b"binary")
+        if transfer.strip().lower() not in (b"7bit", b"8bit", b"binary"):
+            message = f"{name}: it is encoded as {transfer[:40].decode('latin-1')!r}; send it as it is"
+            raise HTTPFailure(400, message, "invalid_encoding", param=name)
+        super().on_headers_finished()
+        part.field_name = name
+        _, kind = parse_options_header(headers.get(b"content-type"))
         charset = kind.get(b"charset", b"")
         if part.file is None and not _is_utf8(charset):
             message = f"{part.field_name}: it is in {charset[:40].decode('latin-1')!r}; encode it as UTF-8"

@@ -250,6 +250,9 @@ def _fields_of(request: Request) -> Collection[str]:
     return [name for model in models for name in getattr(model, "model_fields", ())]
 
 
+_SUBJECT = re.compile(r"\A[A-Z][a-z]+ should")  # what pydantic calls a value: Input, String, List, ...
+
+
 def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFailure:
     """The answer to the first error of pydantic, or to a field that is unknown: another may be missing in its place.
 
@@ -266,13 +269,18 @@ def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFai
         near = _nearest(str(location[-1]), known)
         text = f"this field is unknown{f'; did you mean {near}?' if near else ', leave it out'}"
     elif kind == "missing":
-        text = "this field is required"
+        text = "this field is required" if param else "the request has no body; send one"
+    elif kind == "bytes_type":
+        text = "the body must be bytes, sent as application/octet-stream"
+    elif kind == "string_unicode":
+        text = "it has half a character (a lone surrogate); send whole ones"
     elif kind in ("model_attributes_type", "model_type", "dict_type") and param is None:
         text = "the body must be a JSON object, sent as application/json"
     elif "UploadFile" in text:
         text = "it must be a file"
     else:
-        text = text.removeprefix("Value error, ").replace("Input should", "it should")
+        text = _SUBJECT.sub("it should", text.removeprefix("Value error, ").partition(", unable to")[0])
+        text = text.replace(" after validation", "")
     return HTTPFailure(400, f"{param}: {text}" if param else text, "invalid_argument", param=param)
 
 

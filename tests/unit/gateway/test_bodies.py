@@ -91,6 +91,9 @@ def test_every_route_with_a_body_parses_it_within_bounds(shared: Shared) -> None
             assert answer.json()["error"]["code"] == "too_complex", path
 
 
+LATIN = ("invalid_encoding", "in 'latin1'; encode it as UTF-8")
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status", "code", "words"),
     [
@@ -103,6 +106,11 @@ def test_every_route_with_a_body_parses_it_within_bounds(shared: Shared) -> None
         (b'{"input": "x", "options": {"a": 1, "\\u0061": 2}}', {}, 400, "duplicate_field", "'a' twice"),
         (b'{"seed": ' + b"1" * 5000 + b"}", {}, 400, "invalid_json", "too many digits"),
         (b'{"input": ', {}, 400, "invalid_json", "no JSON"),
+        ('{"input": "Ã¼"}'.encode("latin-1"), {"Content-Type": "application/json; charset=latin1"}, 415, *LATIN),
+        (b"", {}, 400, "invalid_argument", "no body"),
+        (b'{"input": ""}', {}, 400, "invalid_argument", "it should have at least 1 character"),
+        (b'{"input": "\\ud800"}', {}, 400, "invalid_argument", "lone surrogate"),
+        (b'{"input": "x", "task_type": []}', {}, 400, "invalid_argument", "task_type: it must be one of"),
     ],
 )
 def test_what_is_wrong_with_a_body_is_said(
@@ -130,6 +138,7 @@ def form(*parts: tuple[str, bytes]) -> bytes:
 
 MULTIPART = "multipart/form-data; boundary=b"
 URLENCODED = "application/x-www-form-urlencoded"
+FILE = 2 * b'--b\r\nContent-Disposition: form-data; name="%s"; filename="a"\r\n\r\nx\r\n' + b"--b--\r\n"
 GOOD = (("name", b"Eve"), ("consent", b"yes"), ("speaker_embedding", b"[1.0, 2.0]"))
 
 
@@ -140,6 +149,10 @@ GOOD = (("name", b"Eve"), ("consent", b"yes"), ("speaker_embedding", b"[1.0, 2.0
         (URLENCODED, b"name=Eve&consent=yes&speaker_embedding=%5B1.0%5D", 200, ""),
         (MULTIPART, form(*GOOD, ("name", b"Bob")), 400, "name: the form has this field twice"),
         (URLENCODED, b"name=Eve&consent=yes&name=Bob", 400, "name: the form has this field twice"),
+        (MULTIPART, FILE % (b"audio_sample", b"reference_text"), 400, "two files, audio_sample and reference_text"),
+        (MULTIPART, form(*GOOD)[:-5], 400, "cut off"),
+        ("application/json", b'{"name": "Eve", "consent": "yes"}', 400, "must be a form"),
+        (MULTIPART, b"--b\r\nX: y\r\n\r\nz\r\n--b--\r\n", 400, "has no name"),
         (MULTIPART, form(*((f"f{index}", b"x") for index in range(17))), 400, "Maximum number of fields is 16"),
         (URLENCODED, b"&".join(b"a%d=1" % index for index in range(17)), 400, "at most 16"),
         (URLENCODED, b"&" * 1_000_000, 400, "at most 16"),
@@ -175,6 +188,12 @@ def part(head: bytes, value: bytes, *others: tuple[str, bytes]) -> bytes:
         (MULTIPART, part(b'name="name"\r\nContent-Type: text/plain; charset=iso-8859-1', b"Gr\xfc"), "name"),
         (MULTIPART, part(b'name="name"\r\nContent-Type: text/plain; charset=iso-8859-1', "Grü".encode()), "name"),
         (MULTIPART, part(b'name="name"\r\nContent-Type: text/plain; charset=utf-16', b"G\0r\0"), "name"),
+        (MULTIPART, part(b'name="name"\r\nContent-Transfer-Encoding: base64', b"RXZl"), "name"),
+        (
+            MULTIPART,
+            part(b'name="file"; filename="a.wav"\r\nContent-Transfer-Encoding: quoted-printable', b"="),
+            "file",
+        ),
         (MULTIPART, part(b'name="n\xe4me"', b"Eve"), None),
         (MULTIPART, part(b'name="n\xe4me"; filename="a.wav"', b"RIFF"), None),
         (URLENCODED, b"consent=yes&name=Gr%fc", "name"),
