@@ -38,15 +38,15 @@ def check_free(host: str, port: int) -> None:
 
     Raises:
         WrongHost: the address is no address of this machine.
-        OSError: the port is in use, or not allowed.
+        OSError: the port is none, in use, or not allowed.
     """
     address = numbers_of(host)
+    if not 0 < port < 65536:
+        raise OSError(f"{port} is no port; one is 1 to 65535")
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OverflowError:
-            raise OSError(f"{port} is no port; they end at 65535") from None
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise OSError(f"port {port} is in use") from None

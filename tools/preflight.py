@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,7 +129,7 @@ def named_checkpoints(repositories: Sequence[Path]) -> list[Path]:
 
 
 def occupied(voices: Path | None, repositories: Sequence[Path]) -> str | None:
-    """Why the folder of the voices cannot be had, if so: another server has it.
+    """Why the folder of the voices cannot be had, if so: it can be none, or another server has it.
 
     Args:
         voices: the folder; None: the one that the settings name.
@@ -140,9 +141,13 @@ def occupied(voices: Path | None, repositories: Sequence[Path]) -> str | None:
         return str(error)
     if settings.voice_store:  # they are in a database
         return None
+    folder = voices or settings.voice_dir
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written" if there.is_dir() else "is no folder"
+        return f"{folder} cannot have the voices: {there} {why}; give another folder with --voices"
     if settings.voice_dir_wait > 1.0:  # it shall wait for that server
         return None
-    folder = voices or settings.voice_dir
     deadline = time.monotonic() + PATIENCE
     while owned_by := holder(folder):
         if time.monotonic() > deadline:

@@ -161,10 +161,17 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
     )
     parser.add_argument("--verbose", action="store_true", help="show all that Triton and the gateway log")
     given, left = parser.parse_known_args(own)
-    if folder := next((word for word in left if not word.startswith("-")), None):
-        parser.error(f"{folder}: give a checkpoint as --checkpoint {folder}, and options of tritonserver after --")
+    if unknown := [word for word in left if word.startswith("-")]:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}; tritonserver's options follow after --")
     if left:
-        parser.error(f"unrecognized arguments: {' '.join(left)}; tritonserver's options follow after --")
+        parser.error(f"{left[0]}: give a checkpoint as --checkpoint {left[0]}, and options of tritonserver after --")
+    for option, number, least in (
+        ("--load-seconds", given.load_seconds, 1),
+        ("--exit-seconds", given.exit_seconds, 0),
+        ("--restarts", given.restarts, 0),
+    ):
+        if not number >= least:  # NaN, too
+            parser.error(f"{option} is {number:g}; it must be {least} or more")
     given.options = list(arguments[end + 1 :])
     if gateway and not given.gateway:
         parser.error(f"{gateway[0]} belongs to --gateway PORT")

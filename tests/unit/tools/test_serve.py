@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tools import restarts, serve
+from tools.preflight import occupied
 from tools.server_log import shown
 from tools.triton_server import free_ports
 
@@ -110,14 +111,25 @@ def test_options_of_the_gateway_that_are_wrong(
             ["--checkpoint=a", "--log-verbose=1"],
             "unrecognized arguments: --log-verbose=1; tritonserver's",
         ),
+        (["--checkpont", "a"], "did you mean --checkpoint?"),
+        (["--checkpoint=a", "--restarts=-1"], "0 or more"),
+        (["--checkpoint=a", "--load-seconds=nan"], "1 or more"),
+        (["--checkpoint=a", "--grpc-port=0"], "0 is no port"),
     ],
 )
-def test_a_word_without_an_option_is_not_passed_on(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_words_that_are_wrong(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as caught:
         serve.parse(words)
     assert caught.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_folder_of_voices_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for place in (file, file / "voices", tmp_path / "link"):
+        assert "is no folder" in str(occupied(place, []))
+    assert occupied(tmp_path / "new" / "voices", []) is None
 
 
 def test_options_of_the_gateway_and_of_the_server() -> None:
