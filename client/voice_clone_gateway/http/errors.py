@@ -280,7 +280,7 @@ def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFai
         text = "it must be a file"
     else:
         text = _SUBJECT.sub("it should", text.removeprefix("Value error, ").partition(", unable to")[0])
-        text = text.replace(" after validation", "")
+        text = text.replace(" after validation", "").replace("an instance of str", "a valid string")
     return HTTPFailure(400, f"{param}: {text}" if param else text, "invalid_argument", param=param)
 
 

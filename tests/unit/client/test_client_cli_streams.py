@@ -58,6 +58,14 @@ def test_a_full_stdout_is_one_line(listed: Server, line: str, unbuffered: str) -
     assert (done.returncode, done.stderr) == (1, b"voice-clone: stdout: No space left on device\n")
 
 
+@pytest.mark.parametrize("suffix", ["wav", "mp3", "webm"])
+def test_a_full_disk_is_one_line(triton: Server, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"full.{suffix}"
+    file.symlink_to("/dev/full")
+    done = shell(triton, f"voice-clone speak Hi. --voice Ada -o {file}")
+    assert (done.returncode, done.stderr) == (1, f"voice-clone: {file}: No space left on device\n".encode())
+
+
 def test_audio_for_a_closed_stdout_is_refused(triton: Server) -> None:
     done = shell(triton, "voice-clone speak Hi. --voice Ada -o - >&-")
     assert (done.returncode, done.stderr) == (1, b"voice-clone: stdout: it is closed\n")
