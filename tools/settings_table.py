@@ -129,7 +129,10 @@ def others_table() -> str:
 def tables() -> str:
     """What stands between the document's marks."""
     variable = f"{GATEWAY_PREFIX}MAX_REQUESTS"
-    gateway = f"Each is an option of `voice-clone-gateway` (`--max-requests`) and a variable (`{variable}`)."
+    gateway = (
+        f"Each is an option of `voice-clone-gateway` (`--max-requests`) and a variable (`{variable}`), which, if it is "
+        "empty,\ncounts as not set; an empty list is one."
+    )
     return "\n".join(
         [
             "## Of the server\n",

@@ -43,7 +43,7 @@ class Families:
         clock: seconds.
 
     Raises:
-        ValueError: an alias has another form.
+        ValueError: an alias has another form, or two families.
     """
 
     def __init__(
@@ -55,7 +55,10 @@ class Families:
     ) -> None:
         self._client = client
         self._default = default
-        self._aliases = [parse_alias(alias) for alias in aliases]
+        self._aliases = list(dict.fromkeys(map(parse_alias, aliases)))
+        names = [alias for alias, _ in self._aliases]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"model_aliases give {twice!r} two families; give it one")
         self._clock = clock
         self._listed: list[str] | None = None  # by the server
         self._families: dict[str, Family] = {}  # likewise, by name

@@ -104,7 +104,8 @@ def _checked(parser: Callable[[str], object]) -> Callable[[str], str]:
 @dataclass(frozen=True)
 class Settings:
     """All settings. The field `retry_after` is the option `--retry-after` and the variable
-    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas.
+    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas. A
+    variable that is empty, and no list, counts as not set.
     """
 
     triton: str = _setting(
@@ -246,6 +247,8 @@ def parse(
     for each in fields(Settings):
         option = f"--{prefix}{each.name.replace('_', '-')}"
         variable = environment.get(PREFIX + each.name.upper())
+        if not isinstance(each.default, tuple):  # an empty list is one
+            variable = variable or None
         shown = ",".join(map(str, each.default)) if isinstance(each.default, tuple) else each.default
         help_text = f"{each.metadata['help']} (default: {'none' if shown == '' else shown})"
         convert = _converter(str(each.type), each.metadata["item"])

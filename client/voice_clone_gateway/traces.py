@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from voice_clone_client.spans import first_audio_spans
 
@@ -42,13 +43,16 @@ class Traces:
             no traces, and OpenTelemetry is not imported.
 
     Raises:
-        ValueError: OpenTelemetry is not installed.
+        ValueError: it is no URL, or OpenTelemetry is not installed.
     """
 
     def __init__(self, endpoint: str) -> None:
         self._tracer: Any = None
         if not endpoint:
             return
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("otlp_endpoint is no URL; give one such as http://localhost:4318/v1/traces")
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource

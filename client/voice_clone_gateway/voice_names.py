@@ -36,14 +36,18 @@ class VoiceNames:
         aliases: the form is ALIAS=VOICE.
 
     Raises:
-        ValueError: an alias has another form.
+        ValueError: an alias has another form, or two voices.
     """
 
     def __init__(self, finder: Finder, default: str, aliases: Iterable[str] = ()) -> None:
         self._finder = finder
         self.default = default
-        self.aliases = dict(parse_voice_alias(alias) for alias in aliases)
-        self._by_key = {name_key(alias): voice for alias, voice in self.aliases.items()}
+        pairs = [parse_voice_alias(alias) for alias in aliases]
+        self.aliases = dict(pairs)
+        self._by_key: dict[str, str] = {}
+        for alias, voice in pairs:
+            if self._by_key.setdefault(name_key(alias), voice) != voice:
+                raise ValueError(f"voice_aliases give {alias!r} two voices; give it one")
 
     async def choose(self, name: str | None, owner: str | None = None) -> tuple[str | None, str | None]:
         """The registered voice for a name, and a warning if it is not what the name says.

@@ -163,6 +163,9 @@ def test_the_option_goes_before_the_variable() -> None:
     assert settings.reference_ports == (443, 8443) and settings.page is False
     assert parse([], {}) == Settings() and Settings().model == "", "the server's default"
     assert parse(["--missed-end-retries", "0"], {}).missed_end_retries == 0
+    empty = {f"VOICE_CLONE_GATEWAY_{name}": "" for name in ("PORT", "STRICT", "STALL_SECONDS", "VOICE_LIST", "HOST")}
+    assert parse([], empty) == Settings(), "as not set"
+    assert parse([], {"VOICE_CLONE_GATEWAY_MODEL_ALIASES": ""}).model_aliases == ()
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,19 @@ def test_wrong_aliases(alias: str) -> None:
         create_app(Settings(model_aliases=(alias,)))
 
 
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"model_aliases": ("a", "b", "a=made_up")}, "'a' two families"),
+        ({"voice_aliases": ("alloy=Ada", "ALLOY=Ben")}, "'ALLOY' two voices"),
+        ({"otlp_endpoint": "collector:4318"}, "no URL"),
+    ],
+)
+def test_what_would_do_something_else_without_a_word(setting: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        create_app(Settings(**setting))
+
+
 def test_a_server_without_families() -> None:
     async def test() -> None:
         families = Families(Lister())
