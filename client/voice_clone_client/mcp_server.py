@@ -97,14 +97,14 @@ class _Tools:
                 ListedVoice(name=preset.name, models=[preset.model_type], preset=True)
                 for preset in ([] if after else await self._client.presets())
             ]
-            for voice in await self._client.list(limit=PAGE, after=after):
+            for voice in await self._client.list(limit=PAGE, after=after or None):
                 models = sorted({each.model_type for each in voice.artifacts if each.state == "ready"})
                 found.append(ListedVoice(name=voice.name, description=voice.description, models=models))
             return found
 
     def _speech(self, text: str, voice: str | None, language: str | None, seed: int | None) -> AsyncLongSpeech:
         """A speech that is answered when it is whole."""
-        return self._client.speak_long(text, voice=voice, language=language, seed=seed, hold=True)
+        return self._client.speak_long(text, voice=voice or None, language=language or None, seed=seed, hold=True)
 
     async def speak(
         self, text: Text, voice: Name = None, language: Language = None, seed: Seed = None
@@ -168,12 +168,13 @@ async def _refusals(client: AsyncClient, voice: str | None = None) -> AsyncItera
     try:
         yield
     except VoiceNotFound as error:
-        guess = ""
-        with suppress(Exception):  # a server that does not say helps no further
-            known = [voice.name for voice in await client.list()]
-            known += [preset.name for preset in await client.presets()]
-            guess = meant(voice or "", known)
-        raise ToolError(f"{error.slug}: {error}; {guess and guess + ' '}list_voices has all") from error
+        said = f"{error.slug}: {error}"
+        if not said.endswith("?"):  # an older server guesses no names
+            with suppress(Exception):  # a server that does not say helps no further
+                known = [voice.name for voice in await client.list()]
+                known += [preset.name for preset in await client.presets()]
+                said = f"{said}; {meant(voice or '', known)}".removesuffix("; ")
+        raise ToolError(f"{said}{'' if said.endswith('?') else ';'} list_voices has all") from error
     except VoiceCloneError as error:
         raise ToolError(f"{error.slug}: {error}") from error
     except OSError as error:

@@ -219,6 +219,20 @@ def test_an_error_of_the_server_is_told_by_its_slug(triton: Server, server: Runn
     assert result.is_error and "speaker_not_found: no voice 'Nobody' is registered" in text_of(result)
 
 
+def test_names_that_the_server_guesses_are_said_once(triton: Server, server: Running) -> None:
+    def unknown(inputs: dict[str, Any]) -> Any:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice 'Adda'; did you mean 'Ada'?")
+
+    triton.play = unknown
+    said = text_of(server.call("speak", text="Hi.", voice="Adda"))
+    assert said.count("did you mean") == 1 and said.endswith("'Ada'? list_voices has all")
+
+
+def test_an_empty_voice_and_language_are_none(triton: Server, server: Running) -> None:
+    server.call("speak", text="Hi.", voice="", language="")
+    assert {"voice", "language"}.isdisjoint(triton.speeches[-1][1])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
