@@ -26,7 +26,11 @@ def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace
             guess = "" if text.endswith("?") else _voices(client, parsed)  # an older server guesses no names
             text = f"{text}; {guess}" if guess else text
             return f"{text} voice-clone list shows all" if text.endswith("?") else f"{text}; voice-clone list shows all"
-        if parsed.model is not None and parsed.model not in (known := client.models()):
+        if (
+            parsed.model is not None
+            and _is_about(error, parsed.model)
+            and parsed.model not in (known := client.models())
+        ):
             return f"{text}; the models of this server are {', '.join(known)}"
     except Exception:  # a server that does not say helps no further
         pass
@@ -43,6 +47,12 @@ def _of_http(url: str) -> str:
             if connection.recv(5) == b"HTTP/":
                 return f"{address.target} speaks HTTP and not gRPC; give the port of gRPC, which is usually {PORT}"
     return ""
+
+
+def _is_about(error: VoiceCloneError, model: str) -> bool:
+    """Whether an error is that of an unknown model."""
+    own = (f"no model {model}", f"for model '{model}'")  # the second is Triton's, of a model that does not speak
+    return error.field == "model" or error.text.startswith(f"{model} ") or any(each in error.text for each in own)
 
 
 def _voices(client: Client, parsed: argparse.Namespace) -> str:

@@ -54,8 +54,10 @@ class Plan:
         """Raises:
         InvalidArgument: it makes no sense.
         """
-        if self.prefetch < 0 or self.parallel < 1 or self.retries < 0 or self.max_characters < 1:
-            raise InvalidArgument("a speech needs prefetch >= 0, parallel >= 1, retries >= 0 and max_characters >= 1")
+        if self.max_characters < 1:
+            raise InvalidArgument(f"`sentence_characters` is {self.max_characters}; it must be 1 or more")
+        if self.prefetch < 0 or self.parallel < 1 or self.retries < 0:
+            raise InvalidArgument("a speech needs prefetch >= 0, parallel >= 1 and retries >= 0")
         if not all(0 <= pause < math.inf for pause in (self.sentence_pause, self.paragraph_pause)):
             raise InvalidArgument("`sentence_pause` and `paragraph_pause` are seconds, 0 or more")
 
