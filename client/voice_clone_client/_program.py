@@ -41,6 +41,7 @@ def run_program(name: str, run: Callable[[], int | None], stopped: str = "") -> 
         stopped: what is said on stderr if a signal ends it.
     """
     open_streams()
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else it has lines of its own on stderr, of a failed handshake
     came: list[int] = []
     try:
         with _stoppable(came):

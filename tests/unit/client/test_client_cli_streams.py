@@ -58,6 +58,11 @@ def test_a_full_stdout_is_one_line(listed: Server, line: str, unbuffered: str) -
     assert (done.returncode, done.stderr) == (1, b"voice-clone: stdout: No space left on device\n")
 
 
+def test_a_failed_handshake_is_one_line(triton: Server) -> None:
+    done = shell(triton, "voice-clone list --tls")
+    assert done.returncode == 1 and done.stderr.count(b"\n") == 1 and b"is TLS on at both ends" in done.stderr
+
+
 @pytest.mark.parametrize("suffix", ["wav", "mp3", "webm"])
 def test_a_full_disk_is_one_line(triton: Server, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"full.{suffix}"
