@@ -206,7 +206,10 @@ def _get(given: Given, options: Given) -> Get:
 
 
 def _list(given: Given, options: Given) -> List:
-    after = parse_name(options["after"]).key if "after" in options else ""
+    try:
+        after = parse_name(options["after"]).key if options.get("after") else ""
+    except InvalidArgument as error:
+        raise InvalidArgument(error.args[0].replace("`name`", "option `after`")) from None
     return List(owner=options.get("owner"), limit=options.get("limit"), after=after)
 
 

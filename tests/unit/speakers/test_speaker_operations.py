@@ -390,8 +390,9 @@ def test_a_list_has_pages(voices: Voices) -> None:
     assert page(limit=2) == ["Ada", "Ben"] and page(limit=2, after="BEN") == ["cy", "dora"]
     assert page(after="bz") == ["cy", "dora", "eve"], "the name need not be there"
     assert page(after="eve") == [] and page(limit=0) == []
+    assert page(after="", limit=1) == ["Ada"]
     for wrong in ({"limit": -1}, {"limit": "2"}, {"after": 1}, {"after": "a/b"}):
-        with pytest.raises(InvalidArgument):
+        with pytest.raises(InvalidArgument, match=f"the option {next(iter(wrong))} "):
             voices.call("list", wrong)
 
 
