@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -244,6 +245,8 @@ def parse(
     )
     if not prefix:
         parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
+    if mistyped := _mistyped(environment):
+        parser.error(mistyped)
     for each in fields(Settings):
         option = f"--{prefix}{each.name.replace('_', '-')}"
         variable = environment.get(PREFIX + each.name.upper())
@@ -267,6 +270,16 @@ def parse(
             least = "0 or more" if zero else "more than 0"
             parser.error(f"argument --{prefix}{each.name.replace('_', '-')}: it must be {least}, not {value}")
     return Settings(**vars(parsed))
+
+
+def _mistyped(environment: Mapping[str, str]) -> str | None:
+    """What is wrong with a variable that is nearly a setting. Others may be a container's, as Kubernetes sets them."""
+    known = {each.name.upper() for each in fields(Settings)} | {"API_KEYS"}
+    for name in sorted(environment):
+        word = name.removeprefix(PREFIX)
+        if word != name and word not in known and (meant := get_close_matches(word, known, 1, 0.8)):
+            return f"there is no setting {name}; did you mean {PREFIX}{meant[0]}?"
+    return None
 
 
 def _converter(kind: str, item: Callable[[str], Any]) -> Any:

@@ -168,6 +168,14 @@ def test_the_option_goes_before_the_variable() -> None:
     assert parse([], {"VOICE_CLONE_GATEWAY_MODEL_ALIASES": ""}).model_aliases == ()
 
 
+def test_a_mistyped_variable_is_refused_and_those_of_a_container_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([], {"VOICE_CLONE_GATEWAY_API_KEY": "k speak"})
+    assert "did you mean VOICE_CLONE_GATEWAY_API_KEYS?" in capsys.readouterr().err
+    kubernetes = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "80", "PORT_80_TCP": "tcp://x", "PORT_80_TCP_ADDR": "x"}
+    assert parse([], {f"VOICE_CLONE_GATEWAY_{name}": value for name, value in kubernetes.items()})
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "reason"),
     [
