@@ -35,7 +35,8 @@ class TurnPool:
         self._turns: Turns[_Work] = Turns()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._working = self._idle = 0
+        self._working = 0
+        self._idle = 0  # threads that wait, and were not told of work
         self._closed = False
 
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:
@@ -48,19 +49,28 @@ class TurnPool:
             if self._closed:
                 raise RuntimeError("the pool is shut down")
             self._turns.put(_Work(caller, work), caller)
-            if not self._idle and len(self._threads) < self._most + self._more and self._turns.may_take(self._may_run):
+            if self._idle:
+                self._wake()
+            elif len(self._threads) < self._most + self._more and self._turns.may_take(self._may_run):
                 thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self._changed.notify()
 
     def shutdown(self) -> None:
         """Do all work that waits, then end the threads."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            self._wake()
         for thread in self._threads:
             thread.join()
+
+    def _wake(self) -> None:
+        """Let a thread look for work; at the end all, which may have none left."""
+        if self._closed:
+            self._changed.notify_all()
+        elif self._idle:
+            self._idle -= 1  # at once: the next work may come before that thread runs
+            self._changed.notify()
 
     def _may_run(self, _work: _Work, running: int) -> bool:
         return self._working < self._most + (0 if running else self._more)
@@ -72,7 +82,6 @@ class TurnPool:
                 return None
             self._idle += 1
             self._changed.wait()
-            self._idle -= 1
         self._working += 1
         return work
 
@@ -93,7 +102,7 @@ class TurnPool:
                     self._turns.charge(work, time.monotonic() - began)
                     self._turns.leave(work)
                     self._working -= 1
-                    self._changed.notify()
+                    self._wake()
             del work  # an idle thread must not hold what the work holds
             self._after()
 

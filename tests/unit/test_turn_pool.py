@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,38 @@ def test_a_caller_without_a_thread_gets_one_at_once(pool: TurnPool) -> None:
     assert work.begun[-1] == "few 0"
     work.go.set()
     until(lambda: len(work.done) == 8)
+
+
+def test_work_that_comes_together_needs_a_thread_for_each(pool: TurnPool) -> None:
+    """The thread that is idle takes one of the two; the other must not wait behind it."""
+    work = Work(pool)
+    work.go.set()
+    work.ask("before")
+    until(lambda: pool._idle == 1)
+    work.go.clear()
+    work.ask("one", Caller("ada"))
+    work.ask("two", Caller("bob"))
+    until(lambda: sorted(work.begun) == ["before", "one", "two"], WAIT / 2)
+    work.go.set()
+
+
+def test_the_end_of_the_pool_ends_threads_that_found_nothing_to_do() -> None:
+    pool = TurnPool(1, "work")
+    work, other = Work(pool), Work(pool)
+    work.ask("a", Caller("ada"))
+    for name in ("bob", "carol"):
+        other.ask(name, Caller(name))
+    until(lambda: len(work.begun) + len(other.begun) == 3)
+    other.go.set()
+    until(lambda: pool._idle == 2)
+    work.ask("b", Caller("ada"))  # waits for ada's first; the idle threads must not take it
+    ending = threading.Thread(target=pool.shutdown, daemon=True)
+    ending.start()
+    time.sleep(0.1)  # the idle threads have looked, and found nothing that they may take
+    work.go.set()
+    ending.join(WAIT / 4)
+    assert not ending.is_alive()
+    assert work.done == ["a", "b"]
 
 
 def test_the_end_of_the_pool_does_what_waits() -> None:
