@@ -147,7 +147,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.listeners = Listeners()
     errors.install(app)
 
-    app.add_middleware(SpeechFirst, listeners=app.state.listeners)
+    app.add_middleware(SpeechFirst, listeners=app.state.listeners, caller=keys.caller)
     app.add_middleware(OneReading, websockets=[compile_path(path)[0] for path in WEBSOCKETS])
     app.add_middleware(
         BodyLimit,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from voice_clone_client import Overloaded
@@ -28,11 +29,11 @@ class Places:
     Args:
         most: how many.
         waiting: how many of one caller may wait.
-        seconds: for which one may wait.
+        seconds: for which one may wait; None for any time.
         what: has them, in the plural.
     """
 
-    def __init__(self, most: int, waiting: int, seconds: float, what: str) -> None:
+    def __init__(self, most: int, waiting: float = math.inf, seconds: float | None = None, what: str = "") -> None:
         self._most = most
         self._waiting = waiting
         self._seconds = seconds
@@ -47,24 +48,45 @@ class Places:
         Raises:
             TooManyWait: it gets none.
         """
-        caller = caller_here()
+        leave = await self.enter(caller_here())
+        try:
+            yield
+        finally:
+            leave()
+
+    async def enter(self, caller: str) -> Callable[[], None]:
+        """Wait for a place of a caller. Returns what frees it; only the first call does.
+
+        Raises:
+            TooManyWait: it gets none.
+        """
         line = self._lines.setdefault(caller, [])
         if len(line) >= self._waiting:
             raise TooManyWait(self._what)
         turn = asyncio.get_running_loop().create_future()
         line.append(turn)
         self._next()
-        try:
-            await asyncio.wait((turn,), timeout=self._seconds)
-            if not turn.done():
-                raise TooManyWait(self._what)
-            yield
-        finally:
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            if left:
+                return
+            left = True
             if turn.done():
                 self._running.remove(caller)
             else:
                 line.remove(turn)
             self._next()
+
+        try:
+            await asyncio.wait((turn,), timeout=self._seconds)
+            if not turn.done():
+                raise TooManyWait(self._what)
+        except BaseException:
+            leave()
+            raise
+        return leave
 
     def _next(self) -> None:
         """Give the free places to those who wait, the callers that have fewer first."""

@@ -107,6 +107,14 @@ class Keys:
             raise _unauthorized("the key is unknown; ask the operator of this gateway for one")
         return found
 
+    def caller(self, connection: HTTPConnection) -> str:
+        """The name under which a request takes turns before it is admitted; without a known key its address has it."""
+        try:
+            key = self.find(connection)
+        except HTTPFailure:
+            key = ANYONE
+        return caller_of(key.turns, connection.scope)
+
     def require(self, connection: HTTPConnection, scope: Scope) -> Key:
         """The bearer key of a request, which has this scope.
 

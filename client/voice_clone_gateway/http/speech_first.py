@@ -1,17 +1,21 @@
 """Speech goes first: other requests wait while a listener waits for first audio.
 
 The gateway has one thread, so whatever another request does in it delays speech. Requests other than speech begin one
-after the other, and each waits for the first audio of the speeches that have begun, but not for long.
+after the other, their callers in turn, and each waits for the first audio of the speeches that have begun, but not for
+long.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from anyio import move_on_after
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..places import Places
 
 SPEECH = "/v1/audio/speech"
 PATIENCE = 0.05  # seconds that a request waits for first audio at most
@@ -56,26 +60,21 @@ class SpeechFirst:
     Args:
         app: handles the requests.
         listeners: whose first audio goes before.
+        caller: whose a request is.
     """
 
-    def __init__(self, app: ASGIApp, listeners: Listeners) -> None:
+    def __init__(self, app: ASGIApp, listeners: Listeners, caller: Callable[[HTTPConnection], str]) -> None:
         self._app = app
         self._listeners = listeners
-        self._one = asyncio.Lock()
+        self._caller = caller
+        self._one = Places(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request in its turn."""
         if scope["type"] != "http" or scope["method"] in BODIES or scope["path"].startswith(SPEECH):
             await self._app(scope, receive, send)
             return
-        await self._one.acquire()
-        held = True
-
-        def release() -> None:
-            nonlocal held
-            if held:
-                held = False
-                self._one.release()
+        release = await self._one.enter(self._caller(HTTPConnection(scope)))
 
         async def sent(message: Message) -> None:
             release()  # the rest may take as long as the reader wishes

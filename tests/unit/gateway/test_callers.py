@@ -97,10 +97,11 @@ def test_requests_wait_for_first_audio_and_begin_one_by_one(monkeypatch: pytest.
         async def nothing(*_: Message) -> Message:
             return {}
 
-        first = SpeechFirst(app, listeners)
+        first = SpeechFirst(app, listeners, lambda connection: connection.scope["client"])
 
-        def ask(path: str, method: str = "GET") -> asyncio.Task[None]:
-            return asyncio.create_task(first({"type": "http", "method": method, "path": path}, nothing, nothing))
+        def ask(path: str, method: str = "GET", client: str = "ada") -> asyncio.Task[None]:
+            scope = {"type": "http", "method": method, "path": path, "client": client}
+            return asyncio.create_task(first(scope, nothing, nothing))
 
         with listeners.waiting("one"), listeners.waiting("two"):
             tasks = [ask("/v1/audio/voices"), ask("/health"), ask("/v1/audio/speech", "POST"), ask("/v1/x", "POST")]
@@ -112,8 +113,11 @@ def test_requests_wait_for_first_audio_and_begin_one_by_one(monkeypatch: pytest.
             listeners.heard("two")
             await asyncio.sleep(0.01)
             assert begun[2:] == ["/v1/audio/voices"], "the next one waits for this one's answer"
+            tasks += [ask("/v1/models"), ask("/v1/audio/bundle", client="bob")]
+            await asyncio.sleep(0.01)
         go.set()
         await asyncio.gather(*tasks)
-        assert begun[2:] == ["/v1/audio/voices", "/health"]
+        assert sorted(begun[3:5]) == ["/health", "/v1/audio/bundle"], "callers take turns"
+        assert begun[5:] == ["/v1/models"]
 
     asyncio.run(run())
