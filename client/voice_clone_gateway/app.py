@@ -29,9 +29,9 @@ from .http.bodies import BodyLimit
 from .http.heads import OneReading
 from .http.limits import Exports, Gate
 from .http.origins import Cors
-from .http.protocol import FairWebSocket, Sockets, TimedProtocol
+from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
 from .http.speech_first import Listeners, SpeechFirst
-from .listening import bound, named
+from .listening import bound, most_files, named
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, vendor_websockets, voices, websocket
@@ -202,7 +202,8 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # It is based on h11. uvicorn's other parser, its default where httptools is installed, buffers headers and
         # pipelined requests without limit, and does not stop a speech whose client sends a second request and leaves
         # (seen with httptools 0.9).
-        "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds),
+        # Half of the files are for WebSockets, for speech and for what is made.
+        "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds, Connections(most_files() // 2)),
         "loop": "asyncio",  # the protocols set how much it reads at once
         "ws": partial(FairWebSocket, vendor_websockets.TEXTS_ONLY),
         "ws_ping_timeout": None,  # a pong waits behind all audio before it; `http.listeners` ends who does not read

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import socket
 
+try:
+    import resource
+except ImportError:  # Windows
+    pass
+
+FILES = 16384
+"""More open files than these are not asked for."""
+
 
 def bound(host: str, port: int) -> list[socket.socket]:
     """Sockets that are bound to all addresses of a host and do not listen yet.
@@ -34,3 +42,15 @@ def bound(host: str, port: int) -> list[socket.socket]:
 def named(host: str, port: int) -> str:
     """`host:port`, with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def most_files() -> int:
+    """How many files and connections this process may have open. Raises the limit, which often is 1024."""
+    try:
+        limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except NameError:
+        return FILES
+    wanted = FILES if most == resource.RLIM_INFINITY else min(most, FILES)
+    if resource.RLIM_INFINITY != limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted

@@ -23,6 +23,7 @@ from websockets.http11 import Request
 from .account import Account, Full, Item
 from .errors import HTTPFailure, limit_reached
 from .heads import check_head, in_origin_form
+from .keys import caller_of
 from .limits import Bucket, seconds_for
 from .listeners import WatchedTransport
 
@@ -62,18 +63,57 @@ class _Connection(h11.Connection):
         return event
 
 
+class Connections:
+    """The connections that are open and are no WebSockets, by address.
+
+    Args:
+        most: that may be open. Each one is an open file, of which a process may have so many and no more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._of_address: dict[str, dict[TimedProtocol, None]] = {}  # in the order in which they came
+
+    def add(self, new: TimedProtocol) -> None:
+        """A new one. If there are too many, the address that has most gives the oldest that has no request, or else its
+        newest.
+        """
+        self._of_address.setdefault(new.address, {})[new] = None
+        self._count += 1
+        if self._count > self._most:
+            many = max(self._of_address.values(), key=len)
+            gives = next((each for each in many if each.idle), next(reversed(many)))
+            self.remove(gives)
+            gives.transport.close()
+
+    def remove(self, connection: TimedProtocol) -> None:
+        """It has ended, or it is a WebSocket now. Does nothing if it is not here."""
+        own = self._of_address.get(connection.address, {})
+        if connection in own:
+            del own[connection]
+            self._count -= 1
+            if not own:
+                del self._of_address[connection.address]
+
+
 class TimedProtocol(H11Protocol):
     """A connection that is closed if a request stays incomplete, or its client reads nothing; uvicorn keeps it.
 
     Args:
         stall_seconds: after which a client that reads nothing loses it, also as a WebSocket.
         head_seconds: for the head of a request, from the connection or from the first byte of the head.
+        connections: those of the gateway.
         **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
-    def __init__(self, stall_seconds: float, head_seconds: float, **of_uvicorn: Any) -> None:
+    address = ""
+    """Its caller's, as a name."""
+
+    def __init__(self, stall_seconds: float, head_seconds: float, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._stall_seconds = stall_seconds
+        self._connections = connections
         self.conn = _Connection(h11.SERVER, HEAD_BYTES)
         self._head_seconds = head_seconds
         self._since = 0.0  # time at which the phase began
@@ -85,7 +125,14 @@ class TimedProtocol(H11Protocol):
         transport.max_size = READ_BYTES  # type: ignore[attr-defined] # an attribute of asyncio's own transports
         watched = WatchedTransport(transport, self._stall_seconds, self._breaks_off)
         super().connection_made(watched)  # type: ignore[arg-type]
+        self.address = caller_of("", {"client": self.client})
+        self._connections.add(self)
         self._watch()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has no request, or none whose head is complete."""
+        return self.conn.states == {h11.CLIENT: h11.IDLE, h11.SERVER: h11.IDLE}
 
     def data_received(self, data: bytes) -> None:
         self._arrived += len(data)
@@ -94,6 +141,7 @@ class TimedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_limit()
+        self._connections.remove(self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -117,6 +165,8 @@ class TimedProtocol(H11Protocol):
             self._limit = self.loop.call_later(self._head_seconds, self.transport.close)
         elif phase is h11.SEND_BODY:
             self._close_if_slow()
+        elif phase is None:
+            self._connections.remove(self)
 
     def _close_if_slow(self) -> None:
         """Close a connection whose body comes too slowly though nothing asks for it; `bodies` refuses the others."""

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client.callers import on_behalf_of
+from voice_clone_gateway import listening
 from voice_clone_gateway.http import account as accounts
 from voice_clone_gateway.http import limits, protocol
 from voice_clone_gateway.http.account import Account, Full, Item
@@ -247,6 +248,25 @@ def test_sockets_of_a_caller(triton: Server, serve: Serve, keys: str, monkeypatc
             stack.enter_context(websocket(http, ALICE))
         assert code_of(idle) == 1013, "the most idle one gives"
         del other
+
+
+def test_connections_without_a_request_keep_nobody_out(
+    triton: Server, serve: Serve, keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "FILES", 16)
+    triton.play = endless(0.01)
+    http, text = serve(triton.url, api_keys_file=keys), json.dumps({**BODY, "stream": True})
+    with contextlib.ExitStack() as stack:
+        heard = opened(http, stack, body_of(len(text)) + text)
+        assert " 200 " in first_line(heard)
+        idle = [opened(http, stack, text) for text in ("", "GET /health HTTP/1.1\n") * 8]
+        assert http.get("/metrics").status_code == 200
+        for each in idle[:8]:
+            each.settimeout(5)
+            with contextlib.suppress(ConnectionError):
+                assert each.recv(1) == b"", "the oldest ones are closed"
+        for _ in range(20):
+            assert heard.recv(4096), "one with a request goes on"
 
 
 def long_speech(context: Any) -> Iterator[Any]:
