@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
-try:
+with contextlib.suppress(ImportError):  # Windows
     import resource
-except ImportError:  # Windows
-    pass
 
 FILES = 16384
 """More open files than these are not asked for."""

@@ -16,15 +16,16 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import httpcore2
-from voice_clone_client import InvalidArgument, Overloaded
+from voice_clone_client import InvalidArgument
 
 from .audio.clips import ClipReader
 from .http.errors import HTTPFailure
+from .http.limits import Gate
 from .settings import Network, Settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -91,11 +92,12 @@ class Resolver:
     """The system's resolver, in threads of its own: a name whose server is silent keeps its thread for long.
 
     Args:
-        threads: lookups at once. Further ones are refused, for they would wait behind the silent ones.
+        threads: lookups at once. Further ones are refused, for they would wait behind the silent ones; but not those of
+            a caller that has less than its share.
     """
 
     def __init__(self, threads: int = 16) -> None:
-        self._free = threads
+        self._gate = Gate(threads, "lookups of hosts of reference audio")
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """All addresses of a host.
@@ -104,14 +106,13 @@ class Resolver:
             OSError: the host has none.
             Overloaded: all threads are busy.
         """
-        if self._free == 0:
-            raise Overloaded("too many names of reference audio are being looked up; try again later")
-        self._free -= 1
+        thread = ExitStack()
+        thread.enter_context(self._gate.pass_through())
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[str]] = loop.create_future()
 
         def finish(found: list[str] | OSError) -> None:
-            self._free += 1
+            thread.close()
             if answer.done():  # the caller gave up
                 return
             if isinstance(found, OSError):

@@ -21,12 +21,17 @@ LEAST_SPEED = 1000
 
 
 class Gate:
-    """Counts the running speeches of the gateway. More than `most` are refused, but not those of a caller that has
-    less than its share of them.
+    """Counts what runs in the gateway. More than `most` are refused, but not those of a caller that has less than its
+    share of them.
+
+    Args:
+        most: that run.
+        what: runs, in the plural.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, what: str = "speeches") -> None:
         self._most = most
+        self._what = what
         self._of_caller: Counter[str] = Counter()
 
     @property
@@ -44,7 +49,7 @@ class Gate:
         caller = caller_here()
         share = max(1, self._most // len({*self._of_caller, caller}))
         if self.live >= self._most and self._of_caller[caller] >= share:
-            raise Overloaded(f"{self._most} speeches run already, the maximum of this gateway; try again later")
+            raise Overloaded(f"{self._most} {self._what} run already, the maximum of this gateway; try again later")
         self._of_caller[caller] += 1
         try:
             yield

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 import websockets.sync.client
 from voice_clone_client import Overloaded
+from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway.http.protocol import MAX_FRAGMENTS
 from voice_clone_gateway.reference_fetch import Resolver
 from websockets.exceptions import ConnectionClosed
@@ -340,11 +341,15 @@ def test_silent_name_servers_delay_no_one(monkeypatch: pytest.MonkeyPatch) -> No
         waiting[0].cancel()
         with pytest.raises(Overloaded):
             await resolver("fifth", 443)  # who gives up frees no thread
+        with on_behalf_of("another caller"):
+            other = asyncio.create_task(resolver("other", 443))
+        await asyncio.sleep(0)
         silent.set()
+        assert await other == ["192.0.2.1"], "a caller that has none is not refused"
         assert await asyncio.gather(*waiting[1:]) == [["192.0.2.1"]] * 2
-        while resolver._free < 3:
+        while resolver._gate.live:
             await asyncio.sleep(0.01)
         assert await resolver("sixth", 443) == ["192.0.2.1"]
 
     asyncio.run(test())
-    assert sorted(looked_up[:3]) == ["name0", "name1", "name2"] and looked_up[3:] == ["sixth"]
+    assert sorted(looked_up[:4]) == ["name0", "name1", "name2", "other"] and looked_up[4:] == ["sixth"]
