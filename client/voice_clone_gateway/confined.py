@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 _PROGRAM = "voice_clone_client.confined_process"
 _SECONDS = 30.0
 _PARALLEL = 2
+_MORE = 4
+"""Processes beyond them, each for a caller that has none: a file may keep one busy for long."""
 _WAITING = 4
 """Files of one caller that wait."""
 _PATIENCE = 5.0  # seconds that a file waits
@@ -26,7 +28,7 @@ class ConfinedProcesses:
     """Starts them; a few at a time, and callers take turns."""
 
     def __init__(self) -> None:
-        self._places = Places(_PARALLEL, _WAITING, _PATIENCE, "files")
+        self._places = Places(_PARALLEL, _WAITING, _PATIENCE, "files", _MORE)
         self._warned = False
 
     async def run(self, task: str, data: bytes) -> tuple[int, bytes]:

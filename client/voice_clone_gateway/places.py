@@ -31,10 +31,14 @@ class Places:
         waiting: how many of one caller may wait.
         seconds: for which one may wait; None for any time.
         what: has them, in the plural.
+        more: places beyond them, each for a caller that has none.
     """
 
-    def __init__(self, most: int, waiting: float = math.inf, seconds: float | None = None, what: str = "") -> None:
+    def __init__(
+        self, most: int, waiting: float = math.inf, seconds: float | None = None, what: str = "", more: int = 0
+    ) -> None:
         self._most = most
+        self._more = more
         self._waiting = waiting
         self._seconds = seconds
         self._what = what
@@ -91,8 +95,10 @@ class Places:
     def _next(self) -> None:
         """Give the free places to those who wait, the callers that have fewer first."""
         self._lines = {caller: line for caller, line in self._lines.items() if line}
-        while self._lines and len(self._running) < self._most:
+        while self._lines:
             caller = min(self._lines, key=self._running.count)
+            if len(self._running) >= self._most + (0 if caller in self._running else self._more):
+                return
             line = self._lines.pop(caller)
             line.pop(0).set_result(None)
             self._running.append(caller)

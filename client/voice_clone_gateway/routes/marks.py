@@ -60,12 +60,17 @@ class Detected(BaseModel):
 @router.post("/v1/audio/detect", responses=documented(400, 401, 403, 413, 429, 500, 501, 503, 504))
 async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="multipart/form-data")]) -> Detected:
     """Look for the mark of synthetic speech in a sound, and in its file for a manifest and a tag that say so."""
-    state, data = request.app.state, await form.file.read()
+    data = await form.file.read()
+    return await while_connected(request.receive, _detect(request, data))
+
+
+async def _detect(request: Request, data: bytes) -> Detected:
+    state = request.app.state
     found: Detection | VoiceCloneError
     manifest: Manifest | VoiceCloneError | None
     try:
         readable = await state.clips.readable(data)
-        found = await while_connected(request.receive, request.state.client.detect(readable))
+        found = await request.state.client.detect(readable)
     except (InvalidArgument, Unsupported) as error:
         found = renamed(error, {"audio": "file"})
     try:

@@ -140,10 +140,11 @@ async def upload_voice(
     with recorded(request, "upload", form.name) as entry:
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
+        clips = request.app.state.clips
         try:
             voice = await request.state.client.upload(
                 form.name,
-                None if clip is None else await request.app.state.clips.readable(clip),
+                None if clip is None else await while_connected(request.receive, clips.readable(clip)),
                 reference_text=form.transcript(),
                 consent=form.consent,
                 description=form.speaker_description,

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway import listening
+from voice_clone_gateway.confined import ConfinedProcesses
 from voice_clone_gateway.http import account as accounts
 from voice_clone_gateway.http import limits, protocol
 from voice_clone_gateway.http.account import Account, Full, Item
@@ -360,6 +361,48 @@ def test_places_go_to_callers_in_turn() -> None:
         return served
 
     assert asyncio.run(run()) == ["a", "a", "b", "a"], "not behind all that came before it"
+
+
+def test_a_caller_without_a_place_gets_one_of_the_others() -> None:
+    async def run() -> None:
+        places = Places(2, 4, 0.1, "files", more=1)
+        busy = [await places.enter("a") for _ in range(2)]
+        for caller in ("a", "b", "c"):
+            if caller == "b":
+                busy.append(await places.enter(caller))
+                continue
+            with pytest.raises(TooManyWait):
+                await places.enter(caller)
+        for leave in busy:
+            leave()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["voices", "detect"])
+def test_files_of_callers_that_left_are_not_decoded(
+    triton: Server, serve: Serve, keys: str, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def run(*_: Any) -> tuple[int, bytes]:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        raise AssertionError
+
+    monkeypatch.setattr(ConfinedProcesses, "run", run)
+    http = serve(triton.url, api_keys_file=keys)
+    part = '--b\nContent-Disposition: form-data; name="{}"{}\n\n{}\n'
+    file = part.format("audio_sample" if path == "voices" else "file", '; filename="a"', "#!AMR\n")
+    text = file + part.format("name", "", "a") + part.format("consent", "", "yes") if path == "voices" else file
+    size = len(f"{text}--b--".replace("\n", "\r\n"))
+    with contextlib.ExitStack() as stack:
+        opened(http, stack, body_of(size, f"/v1/audio/{path}", "multipart/form-data; boundary=b") + text + "--b--")
+        assert begun.wait(10)
+    assert ended.wait(10)
 
 
 def test_memory_is_given_back_after_much_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
