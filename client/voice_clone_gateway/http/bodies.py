@@ -36,7 +36,7 @@ class BodyLimit:
 
     A body is read when the application asks for it, after the key was checked. An answer that precedes the end of the
     body waits a moment for the rest of the body: a connection that is closed with unread bytes may lose the answer.
-    A large answer is sent in pieces, so that a slow reader has no copy of it.
+    A large answer is sent in pieces, so that a slow reader has no copy of it. It is held until it is sent.
 
     Args:
         most: maximum bytes of a body.
@@ -61,12 +61,22 @@ class BodyLimit:
             return
         headers = dict(scope["headers"])
         most = min(self._exceptions.get(scope["path"].rstrip("/"), self._most), self._account.total)
-        began = False
+        began = refused = False
 
         async def answer(message: Message) -> None:
-            nonlocal began
+            nonlocal began, refused
+            if refused:
+                return
             began = True
             await body.drain()
+            if message["type"] == "http.response.start" and scope["method"] != "HEAD":
+                length = dict(message.get("headers", ())).get(b"content-length", b"0")  # of one that is made as a whole
+                try:
+                    state["held"].add(max(0, int(length) - state["held"].size))
+                except Full as full:  # the framework would take it for an error of an answer that has begun
+                    refused = True
+                    await full.response()(scope, receive, send)
+                    return
             data = memoryview(message.get("body", b""))
             for start in range(PIECE, len(data), PIECE):
                 await send({**message, "body": data[start - PIECE : start], "more_body": True})

@@ -344,6 +344,17 @@ def test_a_large_configuration_of_a_session_is_held(triton: Server, serve: Serve
         assert code_of(one) is None, "another caller has room"
 
 
+def test_answers_that_nobody_reads_are_held(triton: Server, serve: Serve, keys: str) -> None:
+    voice = {"name": "ada", "generation": 1, "consent": "x" * MB}
+    triton.answer = lambda _: {"result": json.dumps({"speakers": [voice] * 10}).encode(), "artifacts": b""}
+    http = serve(triton.url, memory_bytes=35 * MB, api_keys_file=keys)
+    ask = f"GET /v1/audio/voices HTTP/1.1\nHost: x\nAuthorization: Bearer {MALLORY}\n\n"
+    with contextlib.ExitStack() as stack:
+        lines = [first_line(opened(http, stack, ask)) for _ in range(5)]
+        assert lines == ["HTTP/1.1 200 OK"] * 3 + ["HTTP/1.1 503 Service Unavailable"] * 2
+        assert http.get("/v1/audio/voices", headers=bearer(ALICE)).status_code == 200
+
+
 def test_places_go_to_callers_in_turn() -> None:
     async def run() -> list[str]:
         places, served = Places(1, 2, 30.0, "files"), list[str]()
