@@ -13,7 +13,7 @@ FILES = 16384
 
 
 def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets that are bound to all addresses of a host and do not listen yet.
+    """Sockets that listen at all addresses of a host. Two that do not listen yet may be bound to one address.
 
     Raises:
         OSError: there is none, or one of them cannot be had; the text says where and why.
@@ -30,6 +30,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 sockets[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
             sockets[-1].bind(address)
+            sockets[-1].listen()
     except (OSError, UnicodeError) as error:
         for each in sockets:
             each.close()

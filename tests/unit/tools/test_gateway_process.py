@@ -81,6 +81,13 @@ def test_a_port_in_use_is_said() -> None:
         GatewayProcess([], "127.0.0.1", taken.getsockname()[1], 5)
 
 
+def test_of_two_that_start_together_one_is_told() -> None:
+    [port] = free_ports(1)
+    [first] = bound("127.0.0.1", port)
+    with first, pytest.raises(OSError, match="cannot listen"):
+        bound("127.0.0.1", port)
+
+
 def test_sockets_that_are_handed_over_send_at_once() -> None:
     """Without waiting for more (TCP_NODELAY), as asyncio's own sockets do."""
 
