@@ -1,8 +1,11 @@
-"""Speech goes first: other requests wait while a listener waits for first audio.
+"""Speech goes first, and no caller takes the time of the gateway from another one.
 
-The gateway has one thread, so whatever another request does in it delays speech. Requests other than speech begin one
-after the other, their callers in turn, and each waits for the first audio of the speeches that have begun, but not for
-long.
+The gateway has one thread, so whatever a request does in it delays all others. The requests of one caller begin one
+after the other: each has a turn until it is answered, or waits for its body or its work, and another one once its body
+is whole.
+
+Requests for speech have turns of their own. The others wait for the first audio of the speeches that have begun, but
+not for long.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from ..places import Places
 
 SPEECH = "/v1/audio/speech"
 PATIENCE = 0.05  # seconds that a request waits for first audio at most
-LONGEST = 0.2  # seconds that the next request waits for the answer to this one
-BODIES = ("POST", "PUT", "PATCH")  # these may wait for their bodies, which delays no speech
+LONGEST = 0.2  # seconds that a turn lasts at most
+CALLERS = 63  # of which a request has its turn beside that of the first
+BODIES = ("POST", "PUT", "PATCH")
 
 
 class Listeners:
@@ -54,6 +58,31 @@ class Listeners:
                 await self._none.wait()
 
 
+class _Turn:
+    """The turn of a request.
+
+    Args:
+        line: where it waits for it.
+        caller: whose it is.
+    """
+
+    def __init__(self, line: Places, caller: str) -> None:
+        self._line, self._caller = line, caller
+        self._leave: Callable[[], None] = lambda: None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def begin(self) -> None:
+        """Wait for it."""
+        self._leave = await self._line.enter(self._caller)
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE + LONGEST, self.end)
+
+    def end(self) -> None:
+        """Let the next request begin. Does nothing if it is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._leave()
+
+
 class SpeechFirst:
     """The middleware.
 
@@ -67,23 +96,35 @@ class SpeechFirst:
         self._app = app
         self._listeners = listeners
         self._caller = caller
-        self._one = Places(1)
+        self._speech, self._others = Places(1, more=CALLERS), Places(1, more=CALLERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request in its turn."""
-        if scope["type"] != "http" or scope["method"] in BODIES or scope["path"].startswith(SPEECH):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        release = await self._one.enter(self._caller(HTTPConnection(scope)))
+        has_body = scope["method"] in BODIES
+        speech = has_body and scope["path"].startswith(SPEECH)
+        turn = _Turn(self._speech if speech else self._others, self._caller(HTTPConnection(scope)))
+        follows = has_body
+
+        async def received() -> Message:
+            nonlocal follows
+            turn.end()
+            message = await receive()
+            if follows and not message.get("more_body", False):
+                follows = False
+                await turn.begin()
+            return message
 
         async def sent(message: Message) -> None:
-            release()  # the rest may take as long as the reader wishes
+            turn.end()  # the rest may take as long as the reader wishes
             await send(message)
 
-        timer = asyncio.get_running_loop().call_later(PATIENCE + LONGEST, release)
+        await turn.begin()
         try:
-            await self._listeners.served(PATIENCE)
-            await self._app(scope, receive, sent)
+            if not speech:
+                await self._listeners.served(PATIENCE)
+            await self._app(scope, received, sent)
         finally:
-            timer.cancel()
-            release()
+            turn.end()

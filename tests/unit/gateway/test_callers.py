@@ -91,6 +91,10 @@ def test_requests_wait_for_first_audio_and_begin_one_by_one(monkeypatch: pytest.
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             begun.append(scope["path"])
+            if scope["method"] == "POST":
+                while (await receive()).get("more_body"):
+                    pass
+                begun.append(f"body of {scope['path']}")
             await go.wait()
             await send({"type": "http.response.start"})
 
@@ -104,9 +108,9 @@ def test_requests_wait_for_first_audio_and_begin_one_by_one(monkeypatch: pytest.
             return asyncio.create_task(first(scope, nothing, nothing))
 
         with listeners.waiting("one"), listeners.waiting("two"):
-            tasks = [ask("/v1/audio/voices"), ask("/health"), ask("/v1/audio/speech", "POST"), ask("/v1/x", "POST")]
+            tasks = [ask("/v1/audio/voices"), ask("/health"), ask("/v1/audio/speech", "POST")]
             await asyncio.sleep(0.01)
-            assert sorted(begun) == ["/v1/audio/speech", "/v1/x"]
+            assert begun == ["/v1/audio/speech", "body of /v1/audio/speech"]
             listeners.heard("one")
             await asyncio.sleep(0.01)
             assert len(begun) == 2
@@ -115,9 +119,42 @@ def test_requests_wait_for_first_audio_and_begin_one_by_one(monkeypatch: pytest.
             assert begun[2:] == ["/v1/audio/voices"], "the next one waits for this one's answer"
             tasks += [ask("/v1/models"), ask("/v1/audio/bundle", client="bob")]
             await asyncio.sleep(0.01)
+            assert begun[3:] == ["/v1/audio/bundle"], "but not another caller's"
         go.set()
         await asyncio.gather(*tasks)
-        assert sorted(begun[3:5]) == ["/health", "/v1/audio/bundle"], "callers take turns"
-        assert begun[5:] == ["/v1/models"]
+        assert begun[4:] == ["/health", "/v1/models"]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/audio/voices"])
+def test_the_bodies_of_a_caller_are_handled_one_by_one(path: str) -> None:
+    async def run() -> list[str]:
+        handled, whole = list[str](), asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            while (await receive())["more_body"]:
+                pass
+            for _ in range(9):
+                handled.append(scope["client"])
+                await asyncio.sleep(0)
+            await send({"type": "http.response.start"})
+
+        async def body() -> Message:
+            await whole.wait()
+            return {"type": "http.request", "more_body": False}
+
+        async def nothing(_: Message) -> None:
+            pass
+
+        first = SpeechFirst(app, Listeners(), lambda connection: connection.scope["client"][:1])
+        scopes = [{"type": "http", "method": "POST", "path": path, "client": name} for name in ("a1", "a2", "b1")]
+        tasks = [asyncio.create_task(first(scope, body, nothing)) for scope in scopes]
+        await asyncio.sleep(0.01)  # all wait for their bodies, and none for another one's
+        whole.set()
+        await asyncio.gather(*tasks)
+        return handled
+
+    handled = asyncio.run(run())
+    assert [name for name in handled if name != "b1"] in (["a1"] * 9 + ["a2"] * 9, ["a2"] * 9 + ["a1"] * 9)
+    assert handled.index("b1") < 4, "another caller's waits for none of them"
