@@ -100,11 +100,12 @@ class SpeechFirst:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request in its turn."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        has_body = scope["method"] in BODIES
-        speech = has_body and scope["path"].startswith(SPEECH)
+        websocket = scope["type"] == "websocket"  # it begins when it is accepted
+        has_body = not websocket and scope["method"] in BODIES
+        speech = websocket or (has_body and scope["path"].startswith(SPEECH))
         turn = _Turn(self._speech if speech else self._others, self._caller(HTTPConnection(scope)))
         follows = has_body
 
@@ -125,6 +126,6 @@ class SpeechFirst:
         try:
             if not speech:
                 await self._listeners.served(PATIENCE)
-            await self._app(scope, received, sent)
+            await self._app(scope, receive if websocket else received, sent)
         finally:
             turn.end()

@@ -158,3 +158,33 @@ def test_the_bodies_of_a_caller_are_handled_one_by_one(path: str) -> None:
     handled = asyncio.run(run())
     assert [name for name in handled if name != "b1"] in (["a1"] * 9 + ["a2"] * 9, ["a2"] * 9 + ["a1"] * 9)
     assert handled.index("b1") < 4, "another caller's waits for none of them"
+
+
+def test_websockets_of_a_caller_are_accepted_one_by_one() -> None:
+    async def run() -> list[str]:
+        begun, go = list[str](), asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            begun.append(scope["client"])
+            await send(await receive())
+
+        async def connect() -> Message:
+            await go.wait()
+            return {"type": "websocket.accept"}
+
+        async def nothing(_: Message) -> None:
+            pass
+
+        first = SpeechFirst(app, Listeners(), lambda connection: connection.scope["client"][:1])
+        tasks = [
+            asyncio.create_task(first({"type": "websocket", "path": "/", "client": name}, connect, nothing))
+            for name in ("a1", "a2", "b1")
+        ]
+        await asyncio.sleep(0.01)
+        before = [*begun]
+        go.set()
+        await asyncio.gather(*tasks)
+        assert begun == [*before, "a2"]
+        return before
+
+    assert asyncio.run(run()) == ["a1", "b1"]
