@@ -21,7 +21,7 @@ ORDER = (
     ("servers",),
     ("tests/unit/client/", "tests/unit/gateway/", "tests/unit/speakers/"),
     ("official packages",),
-    ("families", "tests/server/"),
+    ("families", "contract", "tests/server/"),
     ("",),
 )
 
