@@ -1,18 +1,13 @@
-"""Faults that tests put into a checkpoint folder, and how the tools refuse it."""
+"""Faults that tests put into a checkpoint folder."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tools.families.recognition import FamilyError
-from tools.triton_server import TritonServer
-from voice_clone.errors import CheckpointError
 
 Fault = Callable[[Path], object]
 
@@ -28,11 +23,14 @@ class Trap:
 
 
 def without(*names: str) -> Fault:
-    """Files are missing; those that are not there anyway are left as they are."""
+    """Files or folders are missing; those that are not there anyway are left as they are."""
 
     def change(folder: Path) -> None:
         for name in names:
-            (folder / name).unlink(missing_ok=True)
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+            else:
+                (folder / name).unlink(missing_ok=True)
 
     return change
 
@@ -53,11 +51,16 @@ def configured(part: str, **values: Any) -> Fault:
     return change
 
 
-def assert_refused_before_a_start(check: Callable[[Path], None], folder: Path, message: str) -> None:
-    """By a family's preflight, in one line that begins so, and in the same words by each tool that starts a server."""
-    with pytest.raises(CheckpointError) as caught:
-        check(folder)
-    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-    with pytest.raises(FamilyError) as refused:
-        TritonServer(folder)
-    assert str(refused.value) == f"{folder}: {caught.value}"
+def holding(name: str, content: bytes) -> Fault:
+    """A file has another content."""
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def renamed(old: str, new: str) -> Fault:
+    """Another word in tokenizer.json."""
+
+    def change(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+    return change
