@@ -1,39 +1,21 @@
-"""Networks that come out of the cache of packed weights compute bit for bit as those that were just packed."""
+"""What is found packed: which files count, and that no process imports torch for it; the rest is in test_contract."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.families.factories import CheckpointFactory
-from tools.families.fish_speech import checkpoint_maker as fish_maker
-from tools.families.fish_speech.pickle_converter import convert
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from voice_clone.array_kinds import in_kind_of, on_host
-from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import CheckpointError
-from voice_clone.families.fish_speech import decoder_stage as fish_decoder
-from voice_clone.families.fish_speech import talker_stage as fish_talker
-from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
-from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.native import compilation, packed_file
-from voice_clone.native.arrays import Array
-from voice_clone.settings import PRECISIONS, Settings
 
 ROOT = Path(__file__).parents[3]
-
-LOADERS = {
-    "qwen3_tts": (qwen_talker.load_network, qwen_decoder.load_codec_decoder),
-    "fish_speech": (fish_talker.load_network, lambda settings: [fish_decoder.load_decoder(settings).decoder]),
-}
 
 
 @pytest.fixture
@@ -42,69 +24,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(compilation, "writable_folder", lambda name: folder)
     monkeypatch.setattr(packed_file, "WORTH", 1)
     return folder
-
-
-@pytest.fixture(params=LOADERS)
-def family(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def fish(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fish") / "checkpoint"
-    fish_maker.make_checkpoint("tiny", 0, folder)
-    convert(folder)
-    return folder
-
-
-@pytest.fixture
-def environ(family: str, checkpoint_folder: CheckpointFactory, fish: Path) -> dict[str, str]:
-    folder = checkpoint_folder("tiny", 0) if family == "qwen3_tts" else fish
-    return {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"}
-
-
-def decoded(decoder: Any) -> Array:
-    books = 10 if hasattr(decoder, "_books") else 16
-    codes = np.arange(books * 5).reshape(1, books, 5) % 7
-    samples: Array = decoder.decode_chunk(codes, decoder.new_state(1))
-    return samples
-
-
-def spoken(talker: Any) -> list[Array]:
-    """A prompt's hidden state, and what head and predictor make of it."""
-    stack, head = talker.stack, talker.head
-    embeds = np.random.default_rng(0).standard_normal((7, stack.hidden_size), np.float32)
-    hidden = stack.prefill(stack.new_cache(1, 8), 0, embeds)[None]
-    projected = on_host(head.predictor.project(in_kind_of(stack.like, hidden)))
-    logits = on_host(head.logits(in_kind_of(stack.like, hidden)))
-    return [hidden, logits, *(each(projected) for each in head.predictor.lm_head[:2])]
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_talker_that_is_found_computes_as_one_that_was_packed(
-    family: str, precision: str, environ: dict[str, str], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load: Callable[[Settings], Any] = LOADERS[family][0]
-    settings = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision})
-    fresh = spoken(load(settings)[0])
-    kept = len(list(cache.iterdir()))
-    assert kept == (2 if family == "qwen3_tts" else 1), "of Qwen3-TTS the rotary tables, too"
-    monkeypatch.setattr("voice_clone.autoregressive.stack.native_stack.pack", None)  # nothing is packed again
-    for one, other in zip(fresh, spoken(load(settings)[0]), strict=True):
-        np.testing.assert_array_equal(one, other)
-    without = Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_PACKED_BYTES": "0"})
-    with pytest.raises(TypeError):  # it is packed
-        load(without)
-
-
-def test_a_decoder_that_is_found_computes_as_one_that_was_packed(
-    family: str, environ: dict[str, str], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load: Callable[[Settings], Any] = LOADERS[family][1]
-    fresh = decoded(load(Settings({}, environ))[0])
-    assert len(list(cache.iterdir())) == 1
-    monkeypatch.setattr(CheckpointFiles, "load", None)  # the checkpoint's weights are not read
-    np.testing.assert_array_equal(fresh, decoded(load(Settings({}, environ))[0]))
 
 
 def test_any_change_of_the_weight_file_is_another_checkpoint(

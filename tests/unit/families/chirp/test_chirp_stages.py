@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.families.chirp_bare import BareChirp
+from tests.support.families import trials
+from tests.support.families.bare import Bare
 from tests.support.families.graph_safety import Recorder
 from tests.support.families.small_codec import make_code2wav
 from tools.example_family.checkpoint_maker import CONFIG, make_checkpoint
 from tools.example_family.config import load_config
-from tools.example_family.encoder_stage import load_encoder
 from tools.example_family.talker_stage import load_network
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.models import write
@@ -27,6 +27,7 @@ from voice_clone.codec.graphed_streams import Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.speech import ResolvedVoice
 from voice_clone.stages.protocols import StreamPlan
 from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
@@ -43,8 +44,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bare(checkpoint: Path) -> BareChirp:
-    return BareChirp(checkpoint)
+def bare(checkpoint: Path) -> Bare:
+    return trials.bare("chirp", checkpoint)
 
 
 def timbre(seed: int, rows: int = 5) -> np.ndarray:
@@ -56,34 +57,18 @@ def random_codes(frames: int, seed: int = 0) -> np.ndarray:
     return np.stack([rng.integers(0, size, frames) for size in SIZES], axis=1).astype(np.uint16)
 
 
-def plan(bare: BareChirp, seed: int, **more: Any) -> StreamPlan[Any]:
-    return bare.plan("Hello there.", timbre(seed), "Some words.", seed=seed, **more)
+def plan(bare: Bare, seed: int, text: str = "Hello there.", **more: Any) -> StreamPlan[Any]:
+    voice = ResolvedVoice({"timbre": timbre(seed)}, "Some words.", "clone")
+    return bare.plan(text, voice, seed=seed, **more)
 
 
-@pytest.mark.parametrize("lengths", [[30], [1] * 30, [2, 4, 8, 8, 8], [29, 1], [3, 11, 16]])
-def test_chunks_joined_equal_the_whole(bare: BareChirp, lengths: list[int]) -> None:
-    asked = plan(bare, 1)
-    whole = bare.decode(random_codes(30), asked)
-    assert whole.shape == (30 * 441,) and np.sqrt((whole**2).mean()) > 0.01
-    code2wav = make_code2wav(bare.decoder, bare.form)
-    parts = []
-    for index, codes in enumerate(np.split(random_codes(30), np.cumsum(lengths)[:-1])):
-        final = index == len(lengths) - 1
-        voice = asked.voice if index == 0 else {}
-        [decoded] = code2wav.decode([CodecChunk("s", index, codes, codes[:0], final, voice=voice)])
-        assert isinstance(decoded, Decoded), decoded
-        parts.append(decoded.waveform)
-    assert np.abs(np.concatenate(parts) - whole).max() <= 1e-6
-    assert code2wav.streams == 0
-
-
-def test_a_voice_goes_into_fixed_shapes(bare: BareChirp) -> None:
+def test_a_voice_goes_into_fixed_shapes(bare: Bare) -> None:
     """The decoder in steps that CUDA graphs can hold: the voice is in its stream's row of the table, too."""
-    form, asked = bare.form, [plan(bare, seed) for seed in range(3)]
+    form, asked = bare.decoder.form, [plan(bare, seed) for seed in range(3)]
     codes = [random_codes(9, seed) for seed in range(3)]
     heard = []
     for graphs in (None, Graphs(GraphRunner(Recorder()), 3, (1, 4))):
-        code2wav, parts = make_code2wav(bare.decoder, form, graphs=graphs), []
+        code2wav, parts = make_code2wav(bare.decoder.decoder, form, graphs=graphs), []
         for index, (begin, end) in enumerate([(0, 2), (2, 9)]):
             chunks = [
                 CodecChunk(str(n), index, codes[n][begin:end], codes[n][:0], False, voice={} if index else each.voice)
@@ -93,16 +78,6 @@ def test_a_voice_goes_into_fixed_shapes(bare: BareChirp) -> None:
         heard.append(np.concatenate(parts, axis=1))
     assert heard[0].shape[0] == 3 and heard[0].std() > 0.01
     np.testing.assert_allclose(*heard, rtol=0, atol=1e-6)
-
-
-def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:
-    plans = [plan(bare, seed) for seed in range(4)]
-    code2wav, codes = make_code2wav(bare.decoder, bare.form), random_codes(8)
-    chunks = [CodecChunk(str(n), 0, codes, codes[:0], True, voice=each.voice) for n, each in enumerate(plans)]
-    for each, decoded in zip(plans, code2wav.decode(chunks), strict=True):
-        assert isinstance(decoded, Decoded)
-        assert np.abs(decoded.waveform - bare.decode(codes, each)).max() <= 1e-6
-    assert np.abs(bare.decode(codes, plans[0]) - bare.decode(codes, plans[1])).max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -116,8 +91,8 @@ def test_streams_in_one_batch_keep_their_own_voices(bare: BareChirp) -> None:
         ({"timbre": np.full((2, 8), np.nan, np.float16)}, "must be finite"),
     ],
 )
-def test_a_wrong_voice_opens_no_stream(bare: BareChirp, voice: Mapping[str, np.ndarray], message: str) -> None:
-    code2wav, codes = make_code2wav(bare.decoder, bare.form), random_codes(2)
+def test_a_wrong_voice_opens_no_stream(bare: Bare, voice: Mapping[str, np.ndarray], message: str) -> None:
+    code2wav, codes = make_code2wav(bare.decoder.decoder, bare.decoder.form), random_codes(2)
     [refused] = code2wav.decode([CodecChunk("s", 0, codes, codes[:0], False, voice=voice)])
     with pytest.raises(InvalidArgument, match=message):
         raise refused if isinstance(refused, Exception) else AssertionError(refused)
@@ -125,11 +100,11 @@ def test_a_wrong_voice_opens_no_stream(bare: BareChirp, voice: Mapping[str, np.n
 
 
 @pytest.mark.parametrize("book", range(3))
-def test_each_codebook_has_its_own_limit(bare: BareChirp, book: int) -> None:
+def test_each_codebook_has_its_own_limit(bare: Bare, book: int) -> None:
     codes = random_codes(2)
     codes[1, book] = SIZES[book]
     with pytest.raises(InvalidArgument, match="codes must lie in"):
-        bare.form.check(codes, "codes", 512)
+        bare.decoder.form.check(codes, "codes", 512)
 
 
 class Sent:
@@ -149,7 +124,7 @@ class Sent:
 
 
 @pytest.mark.parametrize("lengths", [[0], [2, 0], [2, 3]])
-def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: BareChirp, lengths: list[int]) -> None:
+def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: Bare, lengths: list[int]) -> None:
     """With a last chunk without frames, too, if that is the first one."""
     asked, sent, now = plan(bare, 1), Sent(), [0.0]
     stream = TalkerStream("s", "s.secret", asked.context, {}, pack(asked.voice))
@@ -162,7 +137,7 @@ def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: BareChirp, le
     beats, chunks = sent.outputs[::2], sent.outputs[1::2]
     assert [bool(each["voice"]) for each in beats] == [True] + [False] * (len(beats) - 1)
     assert [bool(each["voice"]) for each in chunks] == [True] + [False] * (len(chunks) - 1)
-    code2wav = make_code2wav(bare.decoder, bare.form)
+    code2wav = make_code2wav(bare.decoder.decoder, bare.decoder.form)
     for each in chunks:
         voice = unpack("voice", each["voice"])
         chunk = CodecChunk("s", each["chunk_index"], each["codes"], each["context_codes"], each["final"], voice=voice)
@@ -170,7 +145,7 @@ def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: BareChirp, le
         assert isinstance(decoded, Decoded) and decoded.waveform.size == 441 * len(each["codes"])
 
 
-def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
+def test_a_prompt_is_as_long_as_its_embedding(bare: Bare) -> None:
     for options in ({}, {"breath": True}):
         prompt = plan(bare, 1, options=options).request.prompt
         talker = bare.talker.source.talker
@@ -178,28 +153,9 @@ def test_a_prompt_is_as_long_as_its_embedding(bare: BareChirp) -> None:
         assert embeds.shape == (talker.prompt_length(prompt), 32)
         prefix = talker.prefix(prompt)
         assert prefix.length < talker.prompt_length(prompt)
-        other = bare.plan("Another text.", timbre(1), "Some words.", seed=9).request.prompt
+        other = plan(bare, 1, "Another text.").request.prompt
         assert talker.prefix(other) == prefix
         torch.testing.assert_close(talker.embed_prompt(other).embeds[: prefix.length], embeds[: prefix.length])
-
-
-def test_streams_at_once_equal_those_alone(bare: BareChirp) -> None:
-    generator = bare.talker.source
-    wanted = [
-        bare.speak("Hello there.", timbre(seed), "Some words.", seed=seed, max_frames=30, top_k=5) for seed in range(4)
-    ]
-    for slot in range(4):
-        generator.start(slot, plan(bare, slot, max_frames=30, top_k=5).request)
-    frames = [generator.step(range(4)) for _ in range(30)]
-    for slot in range(4):
-        codes = generator.payload.join([step[slot].payload for step in frames if step[slot].payload is not None])
-        np.testing.assert_array_equal(codes, wanted[slot].codes)
-        generator.free(slot)
-
-
-def test_the_warm_up_leaves_the_generator_empty(bare: BareChirp) -> None:
-    bare.talker.source.warm_up(bare.talker.example, 32, 1.0)
-    assert not bare.talker.source.live
 
 
 def test_repositories_distinguish_the_families(checkpoint: Path, tmp_path: Path) -> None:
@@ -239,22 +195,8 @@ def test_settings_of_the_family(checkpoint: Path, tmp_path: Path) -> None:
     assert load_config(TalkerSettings.of(settings).checkpoint_dir).codebook_sizes == tuple(SIZES)
 
 
-def test_the_fingerprint_is_of_the_encoder(checkpoint: Path, tmp_path: Path) -> None:
-    def fingerprint(folder: Path) -> str:
-        return load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)})).fingerprints["fingerprint"]
-
-    same, other = make_checkpoint(3, tmp_path / "same"), make_checkpoint(4, tmp_path / "other")
-    assert fingerprint(checkpoint) == fingerprint(same) != fingerprint(other)
-    encoder = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint)}))
-    assert encoder.encode(np.zeros(0, np.float32), None)["timbre"].shape == (0, 8)
-    made = encoder.encode(np.random.default_rng(0).normal(size=44100).astype(np.float32), "clone")["timbre"]
-    assert made.shape == (4, 8) and made.dtype == np.float16
-
-
-def test_the_checkpoint_has_the_defaults(bare: BareChirp) -> None:
+def test_the_checkpoint_has_the_defaults(bare: Bare) -> None:
     request = plan(bare, 1).request
     assert request.max_frames == CONFIG["sampling"]["max_frames"]
     assert request.sampling.first == request.sampling.others == (1.0, CONFIG["sampling"]["temperature"], 0, 1.0)
     assert request.sampling.repetition_penalty == 1.0
-    with pytest.raises(Unsupported, match="no repetition_penalty"):
-        plan(bare, 1, repetition_penalty=1.0)

@@ -10,18 +10,18 @@ import pytest
 from numpy.typing import NDArray
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.families.bare import run
 from tests.support.families.cosyvoice3 import make_cosyvoice3_talker, some_clip, some_voice
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
+from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.cosyvoice3.config import CODES, MEL, SPEAKER, TOKENS, load_config, stream_chunks
 from voice_clone.families.cosyvoice3.prompt import Prompt
 from voice_clone.families.cosyvoice3.prompt_stage import CosyVoice3Prompt, load_prompt
 from voice_clone.families.cosyvoice3.talker_stage import PAUSES, CosyVoice3Talker, load_talker
 from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
-from voice_clone.native import compilation, packed_file
-from voice_clone.settings import PRECISIONS, Settings
+from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays, StreamPlan
 
@@ -67,18 +67,7 @@ def plan(talker: CosyVoice3Talker, given: Arrays, **knobs: Any) -> StreamPlan[Ta
 
 def spoken(generator: Generator[Prompt], *requests: TalkerRequest[Prompt]) -> list[NDArray[Any]]:
     """The frames that are heard of streams side by side."""
-    for slot, request in enumerate(requests):
-        generator.start(slot, request)
-    live, made = [*range(len(requests))], [list[NDArray[Any]]() for _ in requests]
-    while live:
-        for slot, frame in zip(live[:], generator.step(live), strict=True):
-            if frame.payload is not None:
-                made[slot].append(frame.payload)
-            if frame.finish:
-                live.remove(slot)
-    for slot in range(len(requests)):
-        generator.free(slot)
-    return [np.array(frames).reshape(-1, 1) for frames in made]
+    return [made for made, _ in run(generator, requests)]
 
 
 def test_the_mode_says_what_the_talker_hears(prompt: CosyVoice3Prompt, tokenizer: Tokenizer) -> None:
@@ -162,41 +151,15 @@ CLIP: dict[str, Any] = {"voice": None, "reference_audio": b"..."}
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"language": "English"}, "takes no language"),
-        ({"speaker_embedding": np.zeros(192, np.float32), "voice": None}, "more of a voice than an embedding"),
-        ({"options": {"speed": 2.0}}, "'speed' is unknown; this model has align, instruct"),
-        ({"options": {"instruct": 3}}, "instruct is 3; it must be of type str"),
-        ({"options": {"instruct": " ..."}}, "instruct is blank; say how to speak"),
-        ({"options": {"instruct": "Whisper.<|endofprompt|>"}}, "options.instruct holds '<|endofprompt|>'"),
         ({"options": {"instruct": "Whisper."}, "x_vector_only": False}, "not cloned in context"),
         ({"options": {"instruct": "a " * 2000}}, "options.instruct has .* at most 1024 are allowed"),
-        ({"text": "Good <|endofprompt|> morning"}, "text holds '<|endofprompt|>', a control token"),
-        ({"text": "a " * 2000}, "text has .* at most 1024 are allowed, split it"),
         ({**CLIP, "reference_text": "a <|im_end|>"}, "reference_text holds '<|im_end|>', a control token"),
-        ({**CLIP, "reference_text": "a " * 2000}, "reference_text has .* at most 1024 are allowed"),
     ],
 )
 def test_speeches_that_are_refused(prompt: CosyVoice3Prompt, asked: dict[str, Any], message: str) -> None:
     speech = SpeechRequest(**{"text": "Good morning.", "voice": "Ada", **asked})
     with pytest.raises((InvalidArgument, Unsupported), match=message.replace("|", r"\|")):
         prompt.draft(speech)
-
-
-@pytest.mark.parametrize(
-    ("knob", "message"),
-    [
-        ({"repetition_penalty": 1.1}, "has no repetition_penalty"),
-        ({"non_streaming_mode": False}, "reads the whole text first"),
-        ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
-        ({"top_p": 1.5}, "top_p is 1.5; it must be above 0 and at most 1"),
-        ({"max_frames": 0}, "max_frames is 0; it must be at least 1"),
-    ],
-)
-def test_knobs_that_are_refused(
-    talker: CosyVoice3Talker, prompt: CosyVoice3Prompt, knob: dict[str, Any], message: str
-) -> None:
-    with pytest.raises((InvalidArgument, Unsupported), match=message):
-        plan(talker, tensors(prompt), **knob)
 
 
 @pytest.mark.parametrize(
@@ -210,13 +173,12 @@ def test_knobs_that_are_refused(
         (TOKENS, np.full(30, CODES, np.uint16), "speech_tokens must be UINT16 .* lie in 0..6560"),
         (MEL, np.zeros((59, 80), np.int16), r"mel must be INT16 \[60, 80\]"),
         (SPEAKER, np.zeros(192, np.float64), r"speaker must be FP32 \[192\]"),
-        (SPEAKER, None, "prompt lacks speaker; the prompt stage makes it"),
     ],
 )
 def test_prompts_that_are_refused(
-    talker: CosyVoice3Talker, prompt: CosyVoice3Prompt, name: str, value: NDArray[Any] | None, message: str
+    talker: CosyVoice3Talker, prompt: CosyVoice3Prompt, name: str, value: NDArray[Any], message: str
 ) -> None:
-    given = {key: each for key, each in {**tensors(prompt), name: value}.items() if each is not None}
+    given = {**tensors(prompt), name: value}
     with pytest.raises(InvalidArgument, match=message):
         talker.source.start(0, plan(talker, given).request)
 
@@ -238,52 +200,6 @@ def test_speech_is_neither_too_short_nor_too_long(tmp_path: Path, prompt: CosyVo
 def test_long_silence_is_not_heard(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
     request = plan(talker, tensors(prompt)).request
     assert request.pauses == PAUSES and PAUSES.most == 5 and max(PAUSES.silent) < CODES
-
-
-def test_a_seed_determines_a_speech(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
-    given = tensors(prompt)
-    first, again, other = (spoken(talker.source, plan(talker, given, seed=seed).request)[0] for seed in (7, 7, 8))
-    np.testing.assert_array_equal(first, again)
-    assert first.shape == (FRAMES, 1) and (first != other).mean() > 0.3
-
-
-def test_company_changes_no_speech(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
-    one, two = plan(talker, tensors(prompt)).request, plan(talker, tensors(prompt, some_voice(None))).request
-    [alone] = spoken(talker.source, one)
-    beside, _, _ = spoken(talker.source, one, two, one)
-    np.testing.assert_array_equal(alone, beside)
-
-
-def test_voices_with_one_transcript_stay_apart(talker: CosyVoice3Talker, prompt: CosyVoice3Prompt) -> None:
-    """What was read of the transcript is used again, and what was read of the clip never is."""
-    uncached: Generator[Prompt] = Generator(talker.source.talker, slots=1, max_length=512)
-    made = []
-    for seed in (0, 1, 0):
-        request = plan(talker, tensors(prompt, some_voice(TRANSCRIPT, seed=seed))).request
-        [got] = spoken(talker.source, request)
-        [expected] = spoken(uncached, request)
-        np.testing.assert_array_equal(got, expected)
-        made.append(got)
-    assert (made[0] != made[1]).any()
-    length = talker.source.talker.prefix(request.prompt).length
-    assert talker.source.start(0, request) == talker.source.talker.prompt_length(request.prompt) - length
-    talker.source.free(0)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_packed_weights_speak_as_those_that_were_just_packed(
-    folder: Path, prompt: CosyVoice3Prompt, precision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The next start maps them, in any precision."""
-    monkeypatch.setattr(packed_file, "WORTH", 0)
-    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path)
-    made = []
-    for _ in range(2):
-        talker = load_talker(settings(folder, PRECISION=precision))
-        made += spoken(talker.source, plan(talker, tensors(prompt)).request)
-    np.testing.assert_array_equal(*made)
-    assert len(list(tmp_path.glob("*.packed"))) == 1
-    assert len(np.unique(made[0])) > FRAMES / 2
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -311,18 +227,3 @@ def test_a_gpu_gets_all_of_a_step(
         ):
             np.testing.assert_array_equal(ours, theirs)
     assert [len(frames) for frames in made] == [FRAMES, FRAMES]
-
-
-def test_the_warm_up_fits_a_stream(talker: CosyVoice3Talker) -> None:
-    talker.source.warm_up(talker.example, 32, 60.0)
-    assert not talker.source.live
-
-
-def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
-    folder = make_cosyvoice3_talker(tmp_path / "checkpoint")
-    (folder / "llm.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"llm\.pt is not converted yet; run once: tools/convert_pickles"):
-        load_talker(settings(folder))
-    (folder / "llm.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"llm\.safetensors: the file is missing"):
-        load_talker(settings(folder))

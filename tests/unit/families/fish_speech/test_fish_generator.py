@@ -1,4 +1,4 @@
-"""Streams of Fish Speech: alone and beside others, in every precision, with prefixes, in steps of fixed shapes."""
+"""Fish Speech: lower precisions, frames beyond every table, configurations, memory and budgets."""
 
 from __future__ import annotations
 
@@ -13,25 +13,20 @@ import torch
 
 from perf.bench.official.fish_speech import load_codec, random_prompt
 from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
-from tests.support.families.fish_bare import BareFish
 from tests.support.families.in_torch import InTorch
+from tests.support.families.trials import bare
 from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, model_config
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
-from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint_folder import parse
-from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
-from voice_clone.families.fish_speech.decoder_stage import codec_format
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
 from voice_clone.families.fish_speech.networks.talker import SlowTransformer, Talker, use_native_code
-from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import SamplingParameters
+from voice_clone.families.fish_speech.prompt import CODES, Prompt
 from voice_clone.families.fish_speech.text import Tokenizer
-from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import PRECISIONS, Precision
+from voice_clone.speech import ResolvedVoice
 
 pytestmark = pytest.mark.thorough
 
@@ -43,43 +38,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return Checkpoint(make_fish(tmp_path_factory.mktemp("fish") / "checkpoint"))
 
 
-def sampling(number: int) -> SamplingParameters:
-    """Greedy and sampled streams, with many repetitions in one."""
-    kinds: list[dict[str, Any]] = [{"do_sample": False}, {}, {"temperature": 0.2, "top_p": 0.3}, {"top_k": 0}]
-    return SamplingParameters(seed=number, **kinds[number % len(kinds)])
-
-
-def run(generator: Generator[Prompt], prompts: list[Prompt], numbers: list[int]) -> list[np.ndarray[Any, Any]]:
-    """The frames of so many streams together; each joins a step later than the one before."""
-    made: dict[int, list[np.ndarray[Any, Any]]] = {slot: [] for slot in range(len(prompts))}
-    waiting, live = list(made), []
-    while waiting or live:
-        if waiting:
-            slot = waiting.pop(0)
-            generator.start(slot, TalkerRequest(prompts[slot], sampling(numbers[slot]), FRAMES))
-            live.append(slot)
-        for slot, frame in zip(list(live), generator.step(live), strict=True):
-            made[slot] += [] if frame.payload is None else [frame.payload]
-            if frame.finish:
-                live.remove(slot)
-                generator.free(slot)
-    return [np.stack(frames) for frames in made.values()]
-
-
 def talker_of(checkpoint: Checkpoint, kind: str) -> Talker:
     talker = load_fish_talker(checkpoint)
     return talker if kind == "torch" else use_native_code(talker, kind)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_stream_beside_others_is_what_it_is_alone(checkpoint: Checkpoint, precision: Precision) -> None:
-    talker = talker_of(checkpoint, precision)
-    prompts = [random_prompt(checkpoint, seed) for seed in range(STREAMS)]
-    together = run(Generator(talker, STREAMS, 256), prompts, list(range(STREAMS)))
-    for number, (prompt, company) in enumerate(zip(prompts, together, strict=True)):
-        alone = run(Generator(talker, 1, 256, prefix_bytes=1 << 24), [prompt], [number])[0]
-        np.testing.assert_array_equal(company, alone)
-        assert len(np.unique(alone[:, 0])) > 2
 
 
 @pytest.mark.parametrize("precision", PRECISIONS[1:])
@@ -92,45 +53,6 @@ def test_a_lower_precision_is_close(checkpoint: Checkpoint, precision: Precision
         hidden.append(talker.head.logits(talker.stack.prefill(cache, 0, talker.embed_prompt(prompt).embeds)[None])[0])
     error = float((hidden[0] - hidden[1]).std() / hidden[0].std())
     assert 0 < error < {"bf16": 0.03, "int8": 0.03, "int4": 0.5}[precision]
-
-
-def test_a_known_prefix_changes_no_bit(checkpoint: Checkpoint) -> None:
-    talker = talker_of(checkpoint, "int8")
-    generator: Generator[Prompt] = Generator(talker, 1, 256, prefix_bytes=1 << 24)
-    prompt = random_prompt(checkpoint, 1)
-    cold = run(generator, [prompt], [1])[0]
-    unread = generator.start(0, TalkerRequest(prompt, sampling(1), FRAMES))
-    generator.free(0)
-    assert unread == len(prompt.text_ids), "instruction, transcript and frames are known"
-    np.testing.assert_array_equal(run(generator, [prompt], [1])[0], cold)
-
-
-def test_steps_of_fixed_shapes_make_the_same_frames(checkpoint: Checkpoint) -> None:
-    """What CUDA graphs hold, run eagerly here."""
-    talker = talker_of(checkpoint, "torch")
-    prompts = [random_prompt(checkpoint, seed) for seed in range(STREAMS)]
-    eager = run(Generator(talker, STREAMS, 256), prompts, list(range(STREAMS)))
-    generator: Generator[Prompt] = Generator(talker, STREAMS, 256, runner=GraphRunner())
-    generator.prepare()
-    for fixed, wanted in zip(run(generator, prompts, list(range(STREAMS))), eager, strict=True):
-        assert (fixed == wanted).mean() > 0.9  # sums in another order flip a code now and then
-
-
-def test_a_graphed_decoder_makes_the_same_samples(checkpoint: Checkpoint) -> None:
-    _, decoder = load_codec(checkpoint)
-    limits = torch.tensor(checkpoint.config.code_limits)
-    codes = (torch.rand(2, 29, 10, generator=torch.Generator().manual_seed(0)) * limits).long().transpose(1, 2)
-    graphs = Graphs(GraphRunner(), 2, (1, 2, 4, 8, 16))
-    graphed = GraphedStreams(decoder, codec_format(checkpoint.codec), graphs, most=2)
-    streams = [graphed.open(decoder.new_state(1)) for _ in range(2)]
-    pieces = torch.split(codes.transpose(1, 2), [1, 2, 4, 8, 14], dim=1)
-    parts = [graphed.decode(streams, list(piece.numpy())) for piece in pieces]
-    torch.testing.assert_close(
-        torch.from_numpy(np.concatenate([np.stack(part) for part in parts], axis=1)),
-        decoder(codes),
-        atol=1e-5,
-        rtol=1e-4,
-    )
 
 
 def test_streams_beyond_every_official_table(checkpoint: Checkpoint) -> None:
@@ -160,7 +82,8 @@ def test_a_checkpoint_in_shards_and_bf16_speaks_the_same(checkpoint: Checkpoint,
         write_checkpoint(FISH_SHAPES["tiny"], 4, folder, "bf16", shards)
     assert len([*folders[1].glob("model-*.safetensors")]) > 1
     codes = random_prompt(checkpoint, 2).reference_codes
-    spoken = [BareFish(folder).speak("Hello.", codes, "One two.", max_frames=6, seed=3) for folder in folders]
+    voice = ResolvedVoice({CODES: codes}, "One two.", "icl")
+    spoken = [bare("fish_speech", folder).speak("Hello.", voice, max_frames=6, seed=3) for folder in folders]
     np.testing.assert_array_equal(spoken[0].samples, spoken[1].samples)
 
 
@@ -222,7 +145,8 @@ def test_the_memory_of_a_stream_is_what_the_documentation_says() -> None:
 
 def test_a_text_has_a_budget_of_frames(checkpoint: Checkpoint) -> None:
     """Without max_frames, the family's own: a stream that uses it up has missed its end."""
-    bare, codes = BareFish(checkpoint.folder), random_prompt(checkpoint, 2).reference_codes
+    stages = bare("fish_speech", checkpoint.folder)
+    voice = ResolvedVoice({CODES: random_prompt(checkpoint, 2).reference_codes}, "One two.", "icl")
     empty = Tokenizer(checkpoint.folder, checkpoint.config).text_ids("")
     for text, knobs, frames, budgeted in (
         ("Hi.", {}, 331, True),
@@ -230,8 +154,8 @@ def test_a_text_has_a_budget_of_frames(checkpoint: Checkpoint) -> None:
         ("Hi.", {"max_frames": 5}, 5, False),
         ("Hi.", {"max_frames": 4000}, 331, True),
     ):
-        plan = bare.plan(text, codes, "One two.", **knobs)
+        plan = stages.plan(text, voice, **knobs)
         expected = frames or 21 * (len(plan.request.prompt.text_ids) - len(empty))
         assert (plan.request.max_frames, plan.request.budgeted) == (expected, budgeted)
     with pytest.raises(InvalidArgument, match="max_frames is 0"):
-        bare.plan("Hi.", codes, "One two.", max_frames=0)
+        stages.plan("Hi.", voice, max_frames=0)

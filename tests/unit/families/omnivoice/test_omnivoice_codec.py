@@ -178,11 +178,6 @@ def test_clips_that_cannot_be(folder: Path, encoder: OmniVoiceEncoder) -> None:
     assert short.fingerprints == encoder.fingerprints
 
 
-def test_another_seed_is_another_fingerprint(tmp_path: Path, encoder: OmniVoiceEncoder) -> None:
-    other = load_encoder(settings_of(make_omnivoice_codec(tmp_path / "other", seed=1)))
-    assert other.fingerprints != encoder.fingerprints
-
-
 def _set(name: str, value: Any, *parts: str) -> Callable[[dict[str, Any]], None]:
     def change(content: dict[str, Any]) -> None:
         for part in parts:

@@ -11,14 +11,12 @@ import torch
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, settings_of, some_voice
-from voice_clone.errors import Internal, InvalidArgument, Unsupported
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, REF_RMS
-from voice_clone.families.omnivoice.family import CARD
+from voice_clone.errors import InvalidArgument, Unsupported
+from voice_clone.families.omnivoice.config import CODEBOOKS
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.instruct import MOST_HINTS, instruction
 from voice_clone.families.omnivoice.prompt import Prompt
-from voice_clone.families.omnivoice.prompt_stage import load_prompt
-from voice_clone.families.omnivoice.talker_stage import UNMASKING, load_talker
+from voice_clone.families.omnivoice.talker_stage import load_talker
 from voice_clone.native import compilation, packed_file
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
@@ -72,22 +70,6 @@ def test_a_long_text_is_spoken_in_chunks_that_hear_the_same_voice(bare: BareTalk
     assert before == [0, *[auto.frames[0]] * (len(before) - 1)]
 
 
-def test_the_seed_decides_and_so_does_each_option(bare: BareTalker) -> None:
-    def codes(seed: int = 1, **options: Any) -> bytes:
-        plan = bare.plan("A voice is known.", some_voice(20), seed, **{"num_step": 6, **options})
-        return bare.speak(plan.request)[0].tobytes()
-
-    same = codes()
-    assert codes() == same and codes(seed=2) != same
-    changes: list[dict[str, Any]] = [
-        {"num_step": 7}, {"guidance_scale": 0}, {"t_shift": 0.9}, {"layer_penalty_factor": 0}, {"class_temperature": 1},
-        {"position_temperature": 0.0}, {"denoise": False}, {"instruct": "whisper"}, {"speed": 2}, {"duration": 1},
-    ]  # fmt: skip
-    assert {codes(**change) for change in changes}.isdisjoint({same})
-    assert len({codes(**change) for change in changes}) == len(changes)
-    assert UNMASKING.keys() < {option.name for option in CARD.options}
-
-
 def test_the_language_is_read(bare: BareTalker) -> None:
     ids = [prepared(bare, language=each).tensors["ids"].tolist() for each in ("English", "en-US", "de", "auto", None)]
     assert ids[0] == ids[1] != ids[2] and ids[3] == ids[4] != ids[0]
@@ -115,17 +97,8 @@ def test_a_stream_is_cut_behind_max_frames(bare: BareTalker) -> None:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"options": {"instruct": "mael"}}, InvalidArgument, "did you mean 'male'"),
     ({"options": {"instruct": "male, female"}}, InvalidArgument, "contradict each other"),
-    ({"options": {"style": 1}}, InvalidArgument, "'style' is unknown"),
-    ({"options": {"num_step": 0}}, InvalidArgument, "num_step is 0; it must lie in 1..1000"),
-    ({"options": {"speed": 0.0}}, InvalidArgument, "speed is 0.0; it must lie in 0.1..10"),
-    ({"options": {"duration": 601}}, InvalidArgument, "duration is 601"),
-    ({"options": {"denoise": 1}}, InvalidArgument, "denoise is 1; it must be of type bool"),
     ({"language": "Klingon"}, Unsupported, "does not know the language 'Klingon'"),
-    ({"text": "Stop <|text_end|> here"}, InvalidArgument, "the text holds '<|text_end|>', a control token"),
-    ({"text": "word " * 2000}, InvalidArgument, "text has 2"),
     ({"reference_audio": b"x", "reference_text": "<|denoise|> a"}, InvalidArgument, "the reference_text holds"),
-    ({"speaker_embedding": np.zeros(4, np.float32)}, Unsupported, "no speaker embedding"),
-    ({"voice": "Ada", "x_vector_only": True}, Unsupported, "no speaker embedding"),
 ]
 
 
@@ -145,39 +118,6 @@ def test_an_instruction_may_be_long() -> None:
     with pytest.raises(InvalidArgument, match=r"unknown 'male +', 'x'") as caught:
         instruction(f"male{blanks}low pitch," + "x, " * 100_000, "Good morning.")
     assert str(caught.value).count("'x'") == MOST_HINTS - 1
-
-
-def test_voices_that_do_not_suit_are_refused(bare: BareTalker) -> None:
-    good = some_voice(30)
-    artifacts = dict(good.artifacts)
-    none = ResolvedVoice(artifacts, None, "icl")
-    with pytest.raises(Unsupported, match="no transcript"):
-        prepared(bare, none)
-    with pytest.raises(InvalidArgument, match="takes at most 768"):
-        prepared(bare, some_voice(769))
-    with pytest.raises(InvalidArgument, match="reference_text holds"):
-        prepared(bare, ResolvedVoice(artifacts, "so <|lang_end|>", "icl"))
-    for wrong in ({CODEC_CODES: np.zeros((30, 4), np.uint16)}, {CODEC_CODES: np.zeros((0, 8), np.uint16)}):
-        with pytest.raises(Internal, match="another checkpoint"):
-            prepared(bare, ResolvedVoice({**artifacts, **wrong}, "So", "icl"))
-
-
-@pytest.mark.parametrize("knob", ["do_sample", "temperature", "top_k", "top_p", "repetition_penalty"])
-def test_knobs_of_other_samplers_are_refused(bare: BareTalker, knob: str) -> None:
-    with pytest.raises(Unsupported, match=f"has no {knob}"):
-        bare.stage.plan(prepared(bare).tensors, {"seed": 0, knob: 1}, {})
-
-
-@pytest.mark.parametrize(
-    ("knobs", "kind", "what"),
-    [
-        ({"max_frames": 0}, InvalidArgument, "at least 1"),
-        ({"non_streaming_mode": False}, Unsupported, "whole text first"),
-    ],
-)
-def test_other_knobs_are_checked(bare: BareTalker, knobs: dict[str, Any], kind: type[Exception], what: str) -> None:
-    with pytest.raises(kind, match=what):
-        bare.stage.plan(prepared(bare).tensors, {"seed": 0, **knobs}, {})
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -203,14 +143,8 @@ def test_wrong_prompts_are_refused(name: str, value: Any, what: str) -> None:
         Prompt(**{**right, name: value})
 
 
-def test_what_comes_to_the_talker_is_checked(bare: BareTalker) -> None:
+def test_ids_beyond_the_vocabulary_are_refused(bare: BareTalker) -> None:
     tensors = prepared(bare).tensors
-    with pytest.raises(InvalidArgument, match="prompt lacks frames"):
-        bare.stage.plan({name: each for name, each in tensors.items() if name != "frames"}, {"seed": 0}, {})
-    with pytest.raises(InvalidArgument, match="ref_rms must be FP32"):
-        bare.stage.plan({**tensors, REF_RMS: np.array([np.nan], np.float32)}, {"seed": 0}, {})
-    with pytest.raises(InvalidArgument, match=r"it must lie in 1\.\.1000"):
-        bare.stage.plan(tensors, {"seed": 0}, {"num_step": 1001})
     ids = {**tensors, "ids": np.full_like(tensors["ids"], 1280)}
     with pytest.raises(InvalidArgument, match=r"ids must lie in 0\.\.1279"):
         bare.source.start(0, bare.stage.plan(ids, {"seed": 0}, {}).request)
@@ -250,8 +184,3 @@ def test_a_gpu_makes_the_codes_of_a_cpu(folder: Path, bare: BareTalker) -> None:
         assert not load_talker(settings_of(folder, DEVICE="cuda")).source.deterministic
         found = BareTalker(folder, together=True, DEVICE="cuda").speak(*plans)
     assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
-
-
-def test_the_prompt_stage_needs_no_voice(folder: Path) -> None:
-    stage = load_prompt(settings_of(folder))
-    assert stage.voiceless and not stage.appends and stage.presets == ()

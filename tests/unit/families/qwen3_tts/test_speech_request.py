@@ -54,31 +54,6 @@ def test_codes_of_languages(config: Qwen3TTSConfig, code: str, name: str) -> Non
     assert language_id(code, config) == config.talker.codec_language_id[name]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (
-            {"subtalker_topk": 3},
-            "'subtalker_topk' is unknown; this model has instruct, subtalker_do_sample, .*subtalker_top_p",
-        ),
-        ({"subtalker_top_k": 3.5}, "subtalker_top_k is 3.5; it must be of type int"),
-        ({"subtalker_top_k": True}, "subtalker_top_k is True"),
-        ({"subtalker_temperature": "hot"}, "must be of type float"),
-        ({"subtalker_do_sample": 1}, "must be of type bool"),
-        ({"subtalker_top_p": None}, "subtalker_top_p is None"),
-    ],
-)
-def test_an_option_that_the_family_does_not_know_is_refused(
-    stage: Qwen3TTSPrompt, options: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(InvalidArgument, match=text):
-        stage.draft(request(options=options))
-
-
-def test_options_that_it_knows(stage: Qwen3TTSPrompt) -> None:
-    stage.draft(request(options={"subtalker_top_k": 3, "subtalker_temperature": 1, "subtalker_do_sample": False}))
-
-
 def test_the_frame_budget_counts_tokens_not_characters(
     config: Qwen3TTSConfig, checkpoint_folder: CheckpointFactory
 ) -> None:  # C14

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,18 +13,15 @@ from torch import Tensor, nn
 from tests.support.families.in_torch import InTorch
 from tests.support.families.random_weights import fill_random
 from tests.support.families.speech_like import rms
-from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, make_audio_vae_folder
+from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES
 from voice_clone.codec.decoder import StreamState
 from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
-from voice_clone.families.voxcpm2.decoder_stage import load_decoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.vocoder import Affine, Snake
-from voice_clone.native import compilation, packed_file
 from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
 from voice_clone.native.thread_pool import ThreadPool
-from voice_clone.settings import Settings
 
 pytestmark = pytest.mark.thorough
 
@@ -167,16 +163,3 @@ def test_snake_of_a_scaled_and_shifted_sum(added: bool) -> None:
     torch.testing.assert_close(torch.from_numpy(got), expected.transpose(1, 2), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="set by a layer without scale and shift"):
         ChainBuilder(size).convolution(*weights[0], activation=activation, residual="set")
-
-
-def test_weights_that_are_found_packed_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path / "packed")
-    monkeypatch.setattr(packed_file, "WORTH", 1)
-    folder = make_audio_vae_folder(tmp_path / "checkpoint").folder
-    settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"}, "voxcpm2")
-    heard = []
-    for _ in range(2):
-        decoder = load_decoder(settings).decoder
-        heard.append(decoder.decode_chunk(some_frames(1, 3).numpy(), decoder.new_state(1)))
-        assert len(list((tmp_path / "packed").iterdir())) == 1
-    np.testing.assert_array_equal(*heard)
