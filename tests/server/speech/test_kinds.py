@@ -1,4 +1,4 @@
-"""Base, CustomVoice and VoiceDesign on one server with one decoder: each speaks as it does alone."""
+"""Base, CustomVoice and VoiceDesign on one server: built-in speakers, instructions, and voices that are designed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import io
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,15 @@ import soundfile
 from numpy.typing import NDArray
 from openai import OpenAI
 from playwright.sync_api import Route, expect
-from voice_clone_client import Client, InvalidArgument, Unsupported, VoiceNotFound
+from voice_clone_client import Client, InvalidArgument, VoiceNotFound
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
-from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.running import SETTINGS, running
-from tests.support.servers.server_metrics import until_cancelled
 from tests.support.servers.server_processes import memory_by_process
-from tools.families.qwen3_tts.checkpoint_config import SPEAKERS
 from tools.triton_server import TritonServer
-from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.speech import SpeechRequest
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
@@ -66,81 +60,10 @@ def ada(client: Client, reference_clip: bytes, reference_text: str) -> str:
     return "Ada"
 
 
-ORDERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "a speaker": (CUSTOM, {"voice": "vivian"}),
-    "a dialect": (CUSTOM, {"voice": "Dylan"}),
-    "a style": (CUSTOM, {"voice": "vivian", "options": {"instruct": STYLE}}),
-    "text as it comes": (CUSTOM, {"voice": "vivian", "non_streaming_mode": False}),
-    "a description": (DESIGN, {"options": {"instruct": STYLE}}),
-    "no description": (DESIGN, {}),
-}
-
-
 def heard(client: Client, family: str, **given: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
     speech = client.speak(TEXT, model=family, seed=SEED, max_frames=FRAMES, **given)
     samples, _ = speech.read()
     return samples, dict(speech.info or {})
-
-
-def alone(bare: BareQwen3, given: dict[str, Any]) -> NDArray[np.float32]:
-    voice = given.get("voice")
-    speech = SpeechRequest(TEXT, voice and voice.lower(), options=given.get("options", {}), voiceless=True)
-    prompt = bare.prompt_of(speech, given.get("non_streaming_mode", True))
-    return bare.speak(prompt, FRAMES, SamplingParameters.from_defaults(bare.config.sampling, seed=SEED))
-
-
-def test_each_kind_speaks_beside_the_others_as_alone(client: Client, checkpoints: dict[str, Path], ada: str) -> None:
-    bare = {family: BareQwen3(checkpoints[family]) for family in (CUSTOM, DESIGN)}
-    with ThreadPoolExecutor(8) as pool:
-        cloned = pool.submit(heard, client, BASE, voice=ada)
-        found = {name: pool.submit(heard, client, family, **given) for name, (family, given) in ORDERS.items()}
-    for name, (family, given) in ORDERS.items():
-        samples, info = found[name].result()
-        assert is_same_audio(samples, alone(bare[family], given)), name
-        assert info["mode"] == ("preset" if family == CUSTOM else "design")
-        assert info["cache"] == ("preset" if family == CUSTOM else "none")
-    assert cloned.result()[1]["mode"] == "icl"
-    assert len({each.result()[0].tobytes() for each in [cloned, *found.values()]}) == 1 + len(ORDERS)
-    assert is_same_audio(heard(client, BASE, voice=ada)[0], cloned.result()[0])
-
-
-@pytest.mark.parametrize(("family", "given"), [(CUSTOM, {"voice": "ryan"}), (DESIGN, {})])
-def test_a_stream_that_is_left_ends_in_its_own_talker(
-    client: Client, server: TritonServer, family: str, given: dict[str, Any]
-) -> None:
-    """The decoder that all share notifies the talker of the stream."""
-
-    def leave() -> int:
-        with client.speak(TEXT, model=family, max_frames=3000, do_sample=False, **given) as speech:
-            next(iter(speech))
-        return 1
-
-    until_cancelled(server, leave, family)
-
-
-def test_a_clip_serves_base_alone_and_the_others_say_why(client: Client, ada: str) -> None:
-    states = {each.model_type: (each.state, each.reason) for each in client.get(ada).artifacts}
-    assert states[BASE][0] == "ready" and {states[family][0] for family in (CUSTOM, DESIGN)} == {"unsupported"}
-    assert "take the `model` qwen3_tts, of a Base checkpoint" in str(states[CUSTOM][1])
-
-
-REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    (CUSTOM, {"voice": "Ada"}, Unsupported, "to clone a voice, take the model qwen3_tts"),
-    (CUSTOM, {"voice": "Nemo"}, VoiceNotFound, "this model's own voices are serena, vivian"),
-    (CUSTOM, {"speaker_embedding": np.ones(64, np.float32)}, Unsupported, "built-in speakers alone"),
-    (DESIGN, {"voice": "Ada"}, Unsupported, "makes voices of descriptions"),
-    (BASE, {"voice": "Vivian"}, VoiceNotFound, "it is a voice of the model qwen3_tts_custom_voice"),
-    (BASE, {"voice": "Ada", "options": {"instruct": "x y"}}, Unsupported, "take the model qwen3_tts_custom_voice"),
-]
-
-
-@pytest.mark.parametrize(("family", "given", "error", "message"), REFUSED)
-def test_what_a_kind_cannot_do_names_the_one_that_can(
-    client: Client, ada: str, family: str, given: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    assert [preset.name for preset in client.presets()] == list(SPEAKERS)
-    with pytest.raises(error, match=message):
-        heard(client, family, **given)
 
 
 def test_a_registered_voice_does_not_hide_a_built_in_speaker(
@@ -155,7 +78,7 @@ def test_a_registered_voice_does_not_hide_a_built_in_speaker(
         client.delete("Ryan")
 
 
-def test_instructions_of_the_openai_client(gateway: Gateway, client: Client) -> None:
+def test_instructions_of_the_openai_client(gateway: Gateway, client: Client, ada: str) -> None:
     with OpenAI(base_url=f"{gateway.url}/v1", api_key="none") as openai:
 
         def said(model: str, voice: Any, **more: Any) -> tuple[NDArray[np.float32], str]:
@@ -178,15 +101,6 @@ def test_instructions_of_the_openai_client(gateway: Gateway, client: Client) -> 
         assert not warning and np.abs(designed - heard(client, DESIGN, **style)[0]).max() <= 2 / 32768
         _, warning = said(BASE, "Ada", instructions=STYLE)
         assert f"{CUSTOM} and {DESIGN} follow them" in warning
-
-
-def test_the_gateway_lists_what_each_can_do(http: httpx2.Client) -> None:
-    models = {each["id"]: each for each in http.get("/v1/models").json()["data"]}
-    assert {name: (models[name]["instructions"], models[name]["voiceless"]) for name in (BASE, CUSTOM, DESIGN)} == {
-        BASE: (False, False),
-        CUSTOM: (True, False),
-        DESIGN: (True, True),
-    }
 
 
 def test_a_designed_voice_is_heard_kept_and_spoken_after_a_restart(

@@ -1,11 +1,9 @@
-"""Voxtral TTS on real servers: preset voices beside Qwen3-TTS, which clones; and cloning with encoder weights."""
+"""Voxtral TTS without encoder weights on a real server: preset voices beside Qwen3-TTS, which clones."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import expect
-from safetensors.numpy import load
-from voice_clone_client import Client, InvalidArgument, Preset, Unsupported, VoiceCloneError, VoiceNotFound
+from voice_clone_client import Client, Preset, Unsupported, VoiceNotFound
 from voice_clone_client.cli import main
 
 from perf.bench.gateway_process import Gateway
-from tests.support.doubles.fakes import clip
+from tests.support.families import trials
+from tests.support.families.bare import Bare
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.voxtral import make_voxtral
-from tests.support.families.voxtral_bare import BareVoxtral
 from tests.support.official.chromium import WAIT, chromium, tab
-from tests.support.same_audio import is_same_audio
-from tests.support.servers.cache_calls import Cache
 from tests.support.servers.running import SETTINGS, running
 from tools.families.voxtral.checkpoint_config import VOICES
 from tools.triton_server import TritonServer
@@ -42,8 +37,8 @@ def presets_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bare(presets_only: Path) -> BareVoxtral:
-    return BareVoxtral(presets_only)
+def bare(presets_only: Path) -> Bare:
+    return trials.bare("voxtral", presets_only)
 
 
 @pytest.fixture(scope="module")
@@ -90,21 +85,7 @@ def test_all_presets_are_listed_with_their_family(client: Client, http: httpx2.C
     assert http.get("/v1/audio/voices", params={"after": "z"}).json()["preset_voices"] == []
 
 
-def test_each_preset_speaks(client: Client, bare: BareVoxtral) -> None:
-    def spoken(name: str) -> NDArray[np.float32]:
-        samples, info = heard(client, voice=name)
-        assert (info["cache"], info["voice"], info["mode"]) == ("preset", name, "preset")
-        return samples
-
-    with ThreadPoolExecutor(4) as pool:
-        found = dict(zip(VOICES, pool.map(spoken, VOICES), strict=True))
-    for name in ("casual_male", "de_female", "hi_female"):
-        assert is_same_audio(found[name], bare.speak(TEXT, name, seed=2, max_frames=FRAMES).samples)
-    assert len({samples.tobytes() for samples in found.values()}) == 20
-    assert min(float(samples.std()) for samples in found.values()) > 0.01
-
-
-def test_a_preset_speaks_through_the_openai_api(http: httpx2.Client, bare: BareVoxtral) -> None:
+def test_a_preset_speaks_through_the_openai_api(http: httpx2.Client, bare: Bare) -> None:
     body = {"model": "voxtral", "input": TEXT, "voice": "casual_male", "seed": 5, "max_new_tokens": FRAMES}
     answer = http.post("/v1/audio/speech", json={**body, "response_format": "pcm"})
     assert answer.status_code == 200, answer.text
@@ -246,85 +227,3 @@ def test_a_registered_voice_of_the_same_name_hides_no_preset(
         client.speak(TEXT, voice="casual_male", model="qwen3_tts", max_frames=2).read()
     finally:
         client.delete("Casual_Male")
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        ({"temperature": 0.9}, Unsupported, "this model has no temperature"),
-        ({"repetition_penalty": 1.1}, Unsupported, "this model has no repetition_penalty"),
-        ({"non_streaming_mode": False}, Unsupported, "reads the whole text first"),
-        ({"language": "Chinese"}, Unsupported, "'Chinese' is none of them"),
-        ({"options": {"guidance": 11}}, InvalidArgument, "guidance is 11; it must lie in 0"),
-        ({"options": {"speed": 1}}, InvalidArgument, "'speed' is unknown; this model has guidance"),
-        ({"voice": "casual_dog"}, VoiceNotFound, "casual_dog"),
-        ({"max_frames": 0}, InvalidArgument, "max_frames"),
-    ],
-)
-def test_what_it_refuses(client: Client, given: dict[str, Any], error: type[VoiceCloneError], message: str) -> None:
-    with pytest.raises(error, match=message):
-        heard(client, **{"voice": "casual_male", **given})
-
-
-def test_guidance_is_an_option(client: Client) -> None:
-    default, same, other = (
-        heard(client, voice="it_male", **given)[0]
-        for given in ({}, {"options": {"guidance": 1.2}}, {"options": {"guidance": 3}})
-    )
-    assert is_same_audio(default, same) and not is_same_audio(default, other)
-
-
-@pytest.fixture(scope="module")
-def cloning(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_voxtral(tmp_path_factory.mktemp("cloning") / "checkpoint", "tiny")
-
-
-def test_with_encoder_weights_voices_are_cloned(
-    cloning: Path, tmp_path: Path, reference_clip: bytes, reference_text: str
-) -> None:
-    """Registered, cloned, restored by the next server, erased."""
-    bare = BareVoxtral(cloning)
-    codes = bare.codes(reference_clip)
-    expected = bare.speak(TEXT, codes, seed=2, max_frames=FRAMES).samples
-    first, second = tmp_path / "first", tmp_path / "next"
-    first.mkdir()
-    with TritonServer(cloning, first / "voices", log=first / "log", environment=SETTINGS) as server:
-        with Client(server.url) as client:
-            client.upload("Ada", reference_clip, reference_text=reference_text, wait=True)
-            client.upload("Mute", reference_clip, wait=True)
-            cache = Cache(server)
-            for name in ("Ada", "Mute"):  # no mode needs a transcript
-                result, packed = cache("resolve", name=name)
-                found = load(packed)
-                assert result["mode"] == "icl" and found.keys() == {"codec_codes"}
-                np.testing.assert_array_equal(found["codec_codes"], codes)
-                samples, info = heard(client, voice=name)
-                assert info["mode"] == "icl" and is_same_audio(samples, expected)
-            client.upload("Ten", clip(3, 10.0, RATE), wait=True)
-            ten = load(cache("resolve", name="Ten")[1])["codec_codes"]
-            assert ten.shape == (126, 37) and ten.nbytes == 9324
-            cache.close()
-            samples, _ = heard(client, reference_audio=reference_clip)
-            assert is_same_audio(samples, expected)
-            samples, info = heard(client, voice="casual_male")
-            assert info["cache"] == "preset" and not is_same_audio(samples, expected)
-            client.upload("Casual_Male", reference_clip, wait=True)  # speaks in place of the preset
-            samples, info = heard(client, voice="casual_male")
-            assert info["mode"] == "icl" and is_same_audio(samples, expected)
-            assert [preset.name for preset in client.presets() if preset.registered] == ["casual_male"]
-            client.delete("Casual_Male")
-            assert heard(client, voice="casual_male")[1]["cache"] == "preset"
-        shutil.copytree(first / "voices", second / "voices")
-        server.kill()
-    with TritonServer(cloning, second / "voices", log=second / "log", environment=SETTINGS) as server:
-        with Client(server.url) as client:
-            samples, info = heard(client, voice="Ada")
-            assert info["cache"] == "restored" and is_same_audio(samples, expected)
-            assert client.stats()["extractions"] == 0
-            kept = client.stats()["kept"]["voxtral_talker"]["voices"]
-            client.delete("Ada")
-            with pytest.raises(VoiceNotFound):
-                heard(client, voice="Ada")
-            # Mute has the same clip, so what was read of the two is one, and goes.
-            assert client.stats()["kept"]["voxtral_talker"]["voices"] == kept - 2
-        server.kill()
