@@ -5,8 +5,8 @@ In fp32 the results are those of the CPU. Where there is a GPU, the stages then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,17 @@ import torch
 
 from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from tests.support.doubles.backend_double import backend_double
-from tests.support.families.factories import CheckpointFactory
-from tests.support.families.fish import make_fish
-from tests.support.families.voxtral import make_voxtral
+from tests.support.families.bare import Bare
+from tests.support.families.trials import CARDS, TRIALS, bare, package_of
+from tools.families.cards import function
 from voice_clone import compute
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import load_code2wav
-from voice_clone.families.fish_speech import decoder_stage as fish_decoder
-from voice_clone.families.fish_speech import encoder_stage as fish_encoder
-from voice_clone.families.fish_speech import talker_stage as fish_talker
-from voice_clone.families.qwen3_tts import decoder_stage as qwen_decoder
-from voice_clone.families.qwen3_tts import encoder_stage as qwen_encoder
-from voice_clone.families.qwen3_tts import talker_stage as qwen_talker
-from voice_clone.families.voxtral import decoder_stage as voxtral_decoder
-from voice_clone.families.voxtral import encoder_stage as voxtral_encoder
-from voice_clone.families.voxtral import talker_stage as voxtral_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import ComputeSettings, DecoderSettings, Settings
-from voice_clone.stages.protocols import DecoderStage, EncoderStage, TalkerStage
+from voice_clone.stages.protocols import EncoderStage
 
 pytestmark = pytest.mark.thorough
 
@@ -44,43 +35,18 @@ SLOTS, FRAMES, REFERENCE = 3, 6, 20
 RECORDING = GraphRunner.on
 
 
-@dataclass(frozen=True)
-class Family:
-    encoder: Callable[[Settings], EncoderStage]
-    networks: int  # of the encoder
-    talker: Callable[[Settings], TalkerStage[Any]]
-    decoder: Callable[[Settings], DecoderStage]
-    references: bool  # whether its decoder hears the reference first
-    appends: bool  # whether the text of its streams may follow
+NETWORKS = {"qwen3_tts": 2, "fish_speech": 1, "voxtral": 1}
+"""Families, and of how many networks the voice encoder of each is."""
 
 
-FAMILIES = {
-    "qwen3_tts": Family(qwen_encoder.load_encoder, 2, qwen_talker.load_talker, qwen_decoder.load_decoder, True, True),
-    "fish_speech": Family(
-        fish_encoder.load_encoder, 1, fish_talker.load_talker, fish_decoder.load_decoder, False, False
-    ),
-    "voxtral": Family(
-        voxtral_encoder.load_encoder, 1, voxtral_talker.load_talker, voxtral_decoder.load_decoder, False, False
-    ),
-}
-
-
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=NETWORKS)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def family(name: str) -> Family:
-    return FAMILIES[name]
-
-
 @pytest.fixture(scope="module")
-def folder(name: str, checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if name == "qwen3_tts":
-        return checkpoint_folder("tiny", 0)
-    made = tmp_path_factory.mktemp(name) / "checkpoint"
-    return make_fish(made) if name == "fish_speech" else make_voxtral(made, "tiny")
+def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return TRIALS[name].make(0, tmp_path_factory.mktemp(name) / "checkpoint")
 
 
 @pytest.fixture(autouse=True)
@@ -95,26 +61,22 @@ def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GraphRunner, "on", lambda device: GraphRunner())
 
 
-def settings(folder: Path, device: str, precision: str = "auto", graphs: bool = False) -> Settings:
-    given = {"max_streams": SLOTS, "max_length": 96, "max_decode_batch": 2, "chunk_frames": "1,2"}
-    values = {"checkpoint_dir": folder, "device": device, "precision": precision, "cuda_graphs": str(graphs).lower()}
-    return Settings(
-        {}, environ={f"VOICE_CLONE_{key.upper()}": str(value) for key, value in {**given, **values}.items()}
-    )
+def stages(name: str, folder: Path, device: str, precision: str = "auto", graphs: bool = False) -> Bare:
+    given = {"MAX_STREAMS": SLOTS, "MAX_LENGTH": 96, "MAX_DECODE_BATCH": 2, "CHUNK_FRAMES": "1,2"}
+    return bare(name, folder, **given, DEVICE=device, PRECISION=precision, CUDA_GRAPHS=str(graphs).lower())
 
 
 def clip() -> npt.NDArray[np.float32]:
     return (0.1 * np.random.default_rng(0).standard_normal(30000)).astype(np.float32)
 
 
-def artifacts(family: Family, given: Settings) -> dict[str, npt.NDArray[Any]]:
-    return dict(family.encoder(given).encode(clip(), None))
+def artifacts(given: Bare) -> dict[str, npt.NDArray[Any]]:
+    return dict(given.encoders[0].encode(clip(), None))
 
 
-def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
+def speech(given: Bare) -> npt.NDArray[np.int32]:
     """Two streams side by side, the second of which joins later, in a higher slot: [streams, FRAMES, K]."""
-    stage = family.talker(given)
-    generator = stage.source
+    stage, generator = given.talker, given.talker.source
     generator.prepare()
     request = replace(stage.example(REFERENCE, FRAMES + 4), max_frames=FRAMES + 4)
     made: dict[int, list[npt.NDArray[np.int32]]] = {0: [], 2: []}
@@ -130,15 +92,14 @@ def speech(family: Family, given: Settings) -> npt.NDArray[np.int32]:
     return np.stack([np.stack(frames[:FRAMES]) for frames in made.values()])
 
 
-def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
+def sound(given: Bare) -> npt.NDArray[np.float32]:
     """Chunks of two streams in one batch, behind a reference where the family has one: [streams, samples]."""
-    stage = family.decoder(given)
-    settings = DecoderSettings.of(given)
+    stage, settings = given.decoder, DecoderSettings.of(given.settings)
     code2wav = load_code2wav(settings, stage.streams(settings, (1, 2)), stage.form)
     code2wav.warm_up((1,), (1, 2), 60.0)
     below = np.broadcast_to(np.array(stage.form.limits), stage.form.payload.width)
     codes = np.random.default_rng(1).integers(0, below, (2, 13, len(below))).astype(stage.form.payload.dtype)
-    context = codes[0, :10] if family.references else codes[0, :0]
+    context = codes[0, :10] if given.card.references else codes[0, :0]
     pieces = []
     for index, (begin, end) in enumerate([(10, 11), (11, 13)]):
         before = context if index == 0 else codes[0, :0]
@@ -148,12 +109,12 @@ def sound(family: Family, given: Settings) -> npt.NDArray[np.float32]:
     return np.concatenate(pieces, axis=1)
 
 
-def test_encoders(family: Family, folder: Path) -> None:
+def test_encoders(name: str, folder: Path) -> None:
     """In fp32 whatever the precision of the talker is."""
-    expected = artifacts(family, settings(folder, "cpu"))
+    expected = artifacts(stages(name, folder, "cpu"))
     with pretend_gpu() as gpu:
-        got = artifacts(family, settings(folder, "cuda", "bf16"))
-    assert sum(gpu.launches.values()) > 100 and gpu.waits == family.networks
+        got = artifacts(stages(name, folder, "cuda", "bf16"))
+    assert sum(gpu.launches.values()) > 100 and gpu.waits == NETWORKS[name]
     assert got.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-4 if array.dtype == np.float32 else 0)
@@ -161,48 +122,48 @@ def test_encoders(family: Family, folder: Path) -> None:
 
 @pytest.mark.parametrize(("device", "warm"), [("cuda", True), ("cpu", False)])
 def test_encoders_are_warm_when_they_are_loaded(
-    family: Family, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, warm: bool
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, warm: bool
 ) -> None:
     """On a GPU an encoder has encoded before its first clip comes, on the thread that loads and serves."""
     monkeypatch.setattr(compute, "prepare", lambda settings, **_: None)  # it asks CUDA for more than is pretended
     with pretend_gpu() as gpu, backend_double("stages.encoder") as (module,):
 
         def load_stage(given: Settings, call: Any) -> EncoderStage:
-            stage = family.encoder(given)
+            stage: EncoderStage = function(package_of(name), CARDS[name].encoders[0].load)(given)
             gpu.launches.clear()
             return stage
 
         model = type("Model", (module.EncoderModel,), {"load_stage": staticmethod(load_stage)})()
-        model.load(settings(folder, device))
-        assert (sum(gpu.launches.values()) > 30, gpu.waits) == (warm, warm * family.networks)
+        model.load(stages(name, folder, device).settings)
+        assert (sum(gpu.launches.values()) > 30, gpu.waits) == (warm, warm * NETWORKS[name])
 
 
 @pytest.mark.parametrize(("precision", "graphs"), [("fp32", False), ("fp32", True), ("bf16", True)])
-def test_talker(family: Family, folder: Path, precision: str, graphs: bool) -> None:
+def test_talker(name: str, folder: Path, precision: str, graphs: bool) -> None:
     with pretend_gpu() as gpu:
-        got = speech(family, settings(folder, "cuda", precision, graphs))
+        got = speech(stages(name, folder, "cuda", precision, graphs))
     tried = 4 * (precision == "bf16")  # attention over each stream's own length, at load
     assert gpu.waits == FRAMES + 2 + tried, "the host waits once a step"
     if precision == "fp32":
-        np.testing.assert_array_equal(got, speech(family, settings(folder, "cpu")))
+        np.testing.assert_array_equal(got, speech(stages(name, folder, "cpu")))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_live_streams_wait_for_no_copy(family: Family, folder: Path, precision: str) -> None:
+def test_live_streams_wait_for_no_copy(name: str, folder: Path, precision: str) -> None:
     """A stream starts, gets more text and is read: the host waits for nothing before its first frame."""
     with pretend_gpu() as gpu:
-        stage = family.talker(settings(folder, "cuda", precision, True))
+        stage = stages(name, folder, "cuda", precision, True).talker
         generator = stage.source
         request = stage.example(REFERENCE, FRAMES)
         generator.start(2, request)  # as the warm-up does
         generator.step([2])
         generator.free(2)
-        if family.appends:
+        if CARDS[name].appends:
             request = replace(request, prompt=replace(request.prompt, text_open=True))
         gpu.blocking = gpu.waits = 0
         for slot in range(2):
             unread = generator.start(slot, request)
-            if family.appends:
+            if CARDS[name].appends:
                 generator.extend(slot, MoreText(np.arange(30, dtype=np.int32), True, FRAMES, False))
             generator.prefill({slot: unread})
         frames = generator.begin(range(2))
@@ -211,11 +172,11 @@ def test_live_streams_wait_for_no_copy(family: Family, folder: Path, precision: 
 
 
 @pytest.mark.parametrize(("precision", "graphs"), [("auto", False), ("auto", True), ("bf16", True)])
-def test_decoder(family: Family, folder: Path, precision: str, graphs: bool) -> None:
+def test_decoder(name: str, folder: Path, precision: str, graphs: bool) -> None:
     """`auto` is tf32, which the CPU behind the pretended GPU computes in fp32."""
     with pretend_gpu():
-        got = sound(family, settings(folder, "cuda", precision, graphs))
-    expected = sound(family, settings(folder, "cpu"))
+        got = sound(stages(name, folder, "cuda", precision, graphs))
+    expected = sound(stages(name, folder, "cpu"))
     rms = float(np.sqrt(np.square(expected).mean()))
     assert rms > 1e-3
     assert np.sqrt(np.square(got - expected).mean()) < rms * (1e-4 if precision == "auto" else 0.2)
@@ -238,8 +199,8 @@ real = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA
 
 @real
 @pytest.mark.usefixtures("a_gpu")
-def test_encoders_on_a_real_gpu(family: Family, folder: Path) -> None:
-    expected, got = (artifacts(family, settings(folder, device)) for device in ("cpu", "cuda"))
+def test_encoders_on_a_real_gpu(name: str, folder: Path) -> None:
+    expected, got = (artifacts(stages(name, folder, device)) for device in ("cpu", "cuda"))
     for name, array in expected.items():
         if array.dtype == np.float32:
             np.testing.assert_allclose(got[name], array, rtol=1e-3, atol=1e-4)
@@ -250,21 +211,19 @@ def test_encoders_on_a_real_gpu(family: Family, folder: Path) -> None:
 @real
 @pytest.mark.usefixtures("a_gpu")
 @pytest.mark.parametrize("graphs", [False, True])
-def test_talker_on_a_real_gpu(family: Family, folder: Path, graphs: bool) -> None:
+def test_talker_on_a_real_gpu(name: str, folder: Path, graphs: bool) -> None:
     """In fp32 another rounding may flip a draw, and what follows it; in bf16 codes come at all."""
-    got, expected = speech(family, settings(folder, "cuda", "fp32", graphs)), speech(family, settings(folder, "cpu"))
+    got, expected = speech(stages(name, folder, "cuda", "fp32", graphs)), speech(stages(name, folder, "cpu"))
     assert (got == expected).mean() > 0.8 and (got[:, 0] == expected[:, 0]).mean() > 0.9
-    assert speech(family, settings(folder, "cuda", "bf16", graphs)).shape == expected.shape
+    assert speech(stages(name, folder, "cuda", "bf16", graphs)).shape == expected.shape
 
 
 @real
 @pytest.mark.usefixtures("a_gpu")
 @pytest.mark.parametrize(("precision", "apart"), [("auto", 1e-3), ("bf16", 0.2)])
 @pytest.mark.parametrize("graphs", [False, True])
-def test_decoder_on_a_real_gpu(family: Family, folder: Path, precision: str, apart: float, graphs: bool) -> None:
-    got, expected = (
-        sound(family, settings(folder, *how)) for how in (("cuda", precision, graphs), ("cpu", "auto", False))
-    )
+def test_decoder_on_a_real_gpu(name: str, folder: Path, precision: str, apart: float, graphs: bool) -> None:
+    got, expected = (sound(stages(name, folder, *how)) for how in (("cuda", precision, graphs), ("cpu", "auto", False)))
     assert np.sqrt(np.square(got - expected).mean()) < apart * np.sqrt(np.square(expected).mean())
 
 
