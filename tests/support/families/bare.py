@@ -142,7 +142,7 @@ class Bare:
     ) -> NDArray[np.float32]:
         """The samples of a stream, decoded in chunks of so many frames; None: in one."""
         stream, _ = self.streams.open(Reference(plan.context, plan.voice, Origin.unknown()))
-        samples, done = [], 0
+        samples, done = list[NDArray[np.float32]](), 0
         for size in [len(codes)] if sizes is None else sizes:
             samples += self.streams.decode([stream], [codes[done : done + size]]) if size else []
             done += size
