@@ -6,12 +6,18 @@ The models in model_repository/, the stages' checks and the documents are made f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 CLIP = -1
 """A size of an artifact that depends on the clip or on the checkpoint."""
+
+_NUMBERS = {"INT16": np.int16, "INT32": np.int32, "UINT16": np.uint16, "FP16": np.float16, "FP32": np.float32}
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,28 @@ class FrameForm:
     kind: str = "codec frames"
     voice: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> DTypeLike:
+        """numpy's type of the numbers."""
+        return _NUMBERS[self.dtype]
+
+
+@dataclass(frozen=True)
+class FrameBudget:
+    """How many frames a family grants a text. A talker that misses its end then stops in reasonable time.
+
+    Attributes:
+        per_token: a text of n tokens rarely takes more than n times so many.
+        least: even the shortest text may take so many.
+        most: of any text.
+        more: that any text may take besides.
+    """
+
+    per_token: int
+    least: int = 1
+    most: int = sys.maxsize
+    more: int = 0
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -42,6 +70,11 @@ class Artifact:
     shape: tuple[int, ...]
     meaning: str
 
+    def zeros(self, rows: int, width: int) -> NDArray[Any]:
+        """Of a clip of so many rows, where the checkpoint has them of so many numbers."""
+        first, *others = (rows if self.shape[0] == CLIP else self.shape[0]), *self.shape[1:]
+        return np.zeros((first, *(width if size == CLIP else size for size in others)), _NUMBERS[self.dtype])
+
 
 @dataclass(frozen=True)
 class Option:
@@ -51,6 +84,7 @@ class Option:
         least, most: of a number, both allowed.
         choices: of a text.
         words: whether a text must have a letter or digit.
+        default: None: none, or the checkpoint's.
     """
 
     name: str
@@ -60,6 +94,7 @@ class Option:
     most: float | None = None
     choices: tuple[str, ...] = ()
     words: bool = False
+    default: Any = None
 
 
 @dataclass(frozen=True)
@@ -115,12 +150,17 @@ class Family:
         chunk_frames: frames of a stream's chunks, the last repeats; empty: each stream has a schedule of its own.
         prompt: names of the tensors that the prompt stage makes for the talker.
         modes: ways to use a voice, the best first; what each needs besides audio.
-        knobs: those of `request_fields.KNOBS` that it has besides `seed` and `max_frames`, which all have.
+        knobs: the defaults of those of `request_fields.KNOBS` that it has besides `seed` and `max_frames`, which all
+            have; None: the checkpoint's.
+        budget: of frames; None: the stage has its own.
+        languages: that a request may name; None: the prompt stage knows them.
+        embedding: whether a request may bring a speaker embedding in place of a voice.
+        x_vector_only: whether a request may ask for the timbre of a voice alone.
         presets: whether a checkpoint brings voices of its own.
         instructions: the option that takes instructions on how to speak, if there is one.
         voiceless: whether it speaks without a voice, too.
         appends: whether text may follow while it is spoken.
-        references: whether code2wav hears the frames of the clip before a stream.
+        references: the artifact whose frames code2wav hears before a stream, if it hears any.
         autoregressive: whether frames are made one after the other, rather than all of an utterance at once.
         streams: what code2wav keeps of a stream: a state of one size, pages of keys and values, or its own.
         cuda_graphs: whether code2wav uses CUDA graphs on a GPU.
@@ -142,13 +182,17 @@ class Family:
     artifacts: tuple[Artifact, ...]
     encoders: tuple[EncoderPart, ...]
     modes: Mapping[str, tuple[str, ...]]
-    knobs: tuple[str, ...] = ()
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    budget: FrameBudget | None = None
+    languages: tuple[str, ...] | None = ()
+    embedding: bool = False
+    x_vector_only: bool = False
     options: tuple[Option, ...] = ()
     presets: bool = False
     instructions: str = ""
     voiceless: bool = False
     appends: bool = False
-    references: bool = False
+    references: str = ""
     autoregressive: bool = True
     streams: Literal["states", "pages", "own"] = "states"
     cuda_graphs: bool = True

@@ -32,8 +32,6 @@ from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import CodeDraws, Filters
 from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.talker import Talker
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import (
     load_codec_encoder,
@@ -42,6 +40,7 @@ from voice_clone.families.qwen3_tts.encoder_stage import (
     load_torch_speaker_encoder,
 )
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
 from voice_clone.native.arrays import Array
@@ -112,9 +111,9 @@ def _bytes(module: Any) -> float:
     return float(sum(weight.nbytes for weight in module.parameters()))
 
 
-def generation(talker: Talker[Any], config: Qwen3TTSConfig, batches: Sequence[int]) -> list[Stage]:
+def generation(talker: NativeTalker, batches: Sequence[int]) -> list[Stage]:
     """Prefill, and for each batch the talker's step, early and late, and the code predictor's 15."""
-    stack, head = talker.stack, talker.head
+    stack, head, config = talker.stack, talker.head, talker.config
     assert isinstance(stack, NativeStack) and isinstance(head, CodeHead)
     predictor = head.predictor
     assert isinstance(predictor, NativePredictor)
@@ -260,7 +259,7 @@ def main() -> None:
         for precision in given.precision:
             environment = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
             settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in environment.items()})
-            found[precision] = measure(generation(*load_network(settings), given.batch), given.runs)
+            found[precision] = measure(generation(load_network(settings), given.batch), given.runs)
         settings = Settings({}, environ={"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"})
         found["networks in fp32"] = measure([*encoders(settings), *decoding(settings, given.batch)], given.runs)
     columns = ("stage", "ms p50", "least", "most", "bandwidth floor", "compute floor", "of the floor")

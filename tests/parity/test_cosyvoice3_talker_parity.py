@@ -20,11 +20,13 @@ from perf.bench.official.cosyvoice3 import official_talker, source
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.cosyvoice3 import load_cosyvoice3_talker, make_cosyvoice3_talker, some_clip
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, START, TASK, TOKENS, load_config
+from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.networks.talker import Talker
 from voice_clone.families.cosyvoice3.prompt import Prompt
-from voice_clone.families.cosyvoice3.talker_stage import SamplingParameters, load_network
+from voice_clone.families.cosyvoice3.talker_stage import load_network
 from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
@@ -104,7 +106,7 @@ def as_transformers(folder: Path, prompt: Prompt, frames: int) -> list[int]:
 
 def test_codes_are_those_of_transformers(folder: Path, generator: Generator[Prompt]) -> None:
     for prompt in prompts(folder):
-        request = TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), 30, endless=True)
+        request = TalkerRequest(prompt, OneSampling(seed=0, do_sample=False), 30, endless=True)
         assert spoken(generator, request).tolist() == as_transformers(folder, prompt, 30)
 
 
@@ -175,7 +177,7 @@ def test_greedy_codes_are_the_official_ones(folder: Path, generator: Generator[P
         lm.sampling = lambda scores, *rest: int(scores[:CODES].argmax())
 
     for prompt in prompts(folder):
-        request = TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), FRAMES, endless=True)
+        request = TalkerRequest(prompt, OneSampling(seed=0, do_sample=False), FRAMES, endless=True)
         ours = spoken(generator, request)
         assert len(ours) == FRAMES
         assert ours.tolist() == as_official(folder, prompt, tokenizer, FRAMES, likeliest)
@@ -191,7 +193,7 @@ def test_sampled_codes_are_the_official_ones(
     assert isinstance(talker, Talker)
     again, lengths = 0, []
     for prompt in prompts(folder):
-        ours = spoken(generator, TalkerRequest(prompt, SamplingParameters(seed=seed), MOST))
+        ours = spoken(generator, TalkerRequest(prompt, OneSampling(seed=seed, **CARD.knobs), MOST))
         lengths.append(len(ours))
         draws = Draws(talker, seed)
 

@@ -27,12 +27,14 @@ from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import rms, speech_like
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
 from voice_clone.families.fish_speech.networks.talker import Talker, use_native_code
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
+from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.settings import Settings
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
@@ -112,7 +114,7 @@ def ours(talker: Talker, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
     inner = talker.head.logits
     talker.head.logits = lambda hidden: seen.append(inner(hidden)[0].clone()) or inner(hidden)  # type: ignore[func-returns-value]
     try:
-        generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), FRAMES))
+        generator.start(0, TalkerRequest(prompt, OneSampling(seed=0, do_sample=False), FRAMES))
         frames = [generator.step([0])[0] for _ in range(FRAMES)]
     finally:
         talker.head.logits = inner
@@ -175,7 +177,8 @@ def test_released_widths(tmp_path: Path) -> None:
     assert float(error) < WAVEFORM_TOLERANCE * rms(samples)
     del official, encoder, native
     settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint.folder), "VOICE_CLONE_DEVICE": "cpu"})
-    talker, _, tokenizer = load_network(settings)
+    talker: Talker = load_network(settings)
+    tokenizer = Tokenizer(checkpoint.folder, checkpoint.config)
     model = s2_transformer(
         checkpoint.config.semantic_start_token_id, tokenizer.end_token, **official_sizes(checkpoint)
     ).eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -76,7 +76,7 @@ def laid_out(prompt: Prompt) -> tuple[list[int], Tensor]:
 
 @pytest.mark.parametrize("mode", ["reference", "continuation", "ref_continuation"])
 def test_prompts(tokenizer: Tokenizer, official: Any, mode: str) -> None:
-    stage = VoxCPM2Prompt(tokenizer, 1024, 768)
+    stage = VoxCPM2Prompt(cast(Any, None), tokenizer, 1024, 768)
     for number, transcript in enumerate(TRANSCRIPTS):
         voice = some_voice(4 + number, transcript)
         latents = {name: torch.from_numpy(array).view(-1, 4, 64) for name, array in voice.artifacts.items()}
@@ -98,7 +98,7 @@ def test_prompts(tokenizer: Tokenizer, official: Any, mode: str) -> None:
 
 
 def test_prompts_without_a_voice(tokenizer: Tokenizer, official: Any) -> None:
-    stage = VoxCPM2Prompt(tokenizer, 1024, 768)
+    stage = VoxCPM2Prompt(cast(Any, None), tokenizer, 1024, 768)
     for text in TEXTS:
         speech = SpeechRequest(text, voiceless=True)
         made = stage.prepare(speech, stage.draft(speech), None).tensors

@@ -22,6 +22,7 @@ from tests.support.families.voxcpm2_talker import latents, load_voxcpm2_talker, 
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from voice_clone.families.voxcpm2.networks.language_models import Quantizer
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
+from voice_clone.families.voxcpm2.networks.talker import Talker
 from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.talker_stage import load_network
 from voice_clone.layers.graphs import GraphRunner
@@ -90,7 +91,7 @@ def test_frames_on_a_pretended_gpu_equal_the_official_ones(
     given = [(prompt, sampling) for prompt, sampling, _ in expected.values()]
     environ = {"CHECKPOINT_DIR": str(checkpoint), "DEVICE": "cuda", "PRECISION": "fp32"}
     with pretend_gpu():
-        talker, _ = load_network(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environ.items()}))
+        talker: Talker = load_network(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environ.items()}))
         talker.stack.prepare(graphs)
         made = made_frames(talker, given, FRAMES, True, GraphRunner() if graphs else None)
     for mode, ours in zip(expected, made, strict=True):

@@ -161,7 +161,7 @@ def test_talker_makes_the_same_frames_on_a_pretended_gpu(checkpoint: Checkpoint,
     expected = official_frames(checkpoint)
     environ = {"CHECKPOINT_DIR": str(checkpoint.folder), "DEVICE": "cuda", "PRECISION": "fp32"}
     with pretend_gpu():
-        talker, _ = load_network(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environ.items()}))
+        talker: Talker = load_network(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environ.items()}))
         talker.stack.prepare(graphs)
         runner = GraphRunner() if graphs else None
         for ours, theirs in zip(our_frames(talker, prompts(checkpoint), True, runner), expected, strict=True):
@@ -198,6 +198,6 @@ def test_released_widths(tmp_path: Path) -> None:
     del official, encoder, decoder
     frames = official_frames(checkpoint)
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint.folder), "VOICE_CLONE_DEVICE": "cpu"}
-    talker, _ = load_network(Settings({}, environ))
+    talker: Talker = load_network(Settings({}, environ))
     for ours, theirs in zip(our_frames(talker, prompts(checkpoint), True), frames, strict=True):
         assert torch.equal(ours, theirs)

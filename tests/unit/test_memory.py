@@ -79,7 +79,7 @@ def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(
     save_file({name: tensor.to(getattr(torch, kind)) for name, tensor in load_file(file).items()}, file)
     gc.collect()  # what is freed later leaves an address to the area that is looked for
     assert not mapped(file)
-    talker, _ = talker_stage.load_network(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
+    talker = talker_stage.load_network(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder)}))
     [area] = mapped(file).values()
     size = 1024 * int(re.search(r"(?m)^Size: +(\d+) kB", area)[1])  # type: ignore[index]
     assert isinstance(talker, NativeTalker)

@@ -17,7 +17,7 @@ CARD = Family(
     artifacts=(Artifact("timbre", "FP16", (CLIP, CLIP), "rows x size"),),
     encoders=(EncoderPart(("timbre",), "Waveform to timbre.", settings=("threads",)),),
     modes={"clone": ("reference_text",)},
-    knobs=("do_sample", "temperature", "top_k", "top_p"),
+    knobs=dict.fromkeys(("do_sample", "temperature", "top_k", "top_p")),  # the checkpoint's defaults
     options=(
         Option("vibrato", float, "0 is none", 0, 8),
         Option("breath", bool, "true: breathe in before the first word"),

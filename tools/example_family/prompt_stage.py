@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,54 +11,45 @@ from tools.example_family.config import ChirpConfig, load_config
 from tools.example_family.family import CARD
 from tools.example_family.prompt import TEXT, TIMBRE, TRANSCRIPT, check_timbre
 from voice_clone.errors import InvalidArgument
-from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.requests import check_options, refuse_language, refuse_speaker_embedding
 
 Bytes = NDArray[np.uint8]
 
 
-class ChirpPrompt:
-    """The prompt stage of a checkpoint.
+def read(folder: Path) -> tuple[ChirpConfig, None]:
+    """The configuration of the checkpoint in `folder`, which has no tokenizer."""
+    return load_config(folder), None
 
-    Args:
-        max_bytes: of a text, and of a transcript.
-    """
 
-    appends = False
-    presets = ()
-    voiceless = False
+class ChirpPrompt(CardPrompt[ChirpConfig, None, Bytes]):
+    """The prompt stage of a checkpoint; a token is a byte."""
 
-    def __init__(self, config: ChirpConfig, max_bytes: int) -> None:
-        self._config = config
-        self._max_bytes = max_bytes
+    card, read = CARD, staticmethod(read)
 
     def draft(self, speech: SpeechRequest) -> Bytes:
         """The text as bytes."""
-        refuse_speaker_embedding(speech)
-        refuse_language(speech)
-        check_options(CARD, speech.options)
+        self.check(speech)
         return self._bytes("text", speech.text)
 
     def prepare(self, speech: SpeechRequest, draft: Bytes, voice: ResolvedVoice | None) -> Prepared:
-        """The tensors that `ChirpTalkerStage.plan` reads."""
         assert voice is not None  # `draft` has refused a speaker embedding
         assert voice.transcript is not None  # the one mode needs it
         timbre = voice.artifacts[TIMBRE]
-        check_timbre(timbre, self._config.timbre_size)
-        transcript = self._bytes("reference_text", voice.transcript)
+        check_timbre(timbre, self.config.timbre_size)
+        transcript = self.reference_ids(voice.transcript)
         info = {"mode": voice.mode, "text_bytes": len(draft), "timbre_rows": len(timbre)}
         return Prepared({TIMBRE: timbre, TRANSCRIPT: transcript, TEXT: draft}, info)
 
+    def reference_ids(self, transcript: str) -> Bytes:  # type: ignore[override]
+        return self._bytes("reference_text", transcript)
+
     def _bytes(self, name: str, text: str) -> Bytes:
         encoded = np.frombuffer(text.encode(), np.uint8)
-        if len(encoded) > self._max_bytes:
-            raise InvalidArgument(f"{name} has {len(encoded)} bytes; at most {self._max_bytes} are allowed, split it")
+        if len(encoded) > self.max_tokens:
+            raise InvalidArgument(f"{name} has {len(encoded)} bytes; at most {self.max_tokens} are allowed, split it")
         return encoded
 
 
-def load_prompt(given: Settings) -> ChirpPrompt:
-    """The prompt stage as the settings ask for it."""
-    settings = PromptSettings.of(given)
-    return ChirpPrompt(load_config(settings.checkpoint_dir), settings.max_text_tokens)
+load_prompt = ChirpPrompt.load

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from voice_clone.errors import InvalidArgument, Unsupported, quoted
-from voice_clone.family import Family
+from voice_clone.family import Family, FrameBudget
 from voice_clone.request_fields import KNOBS
-from voice_clone.speech import SpeechRequest, check_ranges, has_words
+from voice_clone.speech import SpeechRequest, check_ranges, find_language, has_words, list_languages
 from voice_clone.speech import check_options as check_types
 from voice_clone.stages.protocols import Arrays
 
 
-def refuse_speaker_embedding(speech: SpeechRequest) -> None:
-    """For a family that has no speaker embedding.
+def check_speech(card: Family, speech: SpeechRequest) -> None:
+    """Check what a prompt stage is asked for against its family's card.
 
     Raises:
-        Unsupported: the request brings one, or asks for it.
+        Unsupported: the family takes no speaker embedding, or not this language.
+        InvalidArgument: an option is wrong, or the clip has no transcript and the family needs one.
     """
-    if speech.speaker_embedding is not None or speech.x_vector_only:
-        raise Unsupported("this model has no speaker embedding; give a `voice` or `reference_audio`")
-
-
-def refuse_language(speech: SpeechRequest) -> None:
-    """For a family that finds the language out by itself.
-
-    Raises:
-        Unsupported: the request names one; `Auto` is none.
-    """
-    if (speech.language or "auto").strip().lower() != "auto":
-        raise Unsupported(f"this model takes no `language`, got {quoted(speech.language)}; leave it out")
+    if (speech.speaker_embedding is not None and not card.embedding) or (
+        speech.x_vector_only and not card.x_vector_only
+    ):
+        raise Unsupported("this model takes no speaker embedding; give a `voice` or `reference_audio`")
+    if card.languages is not None and find_language(speech.language, ("auto", *card.languages)) is None:
+        asked = quoted(speech.language)
+        if not card.languages:
+            raise Unsupported(f"this model takes no `language`, got {asked}; leave it out")
+        raise Unsupported(f"this model speaks {list_languages(card.languages)}; the `language` {asked} is none of them")
+    check_options(card, speech.options)
+    needed = card.artifacts and all("reference_text" in needs for needs in card.modes.values())
+    if needed and speech.reference_audio is not None and speech.reference_text is None:
+        raise InvalidArgument("this model needs `reference_text`, the words spoken in `reference_audio`")
 
 
 def check_plan(card: Family, prompt: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -75,34 +76,16 @@ def check_options(card: Family, options: Mapping[str, Any]) -> None:
         raise InvalidArgument(f"`options.{option.name}` is {quoted(value)}; it must {right}")
 
 
-def granted_frames(budget: int, max_frames: int | None, room: int) -> tuple[int, bool]:
+def granted_frames(budget: FrameBudget, tokens: int, max_frames: int | None, room: int) -> tuple[int, bool]:
     """`max_frames` and `budgeted` of a `TalkerRequest`.
 
     Args:
-        budget: what the family grants the text.
+        tokens: of the text.
         max_frames: the caller's, if it gave them. They may be more than `room`: the engine then refuses the stream.
         room: frames that fit the stream's slot behind the prompt. The budget is cut to them.
     """
+    granted = max(budget.least, budget.per_token * tokens + budget.more)
     if max_frames is None:
-        return max(1, min(budget, room)), True
-    frames = min(budget, max_frames)
+        return max(1, min(granted, budget.most, room)), True
+    frames = min(granted, max_frames)
     return frames, frames != max_frames
-
-
-@dataclass(frozen=True)
-class FrameBudget:
-    """How many frames a family grants a text. A talker that misses its end then stops in reasonable time.
-
-    Attributes:
-        least: even the shortest text may take so many.
-        per_token: a text of n tokens rarely takes more than n times so many.
-        most: of any text.
-    """
-
-    least: int
-    per_token: int
-    most: int
-
-    def limit(self, tokens: int, max_frames: int | None, room: int) -> tuple[int, bool]:
-        """As `granted_frames`, of a text of so many tokens."""
-        return granted_frames(max(self.least, self.per_token * tokens), max_frames, min(self.most, room))

@@ -15,6 +15,7 @@ from perf.bench.families.family import SEED, CodeFamily, Networks, random_codes
 from perf.bench.reference import TEXT, TRANSCRIPT
 from tools.families.fish_speech import checkpoint_maker
 from tools.families.fish_speech.checkpoint_config import SHAPES
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.decoder_stage import codec_format, load_decoder, load_torch_decoder
@@ -22,8 +23,9 @@ from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
-from voice_clone.settings import Settings
+from voice_clone.families.fish_speech.talker_stage import load_network
+from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 112  # as many seconds as the shipped clip
 
@@ -49,7 +51,9 @@ class FishSpeech(CodeFamily):
     talker: Talker
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker, self.config, self.tokenizer = load_network(talker)
+        self.talker = load_network(talker)
+        self.config = self.talker.config
+        self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         stage = load_decoder(decoder)
         self.decoder, self.form = stage.decoder, stage.form
 
@@ -66,8 +70,8 @@ class FishSpeech(CodeFamily):
         return decoder, codec_format(codec)
 
     @staticmethod
-    def sampling(drawn: bool) -> SamplingParameters:
-        return SamplingParameters(seed=SEED, do_sample=drawn)
+    def sampling(drawn: bool) -> OneSampling:
+        return OneSampling(**{**CARD.knobs, "seed": SEED, "do_sample": drawn})
 
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:

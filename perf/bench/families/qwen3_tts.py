@@ -70,7 +70,8 @@ class Qwen3TTS(CodeFamily):
     decoder: StreamDecoder[Any]
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker, self.config = load_torch_network(talker) if fixed else load_network(talker)
+        self.talker = load_torch_network(talker) if fixed else load_network(talker)
+        self.config = self.talker.config
         self.decoder, _ = load_codec_decoder(decoder)
         self.form = codec_format(self.config.codec)
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir)

@@ -27,7 +27,7 @@ from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.networks.talker import Talker
 from voice_clone.families.voxcpm2.options import MOST_STEPS
 from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.families.voxcpm2.talker_stage import TENSORS, load_network
+from voice_clone.families.voxcpm2.talker_stage import load_network
 from voice_clone.families.voxcpm2.text import Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
@@ -55,7 +55,8 @@ class VoxCPM2(Family):
     decoder: AudioDecoder
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker, self.config = load_network(talker)
+        self.talker = load_network(talker)
+        self.config = self.talker.config
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         self.decoder, self.form = self.torch_decoder(decoder)
 
@@ -75,7 +76,7 @@ class VoxCPM2(Family):
 
     @staticmethod
     def read_prompt(tensors: Mapping[str, NDArray[Any]]) -> Prompt:
-        return Prompt(**{name: tensors[name] for name in TENSORS})
+        return Prompt(**{name: tensors[name] for name in Prompt.__dataclass_fields__})
 
     def a_prompt(self, seed: int = 0) -> Prompt:
         """With a reference and a prompt."""

@@ -55,7 +55,8 @@ class Voxtral(Family):
     decoder: CodecDecoder
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker, self.config = load_network(talker)
+        self.talker = load_network(talker)
+        self.config = self.talker.config
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         self.decoder, self.form = self.torch_decoder(decoder)
 

@@ -39,6 +39,7 @@ from perf.bench.official.packages import quiet
 from perf.bench.reference import TEXT, TRANSCRIPT
 from perf.bench.spent import clock
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.cosyvoice3.config import (
@@ -58,7 +59,7 @@ from voice_clone.families.cosyvoice3.config import (
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 from voice_clone.families.cosyvoice3.decoder_stage import load_decoder
 from voice_clone.families.cosyvoice3.prompt import Prompt
-from voice_clone.families.cosyvoice3.talker_stage import SamplingParameters, load_network
+from voice_clone.families.cosyvoice3.talker_stage import load_network
 from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import DecoderSettings
@@ -185,7 +186,7 @@ class Ours:
         """Tokens and samples of the first stream, and the times of all, which speak the same."""
         keep_threads()
         decoding, voice, everyone = self._decoding, self._voice, range(streams)
-        how = SamplingParameters(seed=0, do_sample=False)
+        how = OneSampling(seed=0, do_sample=False)
         generator: Generator[Prompt] = Generator(self._talker, streams, 256 + len(voice.prompt.text_ids) * 4 + frames)
         schedule = list(stream_chunks(len(voice.reference.context)))
         spent = {"decoder": 0.0}

@@ -38,12 +38,14 @@ from perf.bench.official.fish_speech import (
     s2_transformer,
 )
 from voice_clone.autoregressive.generator import Generator
+from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
 from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
+from voice_clone.families.fish_speech.networks.talker import Talker
 from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import SamplingParameters, load_network
+from voice_clone.families.fish_speech.talker_stage import load_network
 from voice_clone.families.fish_speech.text import Tokenizer
 
 
@@ -92,10 +94,10 @@ def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tupl
 
 def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, torch.Tensor]:
     """Prefill and frame of ours, the bytes that a frame reads, and the frames."""
-    talker, _, _ = load_network(cpu_settings("fish_speech", folder, precision))
+    talker: Talker = load_network(cpu_settings("fish_speech", folder, precision))
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
     stamps = [time.perf_counter()]
-    generator.start(0, TalkerRequest(prompt, SamplingParameters(seed=0, do_sample=False), frames))
+    generator.start(0, TalkerRequest(prompt, OneSampling(seed=0, do_sample=False), frames))
     made = []
     for _ in range(frames):
         [frame] = generator.step([0])

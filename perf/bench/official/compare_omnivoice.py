@@ -118,8 +118,9 @@ def our_speech(
 ) -> tuple[float, NDArray[np.uint16]]:
     """The same of ours."""
     settings = cpu_settings(FAMILY, folder, precision)
-    talker = OmniVoiceTalker(MaskPredictSource(load_network(settings), 1, 4096, together=False))
     prompt = load_prompt(settings)
+    source = MaskPredictSource(load_network(settings), 1, 4096, together=False)
+    talker = OmniVoiceTalker(source, prompt.config, prompt.tokenizer)
     voice = ResolvedVoice({CODEC_CODES: codes, REF_RMS: np.array([RMS], np.float32)}, TRANSCRIPT, ICL)
     for count in (1, steps):  # the first pass finds its weights on the disk
         options = {"num_step": count, "duration": seconds}

@@ -111,7 +111,8 @@ def their_frames(folder: Path, dtype: str, prompt: Prompt, frames: int) -> tuple
 
 def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, Tensor]:
     """The same of ours, and the bytes that models and sampler read for a frame."""
-    talker, config = load_network(cpu_settings(FAMILY, folder, precision))
+    talker: Talker = load_network(cpu_settings(FAMILY, folder, precision))
+    config = talker.config
     sampler = Clock(talker.head.make)
     talker.head.make = sampler  # type: ignore[method-assign]
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)

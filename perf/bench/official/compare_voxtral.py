@@ -92,7 +92,7 @@ def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tupl
 
 def our_frames(folder: Path, precision: str, prompt: Prompt, frames: int) -> tuple[Times, Tensor]:
     """Times of ours, the bytes that backbone and head read for a frame, and the frames."""
-    talker, _ = load_network(cpu_settings("voxtral", folder, precision))
+    talker: Talker = load_network(cpu_settings("voxtral", folder, precision))
     head = Clock(talker.head.make)
     talker.head.make = head  # type: ignore[method-assign]
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)

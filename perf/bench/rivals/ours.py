@@ -38,9 +38,9 @@ class Engine:
     """Talker and decoder of a checkpoint."""
 
     def __init__(self, settings: Settings) -> None:
-        talker, self.config = load_network(settings)
+        talker = load_network(settings)
         assert isinstance(talker, NativeTalker)
-        self.talker = talker
+        self.talker, self.config = talker, talker.config
         self.generator: Generator[Prompt] = Generator(talker, 1, MAX_LENGTH)
         decoder: StreamDecoder[Array]
         decoder, _ = load_codec_decoder(settings)

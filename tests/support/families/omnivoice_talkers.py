@@ -57,7 +57,7 @@ class BareTalker:
         self.network: Talker = load_network(settings_of(folder, **more))
         self.source = MaskPredictSource(self.network, SLOTS, LENGTH, together)
         self.prompt: OmniVoicePrompt = load_prompt(settings_of(folder))
-        self.stage = OmniVoiceTalker(self.source)
+        self.stage = OmniVoiceTalker(self.source, self.prompt.config, self.prompt.tokenizer)
 
     def plan(
         self, text: str, voice: ResolvedVoice | None = None, seed: int = 0, language: str | None = None, **options: Any

@@ -35,7 +35,7 @@ class BareQwen3:
             self.speaker_encoder, _, _ = encoder_stage.load_speaker_encoder(settings)
             self.codec_encoder, _, _ = encoder_stage.load_codec_encoder(settings)
         self.prompt_stage = prompt_stage.load_prompt(settings)
-        self.talker, _ = talker_stage.load_network(settings)
+        self.talker = talker_stage.load_network(settings)
         self.tokenizer = Tokenizer(folder)
 
     def embed(self, clip: bytes) -> NDArray[Any]:

@@ -365,9 +365,9 @@ def test_any_number_of_threads_computes_the_same(config: Qwen3TTSConfig, monkeyp
 @pytest.mark.parametrize("precision", ["auto", *PRECISIONS])
 def test_precision_is_a_setting(precision: str, checkpoint_folder: CheckpointFactory) -> None:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
-    talker, config = talker_stage.load_network(Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision}))
-    exact, _ = talker_stage.load_network(Settings({}, environ))
-    embeds = torch.randn(12, config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
+    talker = talker_stage.load_network(Settings({}, {**environ, "VOICE_CLONE_PRECISION": precision}))
+    exact = talker_stage.load_network(Settings({}, environ))
+    embeds = torch.randn(12, exact.config.talker.hidden_size, generator=torch.Generator().manual_seed(0))
     first, second = (each.stack.prefill(each.stack.new_cache(1, 12), 0, embeds) for each in (exact, talker))
     difference = (first - second).abs().max() / first.std()
     if precision in ("int8", "int4"):

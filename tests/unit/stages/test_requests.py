@@ -10,11 +10,10 @@ import pytest
 
 from tools.families.cards import cards
 from voice_clone.errors import InvalidArgument, Unsupported
-from voice_clone.family import Family, Option
+from voice_clone.family import Family, FrameBudget, Option
 from voice_clone.request_fields import FIELDS, KNOBS
 from voice_clone.speech import SpeechRequest
 from voice_clone.stages import requests
-from voice_clone.stages.requests import FrameBudget
 
 BUDGET = FrameBudget(least=192, per_token=12, most=8192)
 ROOM = 10**6
@@ -38,28 +37,44 @@ NAMES = [card.name for card in CARDS]
     ],
 )
 def test_a_frame_budget(tokens: int, max_frames: int | None, room: int, limit: tuple[int, bool]) -> None:
-    assert BUDGET.limit(tokens, max_frames, room) == limit
+    assert requests.granted_frames(BUDGET, tokens, max_frames, room) == limit
 
 
-def test_a_speaker_embedding_is_refused() -> None:
-    requests.refuse_speaker_embedding(SpeechRequest("Hello.", voice="Ada"))
-    requests.refuse_speaker_embedding(SpeechRequest("Hello.", voice="Ada", x_vector_only=False))
-    for speech in (
-        SpeechRequest("Hello.", voice="Ada", x_vector_only=True),
-        SpeechRequest("Hello.", speaker_embedding=np.ones(8, np.float32)),
+@pytest.mark.parametrize("card", CARDS, ids=NAMES)
+def test_a_family_takes_of_a_voice_what_its_card_says(card: Family) -> None:
+    requests.check_speech(card, SpeechRequest("Hello.", voice="Ada"))
+    requests.check_speech(card, SpeechRequest("Hello.", voice="Ada", x_vector_only=False))
+    for speech, taken in (
+        (SpeechRequest("Hello.", voice="Ada", x_vector_only=True), card.x_vector_only),
+        (SpeechRequest("Hello.", speaker_embedding=np.ones(8, np.float32)), card.embedding),
     ):
-        with pytest.raises(Unsupported, match="no speaker embedding"):
-            requests.refuse_speaker_embedding(speech)
+        if taken:
+            requests.check_speech(card, speech)
+        else:
+            with pytest.raises(Unsupported, match="no speaker embedding"):
+                requests.check_speech(card, speech)
 
 
-@pytest.mark.parametrize("language", [None, "auto", "Auto", " AUTO "])
-def test_the_language_may_be_left_open(language: str | None) -> None:
-    requests.refuse_language(SpeechRequest("Hello.", voice="Ada", language=language))
+@pytest.mark.parametrize("card", CARDS, ids=NAMES)
+def test_a_clip_needs_its_transcript_if_each_mode_does(card: Family) -> None:
+    speech = SpeechRequest("Hello.", reference_audio=b"RIFF")
+    if card.modes and card.artifacts and all(card.modes.values()):
+        with pytest.raises(InvalidArgument, match="needs reference_text"):
+            requests.check_speech(card, speech)
+    else:
+        requests.check_speech(card, speech)
 
 
-def test_a_language_is_refused() -> None:
-    with pytest.raises(Unsupported, match="this model takes no language, got 'English'"):
-        requests.refuse_language(SpeechRequest("Hello.", voice="Ada", language="English"))
+@pytest.mark.parametrize("card", CARDS, ids=NAMES)
+def test_the_language_may_be_left_open(card: Family) -> None:
+    for language in (None, "auto", "Auto", " AUTO ", *(card.languages or ())):
+        requests.check_speech(card, SpeechRequest("Hello.", voice="Ada", language=language))
+
+
+@pytest.mark.parametrize("card", [card for card in CARDS if card.languages is not None], ids=lambda card: card.name)
+def test_a_language_is_refused(card: Family) -> None:
+    with pytest.raises(Unsupported, match="'Klingon'"):
+        requests.check_speech(card, SpeechRequest("Hello.", voice="Ada", language="Klingon"))
 
 
 def tensors(card: Family) -> dict[str, Any]:

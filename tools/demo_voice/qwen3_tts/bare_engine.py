@@ -33,7 +33,8 @@ class BareEngine:
     def __init__(self, folder: Path, eager: bool = False) -> None:
         environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"}
         settings = Settings({}, environ={**environ, "VOICE_CLONE_DEVICE": "cpu"})
-        talker, self._config = load_torch_network(settings) if eager else load_network(settings)
+        talker = load_torch_network(settings) if eager else load_network(settings)
+        self._config = talker.config
         self._generator: Generator[Prompt] = Generator(talker, 1, MAX_LENGTH)
         self._decoder, _ = load_torch_decoder(settings)
         self._speaker_encoder, _, _ = load_speaker_encoder(settings)

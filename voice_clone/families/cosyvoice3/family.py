@@ -12,7 +12,7 @@ from voice_clone.families.cosyvoice3.config import (
     TOKENS,
     ZERO_SHOT,
 )
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
 
 CARD = Family(
     name="cosyvoice3",
@@ -58,13 +58,15 @@ CARD = Family(
         ),
     ),
     modes={ZERO_SHOT: ("reference_text",), CROSS_LINGUAL: ()},
-    knobs=("do_sample", "temperature", "top_k", "top_p"),
+    knobs={"do_sample": True, "temperature": 1.0, "top_k": 25, "top_p": 0.8},
+    budget=FrameBudget(per_token=20, least=375, most=4100),  # 0.8 s, 15 s, 164 s
+    x_vector_only=True,
     options=(
         Option(INSTRUCT, str, "how to speak, in a sentence", words=True),
         Option(ALIGN, bool, "true: each stream is heard after 16 tokens"),
     ),
     instructions=INSTRUCT,
-    references=True,
+    references=TOKENS,
     streams="pages",
     fingerprints=("mel_fingerprint", "speaker_encoder_fingerprint", "speech_tokenizer_fingerprint"),
     notes={

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voice_clone.errors import Internal, InvalidArgument, Unsupported
+from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.cosyvoice3.config import (
     CROSS_LINGUAL,
     INSTRUCT,
@@ -22,14 +22,13 @@ from voice_clone.families.cosyvoice3.config import (
     SPEAKER_SIZE,
     TOKENS,
     ZERO_SHOT,
-    load_config,
+    TalkerConfig,
 )
 from voice_clone.families.cosyvoice3.family import CARD
-from voice_clone.families.cosyvoice3.text import Tokenizer
-from voice_clone.settings import PromptSettings, Settings
+from voice_clone.families.cosyvoice3.text import Tokenizer, read
 from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.requests import check_options, refuse_language
 from voice_clone.stages.text import Ids, limited_ids
 
 
@@ -41,53 +40,35 @@ class Draft:
     instruction_ids: Ids | None
 
 
-class CosyVoice3Prompt:
-    """The prompt stage of a checkpoint.
+class CosyVoice3Prompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
+    """The prompt stage of a checkpoint."""
 
-    Args:
-        max_tokens: of a text, and of what stands before it; longer ones are refused.
-        max_reference_frames: that talker and code2wav take.
-    """
-
-    appends = CARD.appends
-    presets = ()
-    voiceless = CARD.voiceless
-
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
-        self._tokenizer = tokenizer
-        self._max_tokens, self._max_reference_frames = max_tokens, max_reference_frames
+    card, read = CARD, staticmethod(read)
 
     def draft(self, speech: SpeechRequest) -> Draft:
         """The tokens of the text and of an instruction."""
-        if speech.speaker_embedding is not None:
-            raise Unsupported("this model needs more of a voice than an embedding; give a `voice` or `reference_audio`")
-        refuse_language(speech)
-        check_options(CARD, speech.options)
-        text_ids = limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens)
-        if speech.reference_text is not None:
-            self._transcript_ids(speech.reference_text)  # refused before its clip is encoded
-        instruction = speech.options.get(INSTRUCT)
+        self.check(speech)
+        text_ids, instruction = self.text_ids(speech.text), speech.options.get(INSTRUCT)
         if instruction is None:
             return Draft(text_ids, None)
         if speech.x_vector_only is False:
             raise InvalidArgument(
                 f"with `options.{INSTRUCT}` the voice is not cloned in context; leave out either it or `x_vector_only`"
             )
-        tokenize = self._tokenizer.instruction_ids
-        return Draft(text_ids, limited_ids(f"options.{INSTRUCT}", instruction, tokenize, self._max_tokens))
+        tokenize = self.tokenizer.instruction_ids
+        return Draft(text_ids, limited_ids(f"options.{INSTRUCT}", instruction, tokenize, self.max_tokens))
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
-        """The tensors that `CosyVoice3Talker.plan` reads."""
         assert voice is not None  # `draft` has refused a speaker embedding
         clip = aligned(voice.artifacts)
         tokens = clip[TOKENS]
-        check_reference(len(tokens), self._max_reference_frames)
+        check_reference(len(tokens), self.max_reference_frames)
         if draft.instruction_ids is not None:
             mode, prefix_ids, heard = INSTRUCT, draft.instruction_ids, tokens[:0]
         elif voice.transcript is None or speech.x_vector_only:
-            mode, prefix_ids, heard = CROSS_LINGUAL, self._tokenizer.prefix_ids(), tokens[:0]
+            mode, prefix_ids, heard = CROSS_LINGUAL, self.tokenizer.reference_ids(), tokens[:0]
         else:
-            mode, prefix_ids, heard = ZERO_SHOT, self._transcript_ids(voice.transcript), tokens
+            mode, prefix_ids, heard = ZERO_SHOT, self.reference_ids(voice.transcript), tokens
         tensors = {"prefix_ids": prefix_ids, "text_ids": draft.text_ids, "heard_tokens": heard, **clip}
         info = {
             "mode": mode,
@@ -96,9 +77,6 @@ class CosyVoice3Prompt:
             "reference_frames": len(tokens),
         }
         return Prepared(tensors, info)
-
-    def _transcript_ids(self, transcript: str) -> Ids:
-        return limited_ids("reference_text", transcript, self._tokenizer.prefix_ids, self._max_tokens)
 
 
 def aligned(artifacts: Arrays) -> Arrays:
@@ -119,9 +97,4 @@ def aligned(artifacts: Arrays) -> Arrays:
     return {TOKENS: np.ascontiguousarray(tokens[:count]), MEL: mel[: MEL_FRAMES * count], SPEAKER: speaker}
 
 
-def load_prompt(given: Settings) -> CosyVoice3Prompt:
-    """The prompt stage as the settings ask for it."""
-    settings = PromptSettings.of(given)
-    config = load_config(settings.checkpoint_dir)
-    tokenizer = Tokenizer(settings.checkpoint_dir, config)
-    return CosyVoice3Prompt(tokenizer, settings.max_text_tokens, settings.max_chunk_frames)
+load_prompt = CosyVoice3Prompt.load

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from voice_clone.errors import CheckpointError, InvalidArgument, quoted
-from voice_clone.families.cosyvoice3.config import BLANK, CONFIG_FILE, TalkerConfig
+from voice_clone.families.cosyvoice3.config import BLANK, CONFIG_FILE, TalkerConfig, load_config
 from voice_clone.stages.text import Ids, qwen2_tokenizer
 
 VOCABULARY_FILE, MERGES_FILE = f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"
@@ -67,7 +67,7 @@ class Tokenizer:
                 f"{config.vocab_size}"
             )
 
-    def prefix_ids(self, transcript: str = "") -> Ids:
+    def reference_ids(self, transcript: str = "") -> Ids:
         """What stands before the text: int32 [m].
 
         Args:
@@ -106,3 +106,13 @@ class Tokenizer:
 
     def _encode(self, text: str) -> Ids:
         return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+
+
+def read(folder: Path) -> tuple[TalkerConfig, Tokenizer]:
+    """Configuration and tokenizer of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: it cannot be served.
+    """
+    config = load_config(folder)
+    return config, Tokenizer(folder, config)

@@ -95,10 +95,11 @@ class Tokenizer:
         return ids
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint's folder.
+def read(folder: Path) -> tuple[FishSpeechConfig, Tokenizer]:
+    """Configuration and tokenizer of the checkpoint in `folder`.
 
     Raises:
         CheckpointError: it cannot be served.
     """
-    return Tokenizer(folder, load_config(folder))
+    config = load_config(folder)
+    return config, Tokenizer(folder, config)

@@ -8,7 +8,7 @@ CARD = Family(
     recognised_by="config.json: model_type=omnivoice",
     frame=FrameForm("UINT16", voice=("ref_rms", "text_chunks", "remove_silence")),
     weights=(Weights("model"), Weights("audio_tokenizer/model")),
-    configurations=("config.load_config", "text.load_tokenizer", "codec_config.load_codec_config"),
+    configurations=("config.load_config", "text.read", "codec_config.load_codec_config"),
     chunk_frames=(25, 50),
     prompt=("ids", "id_counts", "frames", "codec_codes", "ref_rms"),
     artifacts=(
@@ -17,6 +17,7 @@ CARD = Family(
     ),
     encoders=(EncoderPart(("codec_codes", "ref_rms"), "Waveform to codec codes, and its RMS."),),
     modes={"icl": ("reference_text",)},
+    languages=None,
     options=(
         Option("instruct", str, "words for a voice, out of a list"),
         Option("num_step", int, "steps of unmasking", 1, 1000),

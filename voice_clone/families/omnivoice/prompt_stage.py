@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.errors import Internal, Unsupported
+from voice_clone.errors import Unsupported
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, ICL, REF_RMS
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, ICL, REF_RMS, TalkerConfig
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.instruct import instruction
 from voice_clone.families.omnivoice.languages import language_id
-from voice_clone.families.omnivoice.text import Tokenizer, load_tokenizer
-from voice_clone.settings import PromptSettings, Settings
+from voice_clone.families.omnivoice.text import Tokenizer, read
 from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.requests import check_options, refuse_speaker_embedding
 from voice_clone.stages.text import Ids, limited_ids
 
 SHORT = 25  # frames of a text; without a voice such a short one is noise often
@@ -41,30 +40,15 @@ class Draft:
     pace: Pace
 
 
-class OmniVoicePrompt:
-    """The prompt stage of a checkpoint.
+class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
+    """The prompt stage of a checkpoint."""
 
-    Args:
-        max_tokens: of a text, and of a transcript; longer ones are refused.
-        max_reference_frames: of a clip.
-    """
-
-    appends = CARD.appends
-    presets = ()
-    voiceless = CARD.voiceless
-
-    def __init__(self, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int) -> None:
-        self._tokenizer = tokenizer
-        self._max_tokens, self._max_reference_frames = max_tokens, max_reference_frames
+    card, read = CARD, staticmethod(read)
 
     def draft(self, speech: SpeechRequest) -> Draft:
         """Check text, language and options."""
-        refuse_speaker_embedding(speech)
+        self.check(speech)
         options = speech.options
-        check_options(CARD, options)
-        tokens = self._count("text", speech.text)
-        if speech.reference_text is not None:
-            self._count("reference_text", speech.reference_text)  # refused before its clip is encoded
         default = Pace()
         pace = Pace(
             speed=float(options.get("speed", default.speed)),
@@ -72,19 +56,17 @@ class OmniVoicePrompt:
             chunk_seconds=float(options.get("audio_chunk_duration", default.chunk_seconds)),
             threshold_seconds=float(options.get("audio_chunk_threshold", default.threshold_seconds)),
         )
+        tokens = len(self.text_ids(speech.text))
         return Draft(tokens, language_id(speech.language), instruction(options.get("instruct"), speech.text), pace)
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
-        """The tensors that `OmniVoiceTalker.plan` reads."""
         codes, rms, transcript = np.zeros((0, CODEBOOKS), np.uint16), np.zeros(1, np.float32), None
         if voice is not None:
-            codes, rms = voice.artifacts[CODEC_CODES], voice.artifacts[REF_RMS]
-            if codes.ndim != 2 or codes.shape[1] != CODEBOOKS or rms.shape != (1,) or not len(codes):
-                raise Internal("the artifacts of this voice belong to another checkpoint")
+            codes, rms = frames_of(voice, CODEC_CODES, CODEBOOKS), voice.artifacts[REF_RMS]
             if voice.transcript is None:
                 raise Unsupported("this voice has no transcript; register it again with `reference_text`")
-            check_reference(len(codes), self._max_reference_frames)
-            self._count("reference_text", voice.transcript)
+            check_reference(len(codes), self.max_reference_frames)
+            self.reference_ids(voice.transcript)  # refuses a long one
             transcript = with_end(voice.transcript)
         reference = None if transcript is None else (transcript, len(codes))
         chunks = plan_chunks(speech.text, reference, draft.pace)
@@ -115,19 +97,21 @@ class OmniVoicePrompt:
         found = []
         for index, text in enumerate(texts):
             before = transcript if transcript is not None or index == 0 else texts[0]
-            style = self._tokenizer.style_ids(denoise and before is not None, draft.language, draft.instruction)
-            found.append(np.concatenate([style, self._tokenizer.text_ids(before, text)]))
+            style = self.tokenizer.style_ids(denoise and before is not None, draft.language, draft.instruction)
+            found.append(np.concatenate([style, self.tokenizer.text_ids(before, text)]))
         return found
 
-    def _count(self, name: str, text: str) -> int:
-        """How many tokens a text has; it is refused if they are too many, or command the model."""
-        ids = limited_ids(name, text, self._tokenizer.ids, self._max_tokens)
-        self._tokenizer.check(name, ids)
-        return len(ids)
+    def text_ids(self, text: str) -> Ids:
+        return self._spoken("text", text)
+
+    def reference_ids(self, transcript: str) -> Ids:
+        return self._spoken("reference_text", transcript)
+
+    def _spoken(self, name: str, text: str) -> Ids:
+        """The tokens of a text; it is refused if they are too many, or command the model."""
+        ids = limited_ids(name, text, self.tokenizer.ids, self.max_tokens)
+        self.tokenizer.check(name, ids)
+        return ids
 
 
-def load_prompt(given: Settings) -> OmniVoicePrompt:
-    """The prompt stage as the settings ask for it."""
-    settings = PromptSettings.of(given)
-    tokenizer = load_tokenizer(settings.checkpoint_dir)
-    return OmniVoicePrompt(tokenizer, settings.max_text_tokens, settings.max_chunk_frames)
+load_prompt = OmniVoicePrompt.load

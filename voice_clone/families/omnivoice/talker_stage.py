@@ -6,37 +6,26 @@ Options change how frames are made; the knobs of samplers that draw frame after 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.omnivoice.config import (
-    CODEBOOKS,
-    CODEC_CODES,
-    FAMILY,
-    FRAME_RATE,
-    MODEL,
-    REF_RMS,
-    load_config,
-)
+from voice_clone.families.omnivoice.config import CODEBOOKS, FRAME_RATE, REF_RMS, TalkerConfig
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.networks.talker import Talker, use_native_code
 from voice_clone.families.omnivoice.prompt import Prompt
-from voice_clone.lru_cache import Origin
+from voice_clone.families.omnivoice.text import Tokenizer, read
 from voice_clone.mask_predict.predictor import MaskRequest
 from voice_clone.mask_predict.source import MaskPredictSource, load_source
 from voice_clone.mask_predict.unmasking import Unmasking
-from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.speakers.store import KnownVoices
-from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
+from voice_clone.settings import TalkerSettings
+from voice_clone.stages.loading import TalkerPart
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.requests import check_plan
+from voice_clone.stages.talker import CardTalker
 
-TENSORS = ("ids", "id_counts", "frames", CODEC_CODES)
 PART = TalkerPart(  # a prompt needs a few rows of the table
     place="", prefix="", layers=("llm.layers.",), in_file=("llm.embed_tokens.weight",)
 )
@@ -51,21 +40,20 @@ UNMASKING = {
 """Options by which an utterance is unmasked."""
 
 
-class OmniVoiceTalker:
-    """The talker of a checkpoint with the memory of its streams."""
+class OmniVoiceTalker(CardTalker[TalkerConfig, Tokenizer, Prompt]):
+    """The talker of a checkpoint; on a CPU below fp32 with native code."""
 
-    chunk_frames = CARD.chunk_frames
-    frame_seconds = 1 / FRAME_RATE
+    card, prompt, talker, places, rate = CARD, Prompt, Talker, [PART], FRAME_RATE
+    read, native_code = staticmethod(read), staticmethod(use_native_code)
 
-    def __init__(self, source: MaskPredictSource[Prompt]) -> None:
-        self.source = source
+    @classmethod
+    def load_source(cls, settings: TalkerSettings, network: Talker, frame_rate: float) -> MaskPredictSource[Prompt]:
+        return load_source(settings, network)
 
-    def plan(
-        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
-    ) -> StreamPlan[MaskRequest[Prompt]]:
-        """A stream of the prompt that `OmniVoicePrompt` has made."""
+    def plan(self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]) -> StreamPlan[Any]:
+        """With the frames of each chunk of the text for the decoder."""
         check_plan(CARD, tensors, knobs, options)
-        prompt = Prompt(**{name: tensors[name] for name in TENSORS})
+        prompt = self.read_prompt(tensors)
         max_frames = knobs.get("max_frames")
         given = {field: options[name] for name, field in UNMASKING.items() if name in options}
         request = MaskRequest(prompt, Unmasking(seed=knobs["seed"], **given), max_frames)
@@ -73,7 +61,7 @@ class OmniVoiceTalker:
         finish = FinishPlan(_rms(tensors[REF_RMS]), heard, bool(options.get("remove_silence", True)))
         return StreamPlan(request, np.zeros((0, CODEBOOKS), np.uint16), finish.arrays)
 
-    def example(self, reference_frames: int, max_frames: int) -> MaskRequest[Prompt]:
+    def example(self, reference_frames: int, max_frames: int) -> Any:
         """A request of zeros, for the warm-up."""
         frames = max(1, min(max_frames, self.source.max_length - 32))
         clip = max(0, min(reference_frames, self.source.max_length - frames - 32))
@@ -81,10 +69,6 @@ class OmniVoiceTalker:
         codes = np.zeros((clip, CODEBOOKS), np.uint16)
         prompt = Prompt(ids, np.array([len(ids)], np.int32), np.array([frames], np.int32), codes)
         return MaskRequest(prompt, Unmasking(seed=0))
-
-    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
-        """None: nothing is computed ahead of a voice."""
-        return iter(())
 
 
 def _heard(frames: list[int], most: int | None) -> Iterator[int]:
@@ -102,22 +86,4 @@ def _rms(array: np.ndarray[Any, np.dtype[Any]]) -> float:
     return float(array[0])
 
 
-def load_network(given: Settings) -> Talker:
-    """The talker; on a CPU below fp32 with native code."""
-    settings = TalkerSettings.of(given)
-    config = load_config(settings.checkpoint_dir)
-    return load_talker_network(
-        settings,
-        empty(partial(Talker, config)),
-        CheckpointFiles(settings.checkpoint_dir),
-        MODEL,
-        [PART],
-        family=FAMILY,
-        sizes=config,
-        use_native_code=use_native_code,
-    )
-
-
-def load_talker(given: Settings) -> OmniVoiceTalker:
-    """The talker stage as the settings ask for it."""
-    return OmniVoiceTalker(load_source(TalkerSettings.of(given), load_network(given)))
+load_network, load_talker = OmniVoiceTalker.load_network, OmniVoiceTalker.load

@@ -93,10 +93,11 @@ class Tokenizer:
         return found
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint's folder.
+def read(folder: Path) -> tuple[TalkerConfig, Tokenizer]:
+    """Configuration and tokenizer of the checkpoint in `folder`.
 
     Raises:
         CheckpointError: it cannot be served.
     """
-    return Tokenizer(folder, load_config(folder))
+    config = load_config(folder)
+    return config, Tokenizer(folder, config)

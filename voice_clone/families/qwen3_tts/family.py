@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
 
 BASE = Family(
     name="qwen3_tts",
@@ -38,7 +38,13 @@ BASE = Family(
         ),
     ),
     modes={"icl": ("reference_text",), "x_vector": ()},
-    knobs=("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "non_streaming_mode"),
+    knobs=dict.fromkeys(
+        ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "non_streaming_mode")
+    ),  # the checkpoint's defaults
+    budget=FrameBudget(per_token=12, least=192),  # 1 s, 15.4 s; the most is the checkpoint's
+    languages=None,
+    embedding=True,
+    x_vector_only=True,
     options=(
         Option("instruct", str, "how to speak, in words, or which voice to make; Base follows none"),
         Option("subtalker_do_sample", bool, "do_sample of codebooks 2 to 16"),
@@ -47,7 +53,7 @@ BASE = Family(
         Option("subtalker_top_p", float, "top_p of codebooks 2 to 16"),
     ),
     appends=True,
-    references=True,
+    references="codec_codes",
     native_decoder=True,
     onnx_decoder=True,
     prefix_bytes=128 << 20,

@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, InvalidArgument, quoted
-from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, NO_SPEAKER, mode_of
-from voice_clone.families.qwen3_tts.text import Tokenizer
-from voice_clone.settings import PromptSettings, Settings
+from voice_clone.families.qwen3_tts.text import Tokenizer, read
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
+from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Prepared, check_reference
-from voice_clone.stages.requests import check_options
 from voice_clone.stages.text import limited_ids
 
 
@@ -37,65 +36,52 @@ class Draft:
     open_text: NDArray[np.uint8] | None = None
 
 
-class Qwen3TTSPrompt:
-    """The prompt stage of a checkpoint.
+class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Draft]):
+    """The prompt stage of a checkpoint of any kind."""
 
-    Args:
-        max_tokens: of a text, and of a transcript; longer ones are refused.
-        max_reference_frames: that code2wav takes.
-    """
-
-    appends = BASE.appends
+    card, read = BASE, staticmethod(read)
 
     def __init__(
         self, config: Qwen3TTSConfig, tokenizer: Tokenizer, max_tokens: int, max_reference_frames: int = 512
     ) -> None:
-        self._max_reference_frames = max_reference_frames
-        self._config = config
-        self.presets = tuple(config.speakers)
-        self.voiceless = config.kind == "voice_design"
-        self._tokenizer = tokenizer
-        self._max_tokens = max_tokens
+        super().__init__(config, tokenizer, max_tokens, max_reference_frames)
+        self.presets, self.voiceless = tuple(config.speakers), config.kind == "voice_design"
 
     def draft(self, speech: SpeechRequest) -> Draft:
         """Language, options and text of a request."""
-        check_options(BASE, speech.options)
-        check_source(speech, self._config)
+        check_source(speech, self.config)
+        self.check(speech)
         given = speech.options.get("instruct")
-        check_instruct(given, self._config)
-        language = language_id(speech.language, self._config, speech.voice)
-        ids = self._tokenizer.instruct_ids
-        instruct = limited_ids("options.instruct", given, ids, self._max_tokens) if given else np.zeros(0, np.int32)
+        check_instruct(given, self.config)
+        language = language_id(speech.language, self.config, speech.voice)
+        ids = self.tokenizer.instruct_ids
+        instruct = limited_ids("options.instruct", given, ids, self.max_tokens) if given else np.zeros(0, np.int32)
         if speech.text_stream is None:
-            return Draft(
-                limited_ids("text", speech.text, self._tokenizer.text_ids, self._max_tokens), instruct, language
-            )
-        limited_ids("text", speech.text, self._known_ids, self._max_tokens)  # refuses what cannot be spoken
+            return Draft(self.text_ids(speech.text), instruct, language)
+        limited_ids("text", speech.text, self._known_ids, self.max_tokens)  # refuses what cannot be spoken
         return Draft(np.zeros(0, np.int32), instruct, language, np.frombuffer(speech.text.encode(), np.uint8))
 
     def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
-        """The tensors that `Qwen3TTSTalker.plan` reads."""
-        size = self._config.talker.hidden_size if self._config.kind == "base" else 0
+        size = self.config.talker.hidden_size if self.config.kind == "base" else 0
         embedding = speech.speaker_embedding if voice is None else voice.artifacts[EMBEDDING]
         speaker = None
         if embedding is None:  # a built-in speaker or, without any name, words
             embedding = np.zeros(0, np.float32)
-            speaker = None if speech.voice is None else self._config.speakers[speech.voice]
+            speaker = None if speech.voice is None else self.config.speakers[speech.voice]
         if embedding.shape != (size,):
             if voice is not None:
                 raise Internal("the artifacts of this voice belong to another checkpoint")
             raise InvalidArgument(f"`speaker_embedding` has {embedding.size} values; this checkpoint needs {size}")
-        codes = np.zeros((0, self._config.talker.num_code_groups), np.int32)
+        codes = np.zeros((0, self.config.talker.num_code_groups), np.int32)
         reference_ids = draft.text_ids[:0]
         transcript = None if voice is None or speech.x_vector_only else voice.transcript
         if voice is not None and transcript is not None:
             codes = voice.artifacts[CODES]
-            check_reference(len(codes), self._max_reference_frames)
+            check_reference(len(codes), self.max_reference_frames)
             if transcript:
-                tokenize = self._tokenizer.reference_ids
-                reference_ids = limited_ids("reference_text", transcript, tokenize, self._max_tokens)
+                reference_ids = self.reference_ids(transcript)
         tensors = {
-            "role_ids": self._tokenizer.role_ids,
+            "role_ids": self.tokenizer.role_ids,
             "text_ids": draft.text_ids,
             "reference_ids": reference_ids,
             "reference_codes": codes,
@@ -115,7 +101,7 @@ class Qwen3TTSPrompt:
         return Prepared(tensors, info)
 
     def _known_ids(self, text: str) -> NDArray[np.int32]:
-        return self._tokenizer.appended.append(self._tokenizer.begin_text(), text).ids
+        return self.tokenizer.appended.append(self.tokenizer.begin_text(), text).ids
 
 
 def language_id(language: str | None, config: Qwen3TTSConfig, speaker: str | None = None) -> int | None:
@@ -133,9 +119,4 @@ def language_id(language: str | None, config: Qwen3TTSConfig, speaker: str | Non
     return None if name == "auto" else config.talker.codec_language_id[name]
 
 
-def load_prompt(given: Settings) -> Qwen3TTSPrompt:
-    """The prompt stage as the settings ask for it."""
-    settings = PromptSettings.of(given)
-    folder = settings.checkpoint_dir
-    config = load_config(folder)  # first: it says that the folder does not exist
-    return Qwen3TTSPrompt(config, Tokenizer(folder), settings.max_text_tokens, settings.max_chunk_frames)
+load_prompt = Qwen3TTSPrompt.load

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from voice_clone import compute
 from voice_clone.appended_text import Appended
-from voice_clone.autoregressive.generator import Generator, load_generator
+from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import rotary_arrays
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
@@ -22,67 +22,70 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE, NativeTalker
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
-from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES, EMBEDDING, ROLE_LENGTH, Prompt
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, ROLE_LENGTH, Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.text import Tokenizer, read
+from voice_clone.family import FrameBudget
 from voice_clone.lru_cache import Origin
 from voice_clone.mapped_weights import MappedWeights
 from voice_clone.native.arrays import Array
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import has_words
-from voice_clone.stages.known_voices import Artifacts, known_prompts
+from voice_clone.stages.known_voices import Artifacts
 from voice_clone.stages.protocols import Arrays, StreamPlan
-from voice_clone.stages.requests import FrameBudget, check_plan
+from voice_clone.stages.requests import check_plan, granted_frames
+from voice_clone.stages.talker import CardTalker
 
 if TYPE_CHECKING:  # a native talker does without torch
     from voice_clone.families.qwen3_tts.networks.talker import Talker
 
 PREFIX = "talker."  # of the talker's tensors in the file
-MIN_FRAMES = 192  # that even the shortest text may take: 15.4 s
-FRAMES_PER_TOKEN = 12
 
 
-class Qwen3TTSTalker:
-    """The talker of a checkpoint with the memory of its streams.
+class Qwen3TTSTalker(CardTalker[Qwen3TTSConfig, Tokenizer, Prompt]):
+    """The talker of a checkpoint of any kind."""
 
-    Args:
-        source: runs the talker.
-        config, tokenizer: of the checkpoint.
-    """
-
-    chunk_frames = BASE.chunk_frames
+    card, prompt, sampling = BASE, Prompt, SamplingParameters  # the kinds differ in what their checkpoints know
+    read = staticmethod(read)
 
     def __init__(self, source: Generator[Prompt], config: Qwen3TTSConfig, tokenizer: Tokenizer) -> None:
-        self.source = source
-        self.frame_seconds = config.codec.decode_upsample_rate / config.codec.output_sample_rate
+        super().__init__(source, config, tokenizer)
         self.part_characters = config.sampling.part_characters
-        self._config = config
-        self._tokenizer = tokenizer
+
+    @classmethod
+    def frame_rate(cls, config: Qwen3TTSConfig) -> float:
+        return config.codec.output_sample_rate / config.codec.decode_upsample_rate
+
+    @classmethod
+    def fill_network(cls, settings: TalkerSettings, config: Qwen3TTSConfig, tokenizer: Tokenizer) -> Any:
+        """Native on a CPU."""
+        on_cpu = compute.device(settings) == "cpu"
+        checkpoint = Checkpoint(settings.checkpoint_dir)
+        return _native_talker(settings, checkpoint) if on_cpu else _torch_talker(settings, checkpoint)
 
     def plan(
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[Prompt]]:
-        """A stream of the prompt that `Qwen3TTSPrompt` has made."""
-        check_plan(BASE, tensors, knobs, options)  # the kinds differ in what their checkpoints know
+        """With what follows the text, if it is still written."""
+        check_plan(self.card, tensors, knobs, options)
         opening = _opening(tensors.get("open_text"))
-        whole_first = opening is None and self._config.kind != "base"  # as the official package calls `generate`
+        whole_first = opening is None and self.config.kind != "base"  # as the official package calls `generate`
         whole_first = bool(knobs.get("non_streaming_mode", whole_first))
         prompt = read_prompt(tensors, whole_first, text_open=opening is not None)
         text = None
         if opening is not None:
             room, max_frames = self.source.max_length - prefill_length(prompt), knobs.get("max_frames")
-            limit = partial(frame_budget(self._config).limit, max_frames=max_frames, room=room)
+            limit = partial(granted_frames, frame_budget(self.config), max_frames=max_frames, room=room)
             before = 1 + len(prompt.reference_codes) - len(prompt.reference_ids)
-            text = Qwen3TTSText(self._tokenizer, self._config.talker.text_vocab_size, limit, before)
+            text = Qwen3TTSText(self.tokenizer, self.config.talker.text_vocab_size, limit, before)
             prompt = replace(prompt, text_ids=text.take(text.draft(opening, last=False)).ids)
-        request = build_request(prompt, knobs, options, self._config, self.source.max_length)
+        request = build_request(prompt, knobs, options, self.config, self.source.max_length)
         return StreamPlan(request, prompt.reference_codes, text=text)
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
-        """A request of zeros, for the warm-up."""
-        talker = self._config.talker
-        clones = self._config.kind == "base"
+        talker = self.config.talker
+        clones = self.config.kind == "base"
         fits = max(0, min(reference_frames, self.source.max_length - max_frames - 16)) if clones else 0
         prompt = Prompt(
             np.zeros(ROLE_LENGTH, np.int32),
@@ -90,22 +93,18 @@ class Qwen3TTSTalker:
             np.zeros(talker.hidden_size if clones else 0, np.float32),
             np.zeros(8 if fits else 0, np.int32),
             np.zeros((fits, talker.num_code_groups), np.int32),
-            speaker_id=next(iter(self._config.speakers.values()), None),
+            speaker_id=next(iter(self.config.speakers.values()), None),
         )
         # top_p below 1 takes the longest way through the sampler.
         return TalkerRequest(prompt, SamplingParameters(seed=0, top_p=0.9, subtalker_top_p=0.9), max_frames)
 
+    def prompt_of(self, transcript: str, artifacts: Artifacts) -> Prompt:
+        """Its language is left open."""
+        role_ids, reference_ids = self.tokenizer.role_ids, self.tokenizer.reference_ids(transcript)
+        return Prompt(role_ids, role_ids[-1:], artifacts[EMBEDDING], reference_ids, artifacts[CODES])
+
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, Prompt]]:
-        """Of each stored voice with a transcript; their language is left open."""
-        if self._config.kind != "base":
-            return iter(())
-        role_ids = self._tokenizer.role_ids
-
-        def prompt(transcript: str, artifacts: Artifacts) -> Prompt:
-            reference_ids = self._tokenizer.reference_ids(transcript)
-            return Prompt(role_ids, role_ids[-1:], artifacts[EMBEDDING], reference_ids, artifacts[CODES])
-
-        return known_prompts(voices, ARTIFACT, [CODES, EMBEDDING], prompt)
+        return super().known_prompts(voices) if self.config.kind == "base" else iter(())
 
 
 Limit = Callable[[int], tuple[int, bool]]
@@ -221,42 +220,36 @@ def build_request(
     given = {name: value for name, value in {**knobs, **options}.items() if name in fields}
     sampling = replace(SamplingParameters.from_defaults(config.sampling, seed=0), **given)
     room = max_length - prefill_length(prompt)
-    limit = frame_budget(config).limit(len(prompt.text_ids), knobs.get("max_frames"), room)
+    limit = granted_frames(frame_budget(config), len(prompt.text_ids), knobs.get("max_frames"), room)
     return TalkerRequest(prompt, sampling, *limit, must_read=True)
 
 
 def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:
     """The frames that a text is granted."""
-    return FrameBudget(MIN_FRAMES, FRAMES_PER_TOKEN, config.sampling.max_new_tokens)
+    assert BASE.budget is not None
+    return replace(BASE.budget, most=config.sampling.max_new_tokens)
 
 
-def load_network(given: Settings) -> tuple[NativeTalker | Talker, Qwen3TTSConfig]:
-    """The talker with its code predictor, native on a CPU, and the configuration."""
+def load_torch_network(given: Settings) -> Talker:
+    """The talker with its code predictor as torch's network on any device."""
     settings = TalkerSettings.of(given)
-    if compute.device(settings) != "cpu":
-        return load_torch_network(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    return _native_talker(settings, checkpoint), checkpoint.config
+    return _torch_talker(settings, Checkpoint(settings.checkpoint_dir))
 
 
-def load_torch_network(given: Settings) -> tuple[Talker, Qwen3TTSConfig]:
-    """The talker as torch's network on any device, and the configuration."""
+def _torch_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> Talker:
     from voice_clone.families.qwen3_tts.networks.talker import Talker
     from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
 
-    settings = TalkerSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
     parts = [TalkerPart("", PREFIX, layers=(), in_file=(TEXT_TABLE,))]  # of 151,936 rows, of which a prompt reads few
-    talker = load_talker_network(
+    return load_talker_network(
         settings,
         empty(partial(Talker, checkpoint.config)),
         checkpoint,
         MODEL,
         parts,
-        family="qwen3_tts",
+        family=BASE.name,
         sizes=checkpoint.config.talker,
     )
-    return talker, checkpoint.config
 
 
 def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTalker:
@@ -279,10 +272,4 @@ def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTa
     return NativeTalker(checkpoint.config, precision, read, table, packed, tables)
 
 
-def load_talker(given: Settings) -> Qwen3TTSTalker:
-    """The talker stage as the settings ask for it."""
-    settings = TalkerSettings.of(given)
-    talker, config = load_network(given)
-    frame_rate = config.codec.output_sample_rate / config.codec.decode_upsample_rate
-    generator = load_generator(settings, talker, frame_rate, BASE.prefix_bytes)
-    return Qwen3TTSTalker(generator, config, Tokenizer(settings.checkpoint_dir))
+load_network, load_talker = Qwen3TTSTalker.load_network, Qwen3TTSTalker.load

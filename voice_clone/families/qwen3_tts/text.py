@@ -21,6 +21,7 @@ from tokenizers import AddedToken
 from voice_clone.appended_text import AppendedTokens, Tail
 from voice_clone.checkpoint_folder import read_json, read_tokenizer
 from voice_clone.errors import CheckpointError
+from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH
 from voice_clone.stages.text import QWEN2_SPLIT, Ids, check_no_control_token, qwen2_tokenizer
 
@@ -133,3 +134,13 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     for index, token in wanted.items():
         if tokenizer.token_to_id(token.content) != index:
             raise CheckpointError(f"{SETTINGS_FILE}: token {token.content!r} cannot have the id {index}")
+
+
+def read(folder: Path) -> tuple[Qwen3TTSConfig, Tokenizer]:
+    """Configuration and tokenizer of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: it cannot be served.
+    """
+    config = load_config(folder)
+    return config, Tokenizer(folder)

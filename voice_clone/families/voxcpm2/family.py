@@ -1,6 +1,8 @@
 """VoxCPM2. A frame is four latents."""
 
+from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS
 from voice_clone.families.voxcpm2.options import (
+    CFG,
     CFG_VALUE,
     INFERENCE_TIMESTEPS,
     LEAST_CFG,
@@ -9,9 +11,10 @@ from voice_clone.families.voxcpm2.options import (
     MODES,
     MOST_CFG,
     MOST_STEPS,
+    STEPS,
     STYLE,
 )
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
 
 CARD = Family(
     name="voxcpm2",
@@ -24,21 +27,22 @@ CARD = Family(
     chunk_frames=(1, 2, 4, 6),
     prompt=("text_ids", "target_tokens", "reference_latents", "prompt_latents"),
     artifacts=(
-        Artifact("reference_latents", "FP32", (CLIP, CLIP), "frames x latents"),
-        Artifact("prompt_latents", "FP32", (CLIP, CLIP), "frames x latents; no frame without a transcript"),
+        Artifact(REFERENCE_LATENTS, "FP32", (CLIP, CLIP), "frames x latents"),
+        Artifact(PROMPT_LATENTS, "FP32", (CLIP, CLIP), "frames x latents; no frame without a transcript"),
     ),
-    encoders=(EncoderPart(("reference_latents", "prompt_latents"), "Waveform to latents (AudioVAE)."),),
+    encoders=(EncoderPart((REFERENCE_LATENTS, PROMPT_LATENTS), "Waveform to latents (AudioVAE)."),),
     modes={"icl": ("reference_text",), "reference": ()},
-    knobs=("temperature",),
+    knobs={"temperature": 1.0},
+    budget=FrameBudget(per_token=6, more=10),  # what the official code grants a text
     options=(
-        Option(CFG_VALUE, float, "strength of text and voice", LEAST_CFG, MOST_CFG),
-        Option(INFERENCE_TIMESTEPS, int, "steps of a frame", LEAST_STEPS, MOST_STEPS),
+        Option(CFG_VALUE, float, "strength of text and voice", LEAST_CFG, MOST_CFG, default=CFG),
+        Option(INFERENCE_TIMESTEPS, int, "steps of a frame", LEAST_STEPS, MOST_STEPS, default=STEPS),
         Option(MODE, str, "what is heard of a clip", choices=MODES),
         Option(STYLE, str, "how to speak, in words", words=True),
     ),
     instructions=STYLE,
     voiceless=True,
-    references=True,
+    references=PROMPT_LATENTS,
     native_decoder=True,
     notes={
         "max_text_tokens": ", and so are longer transcripts",

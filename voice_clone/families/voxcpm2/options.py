@@ -17,23 +17,6 @@ STEPS, LEAST_STEPS, MOST_STEPS = 10, 4, 30
 CFG, LEAST_CFG, MOST_CFG = 2.0, 1.0, 3.0
 
 
-def check_guidance(cfg_value: float, inference_timesteps: int) -> None:
-    """Check the ranges of two options.
-
-    Raises:
-        InvalidArgument: one of them is out of range.
-    """
-    if not LEAST_CFG <= cfg_value <= MOST_CFG:  # NaN is not
-        raise InvalidArgument(
-            f"`options.{CFG_VALUE}` must be a number from {LEAST_CFG:g} to {MOST_CFG:g}, got {cfg_value}"
-        )
-    if not LEAST_STEPS <= inference_timesteps <= MOST_STEPS:
-        raise InvalidArgument(
-            f"`options.{INFERENCE_TIMESTEPS}` must be a number from {LEAST_STEPS} to {MOST_STEPS}, "
-            f"got {inference_timesteps}"
-        )
-
-
 def check_together(options: Mapping[str, Any]) -> None:
     """Check two options against each other.
 

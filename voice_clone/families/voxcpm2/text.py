@@ -12,7 +12,7 @@ import numpy as np
 
 from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError
-from voice_clone.families.voxcpm2.config import CONFIG_FILE, VoxCPM2Config
+from voice_clone.families.voxcpm2.config import CONFIG_FILE, VoxCPM2Config, load_config
 from voice_clone.stages.text import Ids, check_no_control_token
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -59,7 +59,7 @@ class Tokenizer:
         """
         return self._ids("text", text)
 
-    def transcript_ids(self, transcript: str) -> Ids:
+    def reference_ids(self, transcript: str) -> Ids:
         """Those of a clip's transcript: int32 [n].
 
         Raises:
@@ -92,3 +92,13 @@ class Tokenizer:
                     raise CheckpointError(f"{TOKENIZER_FILE}: lacks a character of the token {token!r}")
                 found[index] = tuple(each for each in ids if each is not None)
         return found
+
+
+def read(folder: Path) -> tuple[VoxCPM2Config, Tokenizer]:
+    """Configuration and tokenizer of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: it cannot be served.
+    """
+    config = load_config(folder)
+    return config, Tokenizer(folder, config)

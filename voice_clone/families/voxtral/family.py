@@ -1,6 +1,6 @@
 """Voxtral TTS."""
 
-from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameForm, Option, Weights
+from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
 
 CARD = Family(
     name="voxtral",
@@ -14,7 +14,9 @@ CARD = Family(
     artifacts=(Artifact("codec_codes", "UINT16", (CLIP, CLIP), "frames x codebooks"),),
     encoders=(EncoderPart(("codec_codes",), "Waveform to codec codes, if the checkpoint has the codec's encoder."),),
     modes={"icl": ()},
-    options=(Option("guidance", float, "strength of text and voice", 0, 10),),
+    budget=FrameBudget(per_token=12, least=192, most=2048),  # 1 s, 15.4 s, 164 s, the most that upstream makes
+    languages=("english", "french", "spanish", "german", "italian", "portuguese", "dutch", "arabic", "hindi"),
+    options=(Option("guidance", float, "strength of text and voice", 0, 10, default=1.2),),  # as upstream serves it
     presets=True,
     notes={"max_state_bytes": ", 0.55 MB each at the released shape"},
 )

@@ -19,7 +19,7 @@ from tokenizers import Regex, models, pre_tokenizers
 
 from voice_clone.checkpoint_folder import keep_no_words, read_json
 from voice_clone.errors import CheckpointError
-from voice_clone.families.voxtral.config import VoxtralConfig
+from voice_clone.families.voxtral.config import VoxtralConfig, load_config
 from voice_clone.stages.text import Ids
 
 TOKENIZER_FILE = "tekken.json"
@@ -103,3 +103,13 @@ def _tokenizer(entries: list[dict[str, Any]], count: int, pattern: str) -> token
 def _spelled(token: str) -> str:
     """The bytes of a token, in base64, as letters."""
     return base64.b64decode(token, validate=True).decode("latin-1").translate(_LETTERS)
+
+
+def read(folder: Path) -> tuple[VoxtralConfig, Tokenizer]:
+    """Configuration and tokenizer of the checkpoint in `folder`.
+
+    Raises:
+        CheckpointError: it cannot be served.
+    """
+    config = load_config(folder)
+    return config, Tokenizer(folder, config)

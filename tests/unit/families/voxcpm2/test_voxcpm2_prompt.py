@@ -108,7 +108,7 @@ def test_transcript_and_text_are_one_string(tokenizer: Tokenizer) -> None:
     """A token spans both: apart they are other tokens."""
     joined = tokenizer.joined_ids("The voi", "ce of a friend")
     np.testing.assert_array_equal(joined, tokenizer.text_ids("The voice of a friend"))
-    assert joined.tolist() != [*tokenizer.transcript_ids("The voi"), *tokenizer.text_ids("ce of a friend")]
+    assert joined.tolist() != [*tokenizer.reference_ids("The voi"), *tokenizer.text_ids("ce of a friend")]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from voice_clone.families.voxcpm2.config import load_config
 from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, SamplingParameters, Steps
 from voice_clone.families.voxcpm2.networks.talker import Talker
 from voice_clone.families.voxcpm2.prompt_stage import TARGET_TOKENS
-from voice_clone.families.voxcpm2.talker_stage import VoxCPM2Talker, frame_limit, load_network, load_talker
+from voice_clone.families.voxcpm2.talker_stage import VoxCPM2Talker, load_network, load_talker
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision, Settings
 
@@ -75,7 +75,7 @@ def test_deterministic_torch_streams_keep_their_bits(folder: Path) -> None:
 def test_steps_of_fixed_shapes_equal_the_others(folder: Path, alone: list[Tensor]) -> None:
     environ = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cuda", "PRECISION": "fp32"}
     with pretend_gpu():
-        talker, _ = load_network(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environ.items()}))
+        talker: Talker = load_network(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environ.items()}))
         talker.stack.prepare(True)
         made = made_frames(talker, EIGHT, FRAMES, together=True, runner=GraphRunner())
     for fixed, exact in zip(made, alone, strict=True):
@@ -101,21 +101,27 @@ def test_a_row_takes_the_smallest_variant_that_covers_it() -> None:
         assert next(each for each in PatchHead.variants if each.covers(Steps(steps))) == Steps(most)
 
 
-def test_frames_that_a_text_is_granted() -> None:
-    """Official: 6 for each token and 10 more."""
-    tokens = np.array([7], np.int32)
-    assert frame_limit(tokens, None, 1000) == (52, True)
-    assert frame_limit(tokens, None, 30) == (30, True)
-    assert frame_limit(tokens, 20, 1000) == (20, False)
-    assert frame_limit(tokens, 400, 1000) == (52, True)
-    for target, frames in ((np.array([0], np.int32), None), (np.array([7]), None)):
-        with pytest.raises(InvalidArgument):
-            frame_limit(target, frames, 1000)
-
-
 def stage(folder: Path) -> VoxCPM2Talker:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_DEVICE": "cpu"}
     return load_talker(Settings({"max_streams": "2", "max_length": "256"}, environ))
+
+
+def test_frames_that_a_text_is_granted(folder: Path) -> None:
+    """Official: 6 for each token and 10 more."""
+    made, prompt = stage(folder), some_prompt(9, 4, 5)
+
+    def frames(target: Any, **knobs: int) -> tuple[int, bool]:
+        request = made.request({**vars(prompt), TARGET_TOKENS: target}, {"seed": 0, **knobs}, {})
+        return request.max_frames, request.budgeted
+
+    tokens = np.array([7], np.int32)
+    assert frames(tokens) == (52, True)
+    assert frames(np.array([100], np.int32)) == (256 - prompt.length, True)
+    assert frames(tokens, max_frames=20) == (20, False)
+    assert frames(tokens, max_frames=400) == (52, True)
+    for target in (np.array([0], np.int32), np.array([7])):
+        with pytest.raises(InvalidArgument):
+            frames(target)
 
 
 def test_plans(folder: Path) -> None:

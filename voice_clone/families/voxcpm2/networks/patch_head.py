@@ -26,7 +26,7 @@ from voice_clone.batching.source import PayloadForm
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import VoxCPM2Config
 from voice_clone.families.voxcpm2.networks.language_models import LanguageModels, local_stack_config
-from voice_clone.families.voxcpm2.options import CFG, LEAST_STEPS, MOST_STEPS, STEPS, check_guidance
+from voice_clone.families.voxcpm2.options import CFG, LEAST_STEPS, MOST_STEPS, STEPS
 
 TIME_SCALE, LONGEST = 1000, 10_000  # of the time's embedding
 SMALL = 1e-8  # keeps a quotient finite
@@ -42,18 +42,12 @@ class SamplingParameters:
             way, more: beyond.
         inference_timesteps: of Euler's method.
         temperature: scales the noise.
-
-    Raises:
-        InvalidArgument: on construction, if a value is out of range.
     """
 
     seed: int
     cfg_value: float = CFG
     inference_timesteps: int = STEPS
     temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_guidance(self.cfg_value, self.inference_timesteps)
 
 
 class TimeMLP(nn.Module):

@@ -20,14 +20,12 @@ from torch import Tensor, nn
 
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
 from voice_clone.batching.source import PayloadForm
-from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxtral.config import FlowConfig, VoxtralConfig
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.layers.attention import GatedMLP, RMSNorm, attend, split_heads
 from voice_clone.layers.fused import fused_linear
 
 TIME_THETA = 10_000.0  # of the longest wavelength of the time's embedding
-GUIDANCE = 1.2  # as upstream serves the model
-MOST_GUIDANCE = 10.0
 
 
 class FlowAttention(nn.Module):
@@ -124,19 +122,10 @@ class SamplingParameters:
         seed: 64 bits; with the prompt it determines all noise.
         guidance: how far the flow goes from what it would make without the text and the voice to what it makes with
             them (classifier-free guidance, Ho & Salimans 2022); 1: all the way, more: beyond.
-
-    Raises:
-        InvalidArgument: on construction, if a value is out of range.
     """
 
     seed: int
-    guidance: float = GUIDANCE
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.guidance <= MOST_GUIDANCE:  # NaN is not
-            raise InvalidArgument(
-                f"`options.guidance` must be a number from 0 to {MOST_GUIDANCE:g}, got {self.guidance}"
-            )
+    guidance: float = CARD.options[0].default
 
 
 @dataclass(frozen=True)
