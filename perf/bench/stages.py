@@ -32,7 +32,8 @@ from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import CodeDraws, Filters
 from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder, load_torch_decoder
+from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.decoder_stage import load_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.encoder_stage import (
     load_codec_encoder,
     load_speaker_encoder,
@@ -44,7 +45,7 @@ from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker_stage import load_network
 from voice_clone.native.arrays import Array
-from voice_clone.settings import PRECISIONS, Settings
+from voice_clone.settings import PRECISIONS, DecoderSettings, Settings
 
 REFERENCE_SECONDS, SAMPLE_RATE = 10, 24_000
 REFERENCE_FRAMES = 65  # 5.2 s
@@ -169,9 +170,9 @@ def _kv_values(config: Any) -> float:
 
 def decoding(settings: Settings, batches: Sequence[int]) -> list[Stage]:
     """code2wav: chunks by frames and batch, the same in torch, a chunk decoded with its context, a reference."""
-    decoder, config = load_codec_decoder(settings)
+    decoder = load_decoder(settings).decoder
     assert isinstance(decoder, NativeCodecDecoder)
-    codec = config.codec.decoder_config
+    codec = load_config(DecoderSettings.of(settings).checkpoint_dir).codec.decoder_config
     found = []
     for batch in batches:
         for frames in (1, 4, 12):

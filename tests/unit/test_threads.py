@@ -11,7 +11,7 @@ import torch
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.compute import prepare
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.decoder_stage import load_codec_decoder
+from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.talker_stage import load_talker
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import ComputeSettings, Settings
@@ -37,7 +37,7 @@ def test_no_threads_are_none() -> None:
         ComputeSettings.of(Settings({}, {"VOICE_CLONE_THREADS": "0"}))
 
 
-@pytest.mark.parametrize("load", [load_talker, load_codec_decoder])
+@pytest.mark.parametrize("load", [load_talker, load_decoder])
 def test_once_loaded_native_code_has_the_threads_and_torch_one(
     load: Callable[[Settings], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from tools.families.cards import code_of
 from voice_clone import compute
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings, TalkerSettings
-from voice_clone.stages.decoder import StreamDecoderStage
 
 REFERENCE, FRAMES = 64, 24  # frames of the prompt's reference; frames that are generated
 
@@ -44,7 +43,7 @@ def served_speed(
     if compute.device(settings) != "cpu":
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
     decoder = importlib.import_module(f"{code_of(family)}.decoder_stage").load_decoder(given)
-    if not isinstance(decoder, StreamDecoderStage):
+    if decoder.card.streams != "states":
         raise Unsupported(
             f"the decoder of {family} makes many frames at once, and the time of one is not measured; perf/load "
             "measures a server that has this checkpoint"

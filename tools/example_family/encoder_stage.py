@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,8 +14,8 @@ from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
 from tools.example_family.family import CARD
 from tools.example_family.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
-from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.stages.protocols import Arrays, Call, Limit
+from voice_clone.stages.encoder import CardEncoder
+from voice_clone.stages.protocols import Arrays, Limit
 
 
 class TimbreEncoder(nn.Module):
@@ -26,44 +27,52 @@ class TimbreEncoder(nn.Module):
         self.proj = nn.Linear(config.timbre_size, config.timbre_size)
 
     @torch.inference_mode()
-    def forward(self, waveform: Tensor) -> Tensor:
+    def encode(self, waveform: Tensor) -> Tensor:
         """[samples] -> [rows, timbre size]."""
+        waveform = waveform.to(self.proj.weight.device)
         pieces = waveform.unfold(0, self.config.timbre_samples, self.config.timbre_samples)
         loudness = pieces.reshape(len(pieces), self.config.timbre_size, -1).square().mean(2).sqrt()
         timbre: Tensor = torch.tanh(self.proj(torch.log(loudness + 1e-3)))
         return timbre
 
 
-class ChirpEncoderStage:
-    """Waveform to timbre, float16 [rows, timbre size]."""
+class Checkpoint(CheckpointFiles):
+    """A checkpoint folder."""
 
-    modes = CARD.modes
-    presets = ()
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.config = load_config(folder)
 
-    def __init__(self, encoder: TimbreEncoder, config: ChirpConfig, fingerprint: str) -> None:
-        self._encoder = encoder
-        self._size = config.timbre_size
-        self.sample_rate = config.sample_rate
-        self.fingerprints = {"fingerprint": fingerprint}
+    def encoder_fingerprint(self, encoder: nn.Module) -> str:
+        """Of the voice encoder."""
+        shape = {**dataclasses.asdict(self.config), "talker": None, "decoder": None, "sampling": None}
+        return self.fingerprint(shape, WEIGHTS, "encoder.", list(encoder.state_dict()))
+
+
+class ChirpEncoderStage(CardEncoder[ChirpConfig]):
+    """Waveform to timbre, float16 [rows, timbre size]; always on the CPU."""
+
+    card, files, file, prefix = CARD, Checkpoint, WEIGHTS, "encoder."
+
+    @property
+    def sample_rate(self) -> int:
+        return self.config.sample_rate
+
+    @property
+    def width(self) -> int:
+        return self.config.timbre_size
+
+    @staticmethod
+    def empty_network(checkpoint: Checkpoint) -> TimbreEncoder:
+        return TimbreEncoder(checkpoint.config)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """None: any timbre will do."""
         return {}
 
-    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The timbre of a clip; the same in every mode."""
-        if waveform.size == 0:
-            return {TIMBRE: np.zeros((0, self._size), np.float16)}
-        return {TIMBRE: self._encoder(torch.from_numpy(waveform)).numpy().astype(np.float16)}
+    def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The same in every mode."""
+        return {TIMBRE: self.frames(waveform).astype(np.float16)}
 
 
-def load_encoder(settings: Settings, call: Call | None = None) -> ChirpEncoderStage:
-    """The encoder stage as the settings ask for it; always on the CPU."""
-    folder = EncoderSettings.of(settings).checkpoint_dir
-    config, files = load_config(folder), CheckpointFiles(folder)
-    with torch.device("meta"):
-        encoder = TimbreEncoder(config)
-    shape = {**dataclasses.asdict(config), "talker": None, "decoder": None, "sampling": None}
-    fingerprint = files.fingerprint(shape, WEIGHTS, "encoder.", list(encoder.state_dict()))
-    files.load(encoder, WEIGHTS, "encoder.", torch.float32, "cpu")
-    return ChirpEncoderStage(encoder.eval().requires_grad_(False), config, fingerprint)
+load_encoder = ChirpEncoderStage.load

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from voice_clone.codec.chunk import Reference
 from voice_clone.lru_cache import Origin
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.store import KnownVoices
@@ -29,12 +28,6 @@ def known_artifacts(
     for record, artifacts in voices.latest(artifact):
         if artifacts.keys() >= set(names):
             yield record, artifacts
-
-
-def known_references(voices: KnownVoices, artifact: ArtifactId, name: str) -> Iterator[Reference]:
-    """The reference of each voice that has the artifact `name`, frames [n, width]; the latest first."""
-    for record, artifacts in known_artifacts(voices, artifact, [name]):
-        yield Reference(artifacts[name], origin=record.origin)
 
 
 def known_prompts(

@@ -66,8 +66,7 @@ class FishSpeech(CodeFamily):
 
     @staticmethod
     def torch_decoder(settings: Settings) -> tuple[WindowedDecoder, CodecFormat]:
-        decoder, codec = load_torch_decoder(settings)
-        return decoder, codec_format(codec)
+        return load_torch_decoder(settings)
 
     @staticmethod
     def sampling(drawn: bool) -> OneSampling:

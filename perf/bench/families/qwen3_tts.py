@@ -20,7 +20,7 @@ from tools.families.qwen3_tts import checkpoint_maker
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder, load_torch_decoder
+from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
@@ -72,8 +72,8 @@ class Qwen3TTS(CodeFamily):
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
         self.talker = load_torch_network(talker) if fixed else load_network(talker)
         self.config = self.talker.config
-        self.decoder, _ = load_codec_decoder(decoder)
-        self.form = codec_format(self.config.codec)
+        stage = load_decoder(decoder)
+        self.decoder, self.form = stage.decoder, stage.form
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir)
 
     @staticmethod
@@ -84,8 +84,7 @@ class Qwen3TTS(CodeFamily):
 
     @staticmethod
     def torch_decoder(settings: Settings) -> tuple[WindowedDecoder, CodecFormat]:
-        decoder, config = load_torch_decoder(settings)
-        return decoder, codec_format(config.codec)
+        return load_torch_decoder(settings)
 
     @staticmethod
     def sampling(drawn: bool) -> SamplingParameters:

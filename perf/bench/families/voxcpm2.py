@@ -67,8 +67,7 @@ class VoxCPM2(Family):
 
     @staticmethod
     def torch_decoder(settings: Settings) -> tuple[AudioDecoder, CodecFormat]:
-        decoder, config = load_torch_decoder(settings)
-        return decoder, codec_format(config)
+        return load_torch_decoder(settings)
 
     @staticmethod
     def sampling(drawn: bool) -> SamplingParameters:

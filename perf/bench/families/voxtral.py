@@ -67,8 +67,7 @@ class Voxtral(Family):
 
     @staticmethod
     def torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecFormat]:
-        decoder, config = load_torch_decoder(settings)
-        return decoder, codec_format(config)
+        return load_torch_decoder(settings)
 
     @staticmethod
     def sampling(drawn: bool) -> SamplingParameters:

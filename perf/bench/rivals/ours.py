@@ -18,7 +18,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.decoder import StreamDecoder
-from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_codec_decoder
+from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.prompt import Prompt
@@ -42,9 +42,9 @@ class Engine:
         assert isinstance(talker, NativeTalker)
         self.talker, self.config = talker, talker.config
         self.generator: Generator[Prompt] = Generator(talker, 1, MAX_LENGTH)
-        decoder: StreamDecoder[Array]
-        decoder, _ = load_codec_decoder(settings)
-        self.decoder, self._format = decoder, codec_format(self.config.codec)
+        stage = load_decoder(settings)
+        self.decoder: StreamDecoder[Array] = stage.decoder
+        self._format = stage.form
         self.tokenizer = Tokenizer(TalkerSettings.of(settings).checkpoint_dir)
         self.positions = 0  # of the latest prompt
 

@@ -15,6 +15,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage, prompt_stage, talker_stage
+from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.prompt_stage import language_id
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
@@ -30,7 +31,8 @@ class BareQwen3:
 
     def __init__(self, folder: Path) -> None:
         settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(folder), "VOICE_CLONE_PRECISION": "fp32"})
-        self.decoder, self.config = decoder_stage.load_codec_decoder(settings)
+        stage = decoder_stage.load_decoder(settings)
+        self.decoder, self._form, self.config = stage.decoder, stage.form, load_config(folder)
         if self.config.kind == "base":
             self.speaker_encoder, _, _ = encoder_stage.load_speaker_encoder(settings)
             self.codec_encoder, _, _ = encoder_stage.load_codec_encoder(settings)
@@ -91,7 +93,7 @@ class BareQwen3:
 
     def waveform(self, prompt: Prompt, codes: NDArray[Any], chunk: int | None = None) -> NDArray[Any]:
         """Codes decoded behind those of the reference, so many frames at once; None: all."""
-        code2wav = make_code2wav(self.decoder, decoder_stage.codec_format(self.config.codec))
+        code2wav = make_code2wav(self.decoder, self._form)
         parts = []
         chunk = chunk or len(codes)
         for index, start in enumerate(range(0, len(codes), chunk)):

@@ -27,6 +27,7 @@ from voice_clone.families.cosyvoice3.config import (
 )
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD
+from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
@@ -49,7 +50,7 @@ FORM = CodecFormat(
 class FlowDecoderStage:
     """The flow and the vocoder of a checkpoint."""
 
-    form = FORM
+    card, form = CARD, FORM
     chunk_frames = stream_chunks(0)
 
     def __init__(self, flow: FlowNetwork, vocoder: Vocoder) -> None:

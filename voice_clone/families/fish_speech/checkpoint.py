@@ -87,8 +87,8 @@ class Checkpoint(CheckpointFiles):
             return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, fold)
         return Source({official: shape}, as_it_is)
 
-    def codec_fingerprint(self, module: nn.Module) -> str:
-        """Of one of the codec's networks."""
+    def encoder_fingerprint(self, module: nn.Module) -> str:
+        """Of the voice encoder."""
         return self.fingerprint({"codec": "fish_speech"}, CODEC, "", self.sources(module))
 
     def _qkv_source(self, name: str, official: str, part: str, shape: tuple[int, ...]) -> Source:

@@ -7,20 +7,18 @@ louder, and long silences, silences at the ends, and an incomplete last frame ar
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
-from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE
+from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE, CodecConfig
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, REF_RMS
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import QUIET
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 from voice_clone.families.omnivoice.silence import remove_silence
-from voice_clone.settings import EncoderSettings, Settings
-from voice_clone.stages.loading import empty, load_encoder_network
-from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
+from voice_clone.stages.encoder import CardEncoder
+from voice_clone.stages.protocols import Arrays, Limit, check_clip
 
 SILENCE = (200, 100, 200)  # milliseconds that `remove_silence` leaves of a clip: between words, before, behind
 
@@ -44,41 +42,23 @@ def prepare_clip(waveform: NDArray[np.float32]) -> tuple[NDArray[np.float32], np
     return heard, np.float32(rms)
 
 
-class OmniVoiceEncoder:
-    """Waveform to codes, uint16 [frames, CODEBOOKS], and the clip's RMS, float32 [1].
+class OmniVoiceEncoder(CardEncoder[CodecConfig]):
+    """Waveform to codes, uint16 [frames, CODEBOOKS], and the clip's RMS, float32 [1]; in torch."""
 
-    Args:
-        max_frames: of a clip without its silence.
-    """
+    card, files, file, sample_rate, width = CARD, CodecCheckpoint, MODEL, SAMPLE_RATE, CODEBOOKS
 
-    sample_rate = SAMPLE_RATE
-    presets = ()
-    modes = CARD.modes
-
-    def __init__(self, encoder: VoiceEncoder, fingerprint: str, max_frames: int) -> None:
-        self._encoder = encoder
-        self._max_frames = max_frames
-        self.fingerprints = {"fingerprint": fingerprint}
+    @staticmethod
+    def empty_network(checkpoint: CodecCheckpoint) -> VoiceEncoder:
+        return VoiceEncoder(checkpoint.config)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Of the codes."""
-        return {CODEC_CODES: Limit(CODES, (1, self._max_frames))}
+        return {CODEC_CODES: Limit(CODES, (1, self.max_frames))}
 
-    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The artifacts of a clip."""
-        if waveform.size == 0:
-            return {CODEC_CODES: np.zeros((0, CODEBOOKS), np.uint16), REF_RMS: np.zeros(1, np.float32)}
+    def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         heard, rms = prepare_clip(waveform)
-        check_clip(len(heard) // FRAME_SAMPLES, self._max_frames)
-        codes = self._encoder.encode(torch.from_numpy(heard)).cpu().numpy().astype(np.uint16)
-        return {CODEC_CODES: codes, REF_RMS: np.array([rms], np.float32)}
+        check_clip(len(heard) // FRAME_SAMPLES, self.max_frames)
+        return {CODEC_CODES: self.frames(heard).astype(np.uint16), REF_RMS: np.array([rms], np.float32)}
 
 
-def load_encoder(given: Settings, call: Call | None = None) -> OmniVoiceEncoder:
-    """As the settings ask for it, in torch."""
-    settings = EncoderSettings.of(given)
-    checkpoint = CodecCheckpoint(settings.checkpoint_dir)
-    encoder = empty(lambda: VoiceEncoder(checkpoint.config))
-    fingerprint = checkpoint.encoder_fingerprint(encoder)
-    loaded = load_encoder_network(settings, encoder, checkpoint, MODEL, "")
-    return OmniVoiceEncoder(loaded, fingerprint, settings.max_chunk_frames)
+load_encoder = OmniVoiceEncoder.load

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
-from voice_clone.codec.chunk import Reference
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder
+from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.families.qwen3_tts.config import CodecConfig, Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
-from voice_clone.families.qwen3_tts.prompt import ARTIFACT, CODES
-from voice_clone.settings import DecoderSettings, Settings
-from voice_clone.speakers.store import KnownVoices
-from voice_clone.stages import known_voices
-from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
+from voice_clone.settings import DecoderSettings
+from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
     from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
@@ -33,43 +29,33 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
     )
 
 
-def known_references(voices: KnownVoices) -> Iterator[Reference]:
-    """The codes of each stored voice with a transcript, the latest first."""
-    return known_voices.known_references(voices, ARTIFACT, CODES)
+class Qwen3TTSDecoder(CardDecoder):
+    """Native code on a CPU, torch on a GPU, or the engine `onnx`."""
 
+    card = BASE
 
-def load_codec_decoder(given: Settings) -> tuple[StreamDecoder[Any], Qwen3TTSConfig]:
-    """The decoder on its engine, and the configuration. Engine torch: torch on a GPU, native code on a CPU."""
-    settings = DecoderSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    network = _network(checkpoint)
-    if settings.engine == "onnx":
+    @staticmethod
+    def network(folder: Path) -> DecoderNetwork[CodecDecoder]:
+        checkpoint = Checkpoint(folder)
+        codec = checkpoint.config.codec
+
+        def make() -> CodecDecoder:
+            from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+
+            return CodecDecoder(codec.decoder_config)
+
+        form, sizes = codec_format(codec), codec.decoder_config
+        return DecoderNetwork(checkpoint, CODEC, "decoder.", make, form, sizes, NativeCodecDecoder)
+
+    @classmethod
+    def load_decoder(cls, settings: DecoderSettings, network: DecoderNetwork[CodecDecoder]) -> Any:
+        if settings.engine != "onnx":
+            return super().load_decoder(settings, network)
         from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 
-        empty = network.empty()
+        empty, checkpoint = network.empty(), Checkpoint(settings.checkpoint_dir)
         fingerprint = decoder_fingerprint(checkpoint, empty)
-        engine = OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, checkpoint.config.codec)
-        return engine, checkpoint.config
-    if compute.device(settings) == "cpu":
-        sizes = checkpoint.config.codec.decoder_config
-        return network.load_native(settings, "qwen3_tts", sizes, NativeCodecDecoder), checkpoint.config
-    return network.load(settings), checkpoint.config
-
-
-def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, Qwen3TTSConfig]:
-    """The decoder as torch's network, and the configuration; the native decoder is made from it."""
-    settings = DecoderSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    return _network(checkpoint).load(settings), checkpoint.config
-
-
-def _network(checkpoint: Checkpoint) -> DecoderNetwork[CodecDecoder]:
-    def make() -> CodecDecoder:
-        from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-
-        return CodecDecoder(checkpoint.config.codec.decoder_config)
-
-    return DecoderNetwork(checkpoint, CODEC, "decoder.", make)
+        return OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, checkpoint.config.codec)
 
 
 def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
@@ -77,7 +63,4 @@ def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
     return checkpoint.stage_fingerprint(CODEC, "decoder.", list(decoder.state_dict()))
 
 
-def load_decoder(settings: Settings) -> StreamDecoderStage:
-    """The decoder stage as the settings ask for it."""
-    decoder, config = load_codec_decoder(settings)
-    return StreamDecoderStage(decoder, codec_format(config.codec), BASE.chunk_frames, known_references)
+load_decoder, load_torch_decoder = Qwen3TTSDecoder.load, Qwen3TTSDecoder.load_torch

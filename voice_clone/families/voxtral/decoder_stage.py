@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from voice_clone.batching.source import PayloadForm
@@ -10,8 +12,7 @@ from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import MODEL, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.networks.codec import CodecDecoder
-from voice_clone.settings import DecoderSettings, Settings
-from voice_clone.stages.decoder import DecoderNetwork, StreamDecoderStage
+from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 
 def codec_format(config: VoxtralConfig) -> CodecFormat:
@@ -20,18 +21,16 @@ def codec_format(config: VoxtralConfig) -> CodecFormat:
     return CodecFormat(PayloadForm(len(limits), np.uint16), codec.frame_samples, codec.sampling_rate, limits)
 
 
-def load_torch_decoder(given: Settings) -> tuple[CodecDecoder, VoxtralConfig]:
-    """The network and the checkpoint's configuration."""
-    settings = DecoderSettings.of(given)
-    checkpoint = Checkpoint(settings.checkpoint_dir)
-    network = DecoderNetwork(checkpoint, MODEL, CODEC, lambda: CodecDecoder(checkpoint.config.codec))
-    return network.load(settings), checkpoint.config
+class VoxtralDecoder(CardDecoder):
+    """In torch. A stream is decoded without its voice's clip, as the official code does it."""
+
+    card = CARD
+
+    @staticmethod
+    def network(folder: Path) -> DecoderNetwork[CodecDecoder]:
+        checkpoint = Checkpoint(folder)
+        config = checkpoint.config
+        return DecoderNetwork(checkpoint, MODEL, CODEC, lambda: CodecDecoder(config.codec), codec_format(config))
 
 
-def load_decoder(given: Settings) -> StreamDecoderStage:
-    """The decoder stage as the settings ask for it, in torch.
-
-    A stream is decoded without its voice's clip, as the official code does it.
-    """
-    decoder, config = load_torch_decoder(given)
-    return StreamDecoderStage(decoder, codec_format(config), CARD.chunk_frames)
+load_decoder, load_torch_decoder = VoxtralDecoder.load, VoxtralDecoder.load_torch

@@ -10,7 +10,7 @@ import numpy as np
 from tests.support.doubles.fakes import Voices
 from tests.support.families.factories import CheckpointFactory
 from voice_clone.families.qwen3_tts.config import load_config
-from voice_clone.families.qwen3_tts.decoder_stage import known_references
+from voice_clone.families.qwen3_tts.decoder_stage import Qwen3TTSDecoder
 from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers.disk.store import KnownInDirectory
@@ -33,4 +33,8 @@ def test_voices_of_another_version_are_passed_over(tmp_path: Path, checkpoint_fo
     voices.upload("Bob", 2, reference_text="Hello there.")
     voices.cache.close()
     known = KnownInDirectory(tmp_path)
-    assert len(list(known_references(known))) == len(list(talker.known_prompts(known))) == 1
+    assert (
+        len(list(Qwen3TTSDecoder(None, cast(Any, None)).known_references(known)))
+        == len(list(talker.known_prompts(known)))
+        == 1
+    )

@@ -20,7 +20,7 @@ from tests.support.families.small_codec import SMALL as TINY
 from voice_clone.codec.decoder import StreamState
 from voice_clone.codec.native_decoder import PIECE_FRAMES
 from voice_clone.families.qwen3_tts import decoder_stage
-from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
+from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.layers.vocoder import ResidualUnit
@@ -250,8 +250,9 @@ def test_the_activation_of_what_is_no_number_is_none() -> None:
 
 def test_a_cpu_serves_it(checkpoint_folder: CheckpointFactory) -> None:
     environ = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
-    native, config = decoder_stage.load_codec_decoder(Settings({}, environ))
+    native = decoder_stage.load_decoder(Settings({}, environ)).decoder
     assert isinstance(native, NativeCodecDecoder)
     decoder, _ = decoder_stage.load_torch_decoder(Settings({}, environ))
+    config = load_config(checkpoint_folder("tiny", 0))
     codes = random_codes(config.codec.decoder_config, 1, 5)
     assert_same_audio(InTorch(native).decode_chunk(codes, native.new_state(1)), decoder(codes))

@@ -24,7 +24,7 @@ from voice_clone.codec.decoder import StreamState
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
-from voice_clone.families.voxcpm2.decoder_stage import load_decoder, references
+from voice_clone.families.voxcpm2.decoder_stage import VoxCPM2Decoder, load_decoder
 from voice_clone.families.voxcpm2.encoder_stage import VoxCPM2Encoder, load_encoder
 from voice_clone.families.voxcpm2.networks import audio_encoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
@@ -208,7 +208,7 @@ class StoredVoices:
 def test_a_starting_server_knows_the_last_frames_of_prompts() -> None:
     frames = some_frames(8)
     voices = StoredVoices([{PROMPT_LATENTS: frames}, {"codes": frames}, {PROMPT_LATENTS: frames[:2]}])
-    [first, second] = references(cast(Any, voices))
+    [first, second] = VoxCPM2Decoder(None, cast(Any, None)).known_references(cast(Any, voices))
     np.testing.assert_array_equal(first.context, frames[5:])
     np.testing.assert_array_equal(second.context, frames[:2])
     assert (cast(Any, first.origin), cast(Any, second.origin)) == ("0", "2")

@@ -1,0 +1,94 @@
+"""The encoder stage that is alike for families whose artifacts one network of torch makes: a clip to its artifacts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voice_clone.family import Family
+from voice_clone.settings import EncoderSettings, Settings
+from voice_clone.stages.loading import empty, load_encoder_network
+from voice_clone.stages.protocols import Arrays, Call, Limit
+
+C = TypeVar("C")
+S = TypeVar("S", bound="CardEncoder[Any]")
+
+
+class CardEncoder(Generic[C]):
+    """A `voice_clone.stages.protocols.EncoderStage` of a checkpoint; C: its configuration.
+
+    A family sets the class's attributes and writes `limits` and `artifacts`; it overrides what differs.
+
+    Args:
+        network: None: the checkpoint has none.
+        max_frames: of a clip.
+
+    Attributes:
+        files: the checkpoint, a `CheckpointFiles` with a `config` and an `encoder_fingerprint`.
+        file, prefix: where the network's weights are, as of `CheckpointFiles.load`.
+    """
+
+    card: ClassVar[Family]
+    files: ClassVar[Any]
+    file: ClassVar[str]
+    prefix: ClassVar[str] = ""
+    presets: tuple[str, ...] = ()
+
+    def __init__(self, network: Any, config: C, fingerprint: str, max_frames: int) -> None:
+        self.network, self.config, self.max_frames = network, config, max_frames
+        self.fingerprints = {"fingerprint": fingerprint}
+        self.modes: Mapping[str, tuple[str, ...] | str] = self.card.modes
+
+    @property
+    @abstractmethod
+    def sample_rate(self) -> int:
+        """As of `EncoderStage`."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers of a frame."""
+
+    @staticmethod
+    @abstractmethod
+    def empty_network(checkpoint: Any) -> Any:
+        """The network of a checkpoint, without weights."""
+
+    @classmethod
+    def load(cls: type[S], given: Settings, call: Call | None = None) -> S:
+        """As the settings ask for it."""
+        settings = EncoderSettings.of(given)
+        checkpoint = cls.checkpoint(settings.checkpoint_dir)
+        network = empty(lambda: cls.empty_network(checkpoint))
+        fingerprint = checkpoint.encoder_fingerprint(network)
+        filled = load_encoder_network(settings, network, checkpoint, cls.file, cls.prefix)
+        return cls(filled, checkpoint.config, fingerprint, settings.max_chunk_frames)
+
+    @classmethod
+    def checkpoint(cls, folder: Path) -> Any:
+        """The checkpoint in `folder`, checked."""
+        return cls.files(folder)
+
+    @abstractmethod
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """As of `EncoderStage`."""
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """The artifacts of a clip. Without a network no clip comes, but on a GPU the warm-up's."""
+        nothing = {each.name: each.zeros(0, self.width) for each in self.card.artifacts}
+        return self.artifacts(waveform, mode) if waveform.size and self.network is not None else nothing
+
+    @abstractmethod
+    def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """Those of a clip that is not empty."""
+
+    def frames(self, waveform: NDArray[np.float32]) -> NDArray[Any]:
+        """What the network makes of a clip."""
+        frames: NDArray[Any] = self.network.encode(torch.from_numpy(waveform)).cpu().numpy()
+        return frames
