@@ -21,7 +21,7 @@ def codec_format(config: AudioVAEConfig) -> CodecFormat:
 
 
 class VoxCPM2Decoder(CardDecoder):
-    """A stream that goes on with a prompt is decoded behind the prompt's last frames, as official whole speeches are."""
+    """A stream that goes on with a prompt is decoded behind the prompt's last frames, as a whole official one is."""
 
     card, heard_frames = CARD, CONTEXT_FRAMES
 
