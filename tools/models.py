@@ -146,7 +146,7 @@ def _prompt(card: Family, package: str) -> tuple[str, str]:
         _block("output", [prompt, PROMPT_INFO]),
         _settings(card, "prompt", PromptSettings),
     )
-    return config, _code(card, package, "prompt_stage.load_prompt", "prompt", "PromptModel", about[0])
+    return config, _code(card, package, "text.load_prompt", "prompt", "PromptModel", about[0])
 
 
 def _talker(card: Family, package: str) -> tuple[str, str]:
@@ -169,7 +169,7 @@ def _talker(card: Family, package: str) -> tuple[str, str]:
         _block("output", _frames(card)),
         _settings(card, "talker", TalkerSettings),
     )
-    return config, _code(card, package, "talker_stage.load_talker", "talker", "TalkerModel", f"Prompt to {made}.")
+    return config, _code(card, package, "talker.load_talker", "talker", "TalkerModel", f"Prompt to {made}.")
 
 
 def _decoder(card: Family, package: str) -> tuple[str, str]:
@@ -185,7 +185,7 @@ def _decoder(card: Family, package: str) -> tuple[str, str]:
         _settings(card, "code2wav", DecoderSettings),
     )
     said = f"{kind} to audio, chunk by chunk."
-    return config, _code(card, package, "decoder_stage.load_decoder", "code2wav", "Code2WavModel", said)
+    return config, _code(card, package, "codec.load_decoder", "code2wav", "Code2WavModel", said)
 
 
 def _encoder(card: Family, part: EncoderPart, package: str) -> tuple[str, str]:

@@ -127,7 +127,7 @@ class EncoderPart:
     artifacts: tuple[str, ...]
     meaning: str
     stage: str = "voice_encoder"
-    load: str = "encoder_stage.load_encoder"
+    load: str = "encoder.load_encoder"
     settings: tuple[str, ...] = ("device", "threads", "max_chunk_frames")
     in_torch: bool = True
     least_rate: int = 0

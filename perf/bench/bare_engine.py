@@ -21,12 +21,11 @@ from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.decoder_streams import StatefulStreams
 from voice_clone.codec.worker import Code2WavWorker, Report
+from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.families.qwen3_tts.config import load_config
-from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
 from voice_clone.families.qwen3_tts.family import BASE
-from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, Prompt
-from voice_clone.families.qwen3_tts.talker_stage import build_request, load_talker
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.talker import build_request, load_talker
+from voice_clone.families.qwen3_tts.text import CODES, EMBEDDING, Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
 

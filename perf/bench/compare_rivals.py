@@ -51,7 +51,7 @@ from perf.bench.rivals.spoken import WARM_UP_FRAMES, Spoken
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.audio import decode, resample
-from voice_clone.families.qwen3_tts.encoder_stage import load_speaker_encoder
+from voice_clone.families.qwen3_tts.encoder import load_speaker_encoder
 from voice_clone.settings import PRECISIONS, Settings
 
 MEASURES = ("start", "ready", "prompt", "frame", "decoder", "whole")

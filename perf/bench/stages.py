@@ -32,9 +32,9 @@ from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.sampling import CodeDraws, Filters
 from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.families.qwen3_tts.codec import load_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.config import load_config
-from voice_clone.families.qwen3_tts.decoder_stage import load_decoder, load_torch_decoder
-from voice_clone.families.qwen3_tts.encoder_stage import (
+from voice_clone.families.qwen3_tts.encoder import (
     load_codec_encoder,
     load_speaker_encoder,
     load_torch_codec_encoder,
@@ -43,7 +43,7 @@ from voice_clone.families.qwen3_tts.encoder_stage import (
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.talker_stage import load_network
+from voice_clone.families.qwen3_tts.talker import load_network
 from voice_clone.native.arrays import Array
 from voice_clone.settings import PRECISIONS, DecoderSettings, Settings
 

@@ -20,7 +20,7 @@ from tests.support.official.official_encoders import (
     official_weights,
 )
 from tools.families.cosyvoice3.encoders import ENCODERS, random_tokenizer, s3tokenizer_name
-from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
+from voice_clone.families.cosyvoice3.encoder import load_tokens
 from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.families.cosyvoice3.tokenizer_graph import load_network
 from voice_clone.settings import Settings

@@ -21,9 +21,9 @@ from tests.support.families.omnivoice_codec import (
     some_frames,
 )
 from tests.support.families.speech_like import speech_like
+from voice_clone.families.omnivoice.codec import FORM
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
-from voice_clone.families.omnivoice.decoder_stage import FORM
-from voice_clone.families.omnivoice.encoder_stage import prepare_clip
+from voice_clone.families.omnivoice.encoder import prepare_clip
 from voice_clone.families.omnivoice.finish import Finish, FinishPlan
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder, to_semantic_rate

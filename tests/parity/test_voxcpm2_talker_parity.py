@@ -22,9 +22,8 @@ from tests.support.families.voxcpm2_talker import latents, load_voxcpm2_talker, 
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from voice_clone.families.voxcpm2.networks.language_models import Quantizer
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
-from voice_clone.families.voxcpm2.networks.talker import Talker
-from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.families.voxcpm2.talker_stage import load_network
+from voice_clone.families.voxcpm2.talker import Talker, load_network
+from voice_clone.families.voxcpm2.text import Prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 

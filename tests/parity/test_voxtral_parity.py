@@ -24,12 +24,11 @@ from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxtral.checkpoint import Checkpoint
+from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import SPECIAL_IDS
-from voice_clone.families.voxtral.networks.codec import CodecDecoder
-from voice_clone.families.voxtral.networks.flow_head import SamplingParameters
-from voice_clone.families.voxtral.networks.talker import Talker
-from voice_clone.families.voxtral.prompt import Prompt
-from voice_clone.families.voxtral.talker_stage import load_network
+from voice_clone.families.voxtral.flow_head import SamplingParameters
+from voice_clone.families.voxtral.talker import Talker, load_network
+from voice_clone.families.voxtral.text import Prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 

@@ -21,7 +21,7 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.families.talkers import read_config
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.families.qwen3_tts import talker_stage
+from voice_clone.families.qwen3_tts import talker as talker_stage
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.settings import Settings
 

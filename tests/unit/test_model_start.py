@@ -48,11 +48,11 @@ loaded()
 print(gc.isenabled(), gc.get_freeze_count() > 1000)
 """
 ENCODERS = (
-    "qwen3_tts.encoder_stage",
-    "fish_speech.encoder_stage",
-    "voxtral.encoder_stage",
-    "cosyvoice3.encoder_stages",
-    "omnivoice.encoder_stage",
+    "qwen3_tts.encoder",
+    "fish_speech.encoder",
+    "voxtral.encoder",
+    "cosyvoice3.encoder",
+    "omnivoice.encoder",
 )
 
 

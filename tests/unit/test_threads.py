@@ -11,8 +11,8 @@ import torch
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.compute import prepare
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
-from voice_clone.families.qwen3_tts.talker_stage import load_talker
+from voice_clone.families.qwen3_tts.codec import load_decoder
+from voice_clone.families.qwen3_tts.talker import load_talker
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import ComputeSettings, Settings
 

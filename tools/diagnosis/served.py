@@ -42,13 +42,13 @@ def served_speed(
     settings = TalkerSettings.of(given)
     if compute.device(settings) != "cpu":
         raise Unsupported("a GPU is not measured; set VOICE_CLONE_DEVICE=cpu, or take perf/gpu")
-    decoder = importlib.import_module(f"{code_of(family)}.decoder_stage").load_decoder(given)
+    decoder = importlib.import_module(f"{code_of(family)}.codec").load_decoder(given)
     if decoder.card.streams != "states":
         raise Unsupported(
             f"the decoder of {family} makes many frames at once, and the time of one is not measured; perf/load "
             "measures a server that has this checkpoint"
         )
-    talker = importlib.import_module(f"{code_of(family)}.talker_stage").load_talker(given)
+    talker = importlib.import_module(f"{code_of(family)}.talker").load_talker(given)
     chunk = compute.prefill_chunk(settings)
     with torch.inference_mode():
         tell("compiling; the first time that takes about a minute ...")

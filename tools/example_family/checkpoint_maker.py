@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tools.example_family.codec import ChirpDecoder
 from tools.example_family.config import CONFIG_FILE, WEIGHTS, load_config
-from tools.example_family.decoder import ChirpDecoder
-from tools.example_family.encoder_stage import TimbreEncoder
+from tools.example_family.encoder import TimbreEncoder
 from tools.example_family.talker import ChirpTalker
 
 CONFIG: dict[str, Any] = {

@@ -1,31 +1,32 @@
-"""Chirp's talker in torch: a `voice_clone.autoregressive.talker.Talker`.
-
-Its prompt is timbre, transcript, a mark, text, a mark. Codebook 0 comes from the hidden state, each further codebook
-from the hidden state and the codes before it, without a transformer of its own. Vibrato is added to each frame.
-
-Shapes: B streams, N frames, K codebooks, C hidden size.
-"""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tools.example_family.config import BYTES, ChirpConfig
-from tools.example_family.prompt import Prompt
+from tools.example_family.family import CARD
+from tools.example_family.text import TIMBRE, Prompt, read
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.first_code import TorchFirstCode
 from voice_clone.autoregressive.samplers import Draw
-from voice_clone.autoregressive.sampling import CodeDraws
+from voice_clone.autoregressive.sampling import CodeDraws, OneSampling
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.kv_cache import KVCache
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.talker import Prefix, TalkerInput
+from voice_clone.autoregressive.talker import Prefix, TalkerInput, TalkerRequest
 from voice_clone.layers.fused import empty_table
+from voice_clone.stages.loading import TalkerPart
+from voice_clone.stages.protocols import Arrays, StreamPlan
+from voice_clone.stages.requests import check_plan
+from voice_clone.stages.talker import CardTalker
 
 TEXT_MARK, BREATH_MARK, START_MARK = BYTES, BYTES + 1, BYTES + 2  # rows of the table behind those of the bytes
 
@@ -95,3 +96,42 @@ class ChirpTalker(nn.Module):
             hidden = hidden + self.codes(codes[-1] + self._first_rows[book - 1])
             codes.append(draw(self.heads[book](hidden), book))
         return torch.stack(codes, dim=1), draw.finite()
+
+
+class ChirpTalkerStage(CardTalker[ChirpConfig, None, Prompt]):
+    """The talker of a checkpoint."""
+
+    card, prompt, talker = CARD, Prompt, ChirpTalker
+    places = (TalkerPart(place="", prefix="talker.", layers=()),)
+    read = staticmethod(read)
+
+    @classmethod
+    def frame_rate(cls, config: ChirpConfig) -> float:
+        return 1 / config.frame_seconds
+
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
+        """A stream of the prompt that `ChirpPrompt` has made."""
+        check_plan(CARD, tensors, knobs, options)
+        read = {name: tensors[name] for name in CARD.prompt}
+        prompt = Prompt(**read, **{"vibrato": 0.0, "breath": False, **options})  # type: ignore[arg-type]
+        prompt.check(self.config)
+        defaults = self.config.sampling
+        given = {name: knobs.get(name, getattr(defaults, name)) for name in CARD.knobs}
+        max_frames = knobs.get("max_frames", defaults.max_frames)
+        sampling = OneSampling(seed=knobs["seed"], **given)
+        request = TalkerRequest(prompt, sampling, max_frames, budgeted="max_frames" not in knobs)
+        context = np.zeros((0, len(self.config.codebook_sizes)), np.int32)  # no reference is decoded
+        return StreamPlan(request, context, voice={TIMBRE: prompt.timbre})
+
+    def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[Prompt]:
+        """A request of zeros, for the warm-up."""
+        rows = max(1, min(reference_frames, self.source.max_length - max_frames - 32))
+        timbre = np.zeros((rows, self.config.timbre_size), np.float16)
+        prompt = Prompt(timbre, np.zeros(8, np.uint8), np.zeros(8, np.uint8), breath=True)
+        # top_p below 1 takes the longest way through the sampler.
+        return TalkerRequest(prompt, OneSampling(seed=0, top_p=0.9), max_frames)
+
+
+load_network, load_talker = ChirpTalkerStage.load_network, ChirpTalkerStage.load

@@ -1,6 +1,6 @@
 """Speech tokens to audio, chunk by chunk."""
 
-from voice_clone.families.cosyvoice3.decoder_stage import load_decoder
+from voice_clone.families.cosyvoice3.codec import load_decoder
 from voice_clone.triton.stages.code2wav import Code2WavModel
 
 

@@ -1,6 +1,6 @@
 """Waveform to log-mel frames, in steps of 1 / 2048."""
 
-from voice_clone.families.cosyvoice3.encoder_stages import load_mel
+from voice_clone.families.cosyvoice3.encoder import load_mel
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

@@ -1,6 +1,6 @@
 """Waveform to speaker embedding (Kaldi filter banks + CAM++, campplus.onnx)."""
 
-from voice_clone.families.cosyvoice3.encoder_stages import load_speaker
+from voice_clone.families.cosyvoice3.encoder import load_speaker
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

@@ -1,6 +1,6 @@
 """Waveform to speech tokens (Whisper's log-mel + S3 tokenizer, speech_tokenizer_v3.onnx)."""
 
-from voice_clone.families.cosyvoice3.encoder_stages import load_tokens
+from voice_clone.families.cosyvoice3.encoder import load_tokens
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

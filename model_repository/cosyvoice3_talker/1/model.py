@@ -1,6 +1,6 @@
 """Prompt to a stream of speech tokens."""
 
-from voice_clone.families.cosyvoice3.talker_stage import load_talker
+from voice_clone.families.cosyvoice3.talker import load_talker
 from voice_clone.triton.stages.talker import TalkerModel
 
 

@@ -1,6 +1,6 @@
 """Codec frames to audio, chunk by chunk."""
 
-from voice_clone.families.fish_speech.decoder_stage import load_decoder
+from voice_clone.families.fish_speech.codec import load_decoder
 from voice_clone.triton.stages.code2wav import Code2WavModel
 
 

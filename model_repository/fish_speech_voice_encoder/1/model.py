@@ -1,6 +1,6 @@
 """Waveform to codec codes (DAC)."""
 
-from voice_clone.families.fish_speech.encoder_stage import load_encoder
+from voice_clone.families.fish_speech.encoder import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

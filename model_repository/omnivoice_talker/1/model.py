@@ -1,6 +1,6 @@
 """Prompt to codec frames, all of an utterance at once."""
 
-from voice_clone.families.omnivoice.talker_stage import load_talker
+from voice_clone.families.omnivoice.talker import load_talker
 from voice_clone.triton.stages.talker import TalkerModel
 
 

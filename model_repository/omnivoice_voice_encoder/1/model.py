@@ -1,6 +1,6 @@
 """Waveform to codec codes, and its RMS."""
 
-from voice_clone.families.omnivoice.encoder_stage import load_encoder
+from voice_clone.families.omnivoice.encoder import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

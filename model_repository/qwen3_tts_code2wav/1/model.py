@@ -1,6 +1,6 @@
 """Codec frames to audio, chunk by chunk."""
 
-from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
+from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.triton.stages.code2wav import Code2WavModel
 
 

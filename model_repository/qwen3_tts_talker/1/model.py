@@ -1,6 +1,6 @@
 """Prompt to a stream of codec frames."""
 
-from voice_clone.families.qwen3_tts.talker_stage import load_talker
+from voice_clone.families.qwen3_tts.talker import load_talker
 from voice_clone.triton.stages.talker import TalkerModel
 
 

@@ -1,6 +1,6 @@
 """Waveform to speaker embedding and codec codes."""
 
-from voice_clone.families.qwen3_tts.encoder_stage import load_encoder
+from voice_clone.families.qwen3_tts.encoder import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

@@ -1,6 +1,6 @@
 """Frames of latents to audio, chunk by chunk."""
 
-from voice_clone.families.voxcpm2.decoder_stage import load_decoder
+from voice_clone.families.voxcpm2.codec import load_decoder
 from voice_clone.triton.stages.code2wav import Code2WavModel
 
 

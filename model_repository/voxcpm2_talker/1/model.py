@@ -1,6 +1,6 @@
 """Prompt to a stream of frames of latents."""
 
-from voice_clone.families.voxcpm2.talker_stage import load_talker
+from voice_clone.families.voxcpm2.talker import load_talker
 from voice_clone.triton.stages.talker import TalkerModel
 
 

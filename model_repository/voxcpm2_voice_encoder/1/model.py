@@ -1,6 +1,6 @@
 """Waveform to latents (AudioVAE)."""
 
-from voice_clone.families.voxcpm2.encoder_stage import load_encoder
+from voice_clone.families.voxcpm2.encoder import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

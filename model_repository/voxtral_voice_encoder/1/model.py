@@ -1,6 +1,6 @@
 """Waveform to codec codes, if the checkpoint has the codec's encoder."""
 
-from voice_clone.families.voxtral.encoder_stage import load_encoder
+from voice_clone.families.voxtral.encoder import load_encoder
 from voice_clone.triton.stages.encoder import EncoderModel
 
 

@@ -18,13 +18,10 @@ from tools.families.fish_speech.checkpoint_config import SHAPES
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.families.fish_speech.decoder_stage import codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.fish_speech.codec import CodecDecoder, codec_format, load_decoder, load_torch_decoder
 from voice_clone.families.fish_speech.family import CARD
-from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.networks.talker import Talker
-from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import load_network
-from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.families.fish_speech.talker import Talker, load_network
+from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 112  # as many seconds as the shipped clip

@@ -20,15 +20,14 @@ from tools.families.qwen3_tts import checkpoint_maker
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.families.qwen3_tts.decoder_stage import codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.qwen3_tts.codec import codec_format, load_decoder, load_torch_decoder
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.talker_stage import load_network, load_torch_network, read_prompt
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.talker import load_network, load_torch_network, read_prompt
+from voice_clone.families.qwen3_tts.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 65  # of the shipped clip

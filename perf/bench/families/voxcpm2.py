@@ -19,16 +19,14 @@ from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxcpm2.audio_vae_config import CONTEXT_FRAMES, WIDTH
+from voice_clone.families.voxcpm2.codec import codec_format, load_torch_decoder
 from voice_clone.families.voxcpm2.config import VoxCPM2Config
-from voice_clone.families.voxcpm2.decoder_stage import codec_format, load_torch_decoder
 from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
-from voice_clone.families.voxcpm2.networks.talker import Talker
 from voice_clone.families.voxcpm2.options import MOST_STEPS
-from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.families.voxcpm2.talker_stage import load_network
-from voice_clone.families.voxcpm2.text import Tokenizer
+from voice_clone.families.voxcpm2.talker import Talker, load_network
+from voice_clone.families.voxcpm2.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 33  # of the shipped clip

@@ -18,15 +18,12 @@ from tools.families.voxtral.checkpoint_config import SHAPES
 from tools.families.voxtral.checkpoint_maker import write_configuration
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
+from voice_clone.families.voxtral.codec import CodecDecoder, codec_format, load_torch_decoder
 from voice_clone.families.voxtral.config import SPECIAL_IDS
-from voice_clone.families.voxtral.decoder_stage import codec_format, load_torch_decoder
 from voice_clone.families.voxtral.family import CARD
-from voice_clone.families.voxtral.networks.codec import CodecDecoder
-from voice_clone.families.voxtral.networks.flow_head import SamplingParameters
-from voice_clone.families.voxtral.networks.talker import Talker
-from voice_clone.families.voxtral.prompt import Prompt
-from voice_clone.families.voxtral.talker_stage import CLONED, load_network
-from voice_clone.families.voxtral.text import Tokenizer
+from voice_clone.families.voxtral.flow_head import SamplingParameters
+from voice_clone.families.voxtral.talker import CLONED, Talker, load_network
+from voice_clone.families.voxtral.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 65  # of the shipped clip

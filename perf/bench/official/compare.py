@@ -40,7 +40,7 @@ from perf.bench.official.peers import FRAME_SECONDS, Official
 from perf.bench.spent import MEASURES, Spent
 from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
-from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.text import Prompt
 from voice_clone.settings import PRECISIONS
 
 OFFICIAL = "official"

@@ -42,6 +42,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import Reference
+from voice_clone.families.cosyvoice3.codec import load_decoder
 from voice_clone.families.cosyvoice3.config import (
     CODES,
     FAMILY,
@@ -57,10 +58,8 @@ from voice_clone.families.cosyvoice3.config import (
     stream_chunks,
 )
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
-from voice_clone.families.cosyvoice3.decoder_stage import load_decoder
-from voice_clone.families.cosyvoice3.prompt import Prompt
-from voice_clone.families.cosyvoice3.talker_stage import load_network
-from voice_clone.families.cosyvoice3.text import Tokenizer
+from voice_clone.families.cosyvoice3.talker import load_network
+from voice_clone.families.cosyvoice3.text import Prompt, Tokenizer
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import DecoderSettings
 

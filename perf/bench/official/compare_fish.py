@@ -41,12 +41,10 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.codec import NativeCodecDecoder
 from voice_clone.families.fish_speech.config import SAMPLE_RATE
-from voice_clone.families.fish_speech.networks.codec_decoder import NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.talker import Talker
-from voice_clone.families.fish_speech.prompt import Prompt
-from voice_clone.families.fish_speech.talker_stage import load_network
-from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.families.fish_speech.talker import Talker, load_network
+from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 
 
 def codec(checkpoint: Checkpoint, seconds: float, runs: int) -> dict[str, Times]:

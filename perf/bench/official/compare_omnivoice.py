@@ -30,6 +30,7 @@ from perf.bench.official.omnivoice_codec import timed_codec
 from perf.bench.reference import TEXT, TRANSCRIPT
 from tools.families.omnivoice.talker import TALKERS
 from voice_clone.codec.chunk import Reference
+from voice_clone.families.omnivoice.codec import load_decoder
 from voice_clone.families.omnivoice.codec_config import FOLDER, FRAME_SAMPLES
 from voice_clone.families.omnivoice.config import (
     CODEC_CODES,
@@ -39,12 +40,11 @@ from voice_clone.families.omnivoice.config import (
     REF_RMS,
     load_config,
 )
-from voice_clone.families.omnivoice.decoder_stage import load_decoder
-from voice_clone.families.omnivoice.encoder_stage import load_encoder, prepare_clip
+from voice_clone.families.omnivoice.encoder import load_encoder, prepare_clip
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import FinishPlan
-from voice_clone.families.omnivoice.prompt_stage import load_prompt
-from voice_clone.families.omnivoice.talker_stage import OmniVoiceTalker, load_network
+from voice_clone.families.omnivoice.talker import OmniVoiceTalker, load_network
+from voice_clone.families.omnivoice.text import load_prompt
 from voice_clone.mask_predict.source import MaskPredictSource
 from voice_clone.settings import DecoderSettings
 from voice_clone.speech import ResolvedVoice, SpeechRequest

@@ -42,16 +42,14 @@ from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import LATENTS, PROMPT_LATENTS, WIDTH
+from voice_clone.families.voxcpm2.codec import load_decoder
 from voice_clone.families.voxcpm2.config import VoxCPM2Config, load_config
-from voice_clone.families.voxcpm2.decoder_stage import load_decoder
-from voice_clone.families.voxcpm2.encoder_stage import load_encoder
+from voice_clone.families.voxcpm2.encoder import load_encoder
 from voice_clone.families.voxcpm2.networks.language_models import local_stack_config
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
-from voice_clone.families.voxcpm2.networks.talker import Talker
 from voice_clone.families.voxcpm2.options import STEPS
-from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.families.voxcpm2.talker_stage import load_network
-from voice_clone.families.voxcpm2.text import Tokenizer
+from voice_clone.families.voxcpm2.talker import Talker, load_network
+from voice_clone.families.voxcpm2.text import Prompt, Tokenizer
 from voice_clone.native.matrix.linear_module import NativeLinear
 
 FAMILY = "voxcpm2"

@@ -36,14 +36,12 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.voxtral.checkpoint import Checkpoint
+from voice_clone.families.voxtral.codec import load_decoder
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
-from voice_clone.families.voxtral.decoder_stage import load_decoder
-from voice_clone.families.voxtral.encoder_stage import load_encoder
-from voice_clone.families.voxtral.networks.flow_head import GUIDANCE, SamplingParameters
-from voice_clone.families.voxtral.networks.talker import Talker
-from voice_clone.families.voxtral.prompt import CODES, Prompt
-from voice_clone.families.voxtral.talker_stage import load_network
-from voice_clone.families.voxtral.text import Tokenizer
+from voice_clone.families.voxtral.encoder import load_encoder
+from voice_clone.families.voxtral.flow_head import SamplingParameters
+from voice_clone.families.voxtral.talker import Talker, load_network
+from voice_clone.families.voxtral.text import CODES, Prompt, Tokenizer
 from voice_clone.native.matrix.linear_module import NativeLinear
 
 CHUNK, CHUNKS = 12, 4  # frames of a chunk of the decoder; how many of them are timed
@@ -84,7 +82,7 @@ def official_frames(checkpoint: Checkpoint, prompt: Prompt, frames: int) -> tupl
     given = official.embed_prompt(checkpoint, prompt)
     official.backbone, official.head = backbone, head = Clock(official.backbone), Clock(official.head)
     drawn = noise(SEED, frames, checkpoint.config.audio.n_acoustic_codebook)
-    [ids] = official.frames([given], [drawn], [GUIDANCE])
+    [ids] = official.frames([given], [drawn], [SamplingParameters(seed=SEED).guidance])
     prefill, *later = backbone.seconds
     times = {"prefill": prefill, "backbone": statistics.median(later), "head": statistics.median(head.seconds)}
     return times, ids - SPECIAL_IDS

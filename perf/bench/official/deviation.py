@@ -18,7 +18,7 @@ from voice_clone.array_kinds import Numbers, joined, namespace
 from voice_clone.autoregressive.predictor_by_step import PredictorParts, complete_by_steps, frame_cache
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.prompt import Prompt
+from voice_clone.families.qwen3_tts.text import Prompt
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from perf.bench.official.packages import bare_packages, check_there, importable,
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
-from voice_clone.families.voxtral.prompt import Prompt
+from voice_clone.families.voxtral.text import Prompt
 
 MODELS = "vllm_omni.model_executor.models.voxtral_tts"
 STUBS = (

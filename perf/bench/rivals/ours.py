@@ -18,13 +18,12 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.decoder import StreamDecoder
-from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
+from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
-from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.talker_stage import load_network
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.talker import load_network
+from voice_clone.families.qwen3_tts.text import Prompt, Tokenizer
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.linear import PackedLinear
 from voice_clone.native.thread_pool import use_threads

@@ -19,7 +19,7 @@ from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
 from tools.triton_server import TritonServer
-from voice_clone.families.qwen3_tts import decoder_stage
+from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
 

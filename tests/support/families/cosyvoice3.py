@@ -25,8 +25,7 @@ from voice_clone.families.cosyvoice3.config import (
     TOKENS,
     load_config,
 )
-from voice_clone.families.cosyvoice3.networks.talker import Talker, use_native_code
-from voice_clone.families.cosyvoice3.talker_stage import PARTS
+from voice_clone.families.cosyvoice3.talker import PARTS, Talker, use_native_code
 from voice_clone.speech import ResolvedVoice
 
 

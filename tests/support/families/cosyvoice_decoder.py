@@ -13,9 +13,9 @@ from torch import Tensor
 
 from tools.families.cosyvoice3.decoder import GENERATOR, make_decoder
 from voice_clone.codec.chunk import Reference
+from voice_clone.families.cosyvoice3.codec import FORM
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, MARK, MEL, MEL_BANDS, MEL_FRAMES, SPEAKER
 from voice_clone.families.cosyvoice3.decoder_config import NOISE_FRAMES, SOURCE_NOISE
-from voice_clone.families.cosyvoice3.decoder_stage import FORM
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder

@@ -11,7 +11,7 @@ from tools.families.fish_speech.checkpoint_config import SHAPES, Shape
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import MODEL
-from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.talker import Talker
 from voice_clone.families.fish_speech.text import Tokenizer
 
 TINY = SHAPES["tiny"]

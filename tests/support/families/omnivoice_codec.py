@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tools.families.omnivoice.audio_tokenizer import make_audio_tokenizer
 from voice_clone.codec.chunk import Reference
+from voice_clone.families.omnivoice.codec import FORM
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import MODEL
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
-from voice_clone.families.omnivoice.decoder_stage import FORM
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder

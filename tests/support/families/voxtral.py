@@ -11,11 +11,10 @@ import torch
 from tools.families.voxtral.checkpoint_config import SHAPES, Shape
 from tools.families.voxtral.checkpoint_maker import write_checkpoint
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
+from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.config import MODEL
-from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
-from voice_clone.families.voxtral.networks.talker import Talker, use_native_code
-from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt
-from voice_clone.families.voxtral.text import Tokenizer
+from voice_clone.families.voxtral.talker import Talker, use_native_code
+from voice_clone.families.voxtral.text import NO_PRESET, Prompt, Tokenizer
 
 TINY = SHAPES["tiny"]
 ODD = replace(  # other ratios of heads, widths that fill no vector, more layers

@@ -19,7 +19,7 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
+from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
 
 
 def test_batched_equals_alone(talker: Talker, config: Qwen3TTSConfig) -> None:

@@ -18,11 +18,11 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.networks.talker import Talker as FishTalker
+from voice_clone.families.fish_speech.talker import Talker as FishTalker
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
 from voice_clone.families.voxtral.checkpoint import Checkpoint as VoxtralCheckpoint
-from voice_clone.families.voxtral.networks.talker import Talker as VoxtralTalker
+from voice_clone.families.voxtral.talker import Talker as VoxtralTalker
 from voice_clone.layers.graphs import GraphRunner
 
 pytestmark = pytest.mark.thorough

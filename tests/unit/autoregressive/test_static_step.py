@@ -22,7 +22,7 @@ from voice_clone.errors import Unsupported
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.talker_stage import Qwen3TTSTalker
+from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
 from voice_clone.layers.graphs import GraphRunner, Step
 
 pytestmark = pytest.mark.thorough

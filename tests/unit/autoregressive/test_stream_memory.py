@@ -12,7 +12,7 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.factories import CheckpointFactory
 from voice_clone.autoregressive.generator import stream_bytes, streams_that_fit
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts.talker_stage import load_talker
+from voice_clone.families.qwen3_tts.talker import load_talker
 from voice_clone.settings import Settings
 
 GB = 10**9

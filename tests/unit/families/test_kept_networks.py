@@ -85,7 +85,7 @@ import numpy as np
 from voice_clone.native import compilation
 compilation.writable_folder = lambda name: Path(sys.argv[1])
 from voice_clone.codec.chunk import Reference
-from voice_clone.families.qwen3_tts.decoder_stage import load_decoder
+from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.settings import DecoderSettings, Settings
 given = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]})
 settings, stage = DecoderSettings.of(given), load_decoder(given)
@@ -102,7 +102,7 @@ import sys
 from pathlib import Path
 from voice_clone.native import compilation
 compilation.writable_folder = lambda name: Path(sys.argv[1])
-from voice_clone.families.qwen3_tts.talker_stage import load_talker
+from voice_clone.families.qwen3_tts.talker import load_talker
 from voice_clone.settings import Settings
 environ = {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2], "VOICE_CLONE_PRECISION": sys.argv[3]}
 stage = load_talker(Settings({}, environ))
@@ -120,7 +120,7 @@ from pathlib import Path
 import numpy as np
 from voice_clone.native import compilation
 compilation.writable_folder = lambda name: Path(sys.argv[1])
-from voice_clone.families.qwen3_tts.encoder_stage import load_encoder
+from voice_clone.families.qwen3_tts.encoder import load_encoder
 from voice_clone.settings import Settings
 stage = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]}))
 made = stage.encode(np.sin(np.arange(30_000, dtype=np.float32) ** 1.1), "icl")

@@ -21,7 +21,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.to_native import native_stack
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts import talker_stage
+from voice_clone.families.qwen3_tts import talker as talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters

@@ -9,7 +9,7 @@ import pytest
 
 from perf.on_gpu import against_cpu, minutes, server
 from perf.on_gpu.against_cpu import apart, difference
-from voice_clone.families.qwen3_tts.talker_stage import read_prompt
+from voice_clone.families.qwen3_tts.talker import read_prompt
 
 pytestmark = pytest.mark.thorough
 

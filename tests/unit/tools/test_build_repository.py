@@ -27,7 +27,7 @@ from tools.settings_table import parameters
 from tools.triton_server import MODELS, OPTIONS, ROOT
 from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import encoder_stage
+from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.settings import EncoderSettings, Settings
 
 pytestmark = pytest.mark.thorough

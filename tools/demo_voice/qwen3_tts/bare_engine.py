@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from voice_clone.array_kinds import on_host
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.families.qwen3_tts.decoder_stage import load_torch_decoder
-from voice_clone.families.qwen3_tts.encoder_stage import load_codec_encoder, load_speaker_encoder
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.talker_stage import build_request, load_network, load_torch_network
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.codec import load_torch_decoder
+from voice_clone.families.qwen3_tts.encoder import load_codec_encoder, load_speaker_encoder
+from voice_clone.families.qwen3_tts.talker import build_request, load_network, load_torch_network
+from voice_clone.families.qwen3_tts.text import Prompt, Tokenizer
 from voice_clone.settings import Settings
 
 MAX_LENGTH = 1024  # positions of prompt and speech

@@ -12,8 +12,7 @@ from torch import Tensor
 from tools.families.byte_level_bpe import train_merges, vocabulary_of, write_vocabulary
 from tools.families.weight_files import Shapes, noise_of, write_json
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
-from voice_clone.families.cosyvoice3.networks.talker import Talker
-from voice_clone.families.cosyvoice3.talker_stage import PARTS
+from voice_clone.families.cosyvoice3.talker import PARTS, Talker
 from voice_clone.families.cosyvoice3.text import added_tokens
 
 RELEASED_WORDS = 151643  # tokens of Qwen2's vocabulary, without the added ones

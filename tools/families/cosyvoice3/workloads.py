@@ -12,9 +12,9 @@ from tools.diagnosis.workload import Workload
 from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, flow_shapes, vocoder_shapes
 from tools.families.cosyvoice3.encoders import ENCODERS, SpeakerNetwork
 from tools.families.cosyvoice3.talker import TALKERS
-from voice_clone.families.cosyvoice3.decoder_stage import CPU_PAGE_BYTES
+from voice_clone.families.cosyvoice3.codec import CPU_PAGE_BYTES
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
-from voice_clone.families.cosyvoice3.networks.talker import Talker
+from voice_clone.families.cosyvoice3.talker import Talker
 
 RELEASED = "0.5b"
 PROCESSES = 5  # talker, code2wav and the three networks of the voice encoder

@@ -11,9 +11,9 @@ from tools.diagnosis.speed import weights
 from tools.diagnosis.workload import Workload
 from tools.families.fish_speech.checkpoint_config import SHAPES
 from tools.families.fish_speech.checkpoint_maker import write_configuration
-from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.networks.codec_encoder import CodecEncoder
-from voice_clone.families.fish_speech.networks.talker import Talker
+from voice_clone.families.fish_speech.codec import CodecDecoder
+from voice_clone.families.fish_speech.encoder import CodecEncoder
+from voice_clone.families.fish_speech.talker import Talker
 
 RELEASED = "s2-pro"
 PROCESSES = 3  # talker, code2wav and the voice encoder

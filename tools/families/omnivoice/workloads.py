@@ -11,8 +11,8 @@ from tools.diagnosis.workload import Workload
 from tools.families.omnivoice.audio_tokenizer import CODECS
 from tools.families.omnivoice.talker import TALKERS
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
-from voice_clone.families.omnivoice.networks.talker import Talker
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
+from voice_clone.families.omnivoice.talker import Talker
 from voice_clone.mask_predict.source import stream_bytes
 
 RELEASED = "released"

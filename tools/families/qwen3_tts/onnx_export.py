@@ -14,7 +14,8 @@ from torch import Tensor
 from tools.families.toolkit import Row
 from tools.steps import step
 from voice_clone.audio import decode, resample
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
+from voice_clone.families.qwen3_tts import codec as decoder_stage
+from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.family import BASE

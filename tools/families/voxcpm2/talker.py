@@ -25,7 +25,7 @@ from voice_clone.families.voxcpm2.config import (
     RopeScaling,
     VoxCPM2Config,
 )
-from voice_clone.families.voxcpm2.networks.talker import Talker
+from voice_clone.families.voxcpm2.talker import Talker
 
 STOP_HEAD, STOP_PROJ = "stop_head.weight", "stop_proj"
 # The first pattern found counts, else 1.

@@ -12,7 +12,7 @@ from tools.families.voxcpm2.audio_vae import AUDIO_VAES
 from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
-from voice_clone.families.voxcpm2.networks.talker import Talker
+from voice_clone.families.voxcpm2.talker import Talker
 
 RELEASED = "2b"
 PROCESSES = 3  # talker, code2wav and the voice encoder

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
-from voice_clone.families.voxtral.networks.codec import CodecDecoder, CodecEncoder
-from voice_clone.families.voxtral.networks.talker import Talker
+from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
+from voice_clone.families.voxtral.talker import Talker
 
 LOGITS = 2.5  # spread of the semantic logits
 END_ROW = 1  # of the semantic head

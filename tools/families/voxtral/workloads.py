@@ -12,8 +12,8 @@ from tools.diagnosis.speed import weights
 from tools.diagnosis.workload import Workload
 from tools.families.voxtral.checkpoint_config import SHAPES
 from tools.families.voxtral.checkpoint_maker import voice_rows, write_configuration
-from voice_clone.families.voxtral.networks.codec import CodecDecoder
-from voice_clone.families.voxtral.networks.talker import OTHERS, Talker
+from voice_clone.families.voxtral.codec import CodecDecoder
+from voice_clone.families.voxtral.talker import OTHERS, Talker
 
 RELEASED = "4b"  # without the voice encoder
 PROCESSES = 3  # talker, code2wav and the voice encoder, which is a process without its weights, too

@@ -6,13 +6,34 @@ digits of a number as it likes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from voice_clone.errors import CheckpointError, InvalidArgument, quoted
-from voice_clone.families.cosyvoice3.config import BLANK, CONFIG_FILE, TalkerConfig, load_config
-from voice_clone.stages.text import Ids, qwen2_tokenizer
+from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quoted
+from voice_clone.families.cosyvoice3.config import (
+    BLANK,
+    CODES,
+    CONFIG_FILE,
+    CROSS_LINGUAL,
+    INSTRUCT,
+    MEL,
+    MEL_BANDS,
+    MEL_FRAMES,
+    SPEAKER,
+    SPEAKER_SIZE,
+    TOKENS,
+    ZERO_SHOT,
+    TalkerConfig,
+    load_config,
+)
+from voice_clone.families.cosyvoice3.family import CARD
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt
+from voice_clone.stages.protocols import Arrays, Prepared, check_reference
+from voice_clone.stages.text import Ids, check_ids, check_range, limited_ids, qwen2_tokenizer
 
 VOCABULARY_FILE, MERGES_FILE = f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"
 SYSTEM, END = "You are a helpful assistant.", "<|endofprompt|>"
@@ -116,3 +137,132 @@ def read(folder: Path) -> tuple[TalkerConfig, Tokenizer]:
     """
     config = load_config(folder)
     return config, Tokenizer(folder, config)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One synthesis request for the talker.
+
+    Attributes:
+        prefix_ids: int32 [m], the tokens before the text: what is asked for, and the transcript of the clip.
+        text_ids: int32 [n], the tokens of the text.
+        heard_tokens: uint16 [k], the speech tokens of the clip; none if the talker does not hear it.
+
+    Raises:
+        InvalidArgument: on construction, if a shape or a type is wrong.
+    """
+
+    prefix_ids: npt.NDArray[np.int32]
+    text_ids: npt.NDArray[np.int32]
+    heard_tokens: npt.NDArray[np.uint16]
+
+    def __post_init__(self) -> None:
+        check_ids("prefix_ids", self.prefix_ids)
+        check_ids("text_ids", self.text_ids)
+        if self.heard_tokens.dtype != np.uint16 or self.heard_tokens.ndim != 1:
+            raise InvalidArgument("heard_tokens must be UINT16 of 1 dimension")
+
+    def check(self, config: TalkerConfig) -> None:
+        """Check all values against the checkpoint.
+
+        Raises:
+            InvalidArgument: an id is none of the checkpoint's.
+        """
+        check_range("prefix_ids", self.prefix_ids, config.vocab_size)
+        check_range("text_ids", self.text_ids, config.vocab_size)
+        check_range("heard_tokens", self.heard_tokens, CODES)
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """What the decoder gets of the voice, whatever the talker hears.
+
+    Attributes:
+        speech_tokens: uint16 [n].
+        mel: int16 [2 n, 80], the log-mel spectrogram in steps of 1 / `MEL_STEPS`.
+        speaker: float32 [192].
+
+    Raises:
+        InvalidArgument: on construction, if a shape, a type or a token is wrong.
+    """
+
+    speech_tokens: npt.NDArray[np.uint16]
+    mel: npt.NDArray[np.int16]
+    speaker: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        tokens, mel = self.speech_tokens, self.mel
+        if tokens.dtype != np.uint16 or tokens.ndim != 1 or not len(tokens) or int(tokens.max()) >= CODES:
+            raise InvalidArgument(f"{TOKENS} must be UINT16 of 1 dimension, not empty, and lie in 0..{CODES - 1}")
+        if mel.dtype != np.int16 or mel.shape != (MEL_FRAMES * len(tokens), MEL_BANDS):
+            raise InvalidArgument(f"{MEL} must be INT16 [{MEL_FRAMES * len(tokens)}, {MEL_BANDS}]")
+        if self.speaker.dtype != np.float32 or self.speaker.shape != (SPEAKER_SIZE,):
+            raise InvalidArgument(f"{SPEAKER} must be FP32 [{SPEAKER_SIZE}]")
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What is known before the voice is: tokens of the text, and of an instruction, int32 [n]; None: there is none."""
+
+    text_ids: Ids
+    instruction_ids: Ids | None
+
+
+class CosyVoice3Prompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
+    """The prompt stage of a checkpoint."""
+
+    card, read = CARD, staticmethod(read)
+
+    def draft(self, speech: SpeechRequest) -> Draft:
+        """The tokens of the text and of an instruction."""
+        self.check(speech)
+        text_ids, instruction = self.text_ids(speech.text), speech.options.get(INSTRUCT)
+        if instruction is None:
+            return Draft(text_ids, None)
+        if speech.x_vector_only is False:
+            raise InvalidArgument(
+                f"with `options.{INSTRUCT}` the voice is not cloned in context; leave out either it or `x_vector_only`"
+            )
+        tokenize = self.tokenizer.instruction_ids
+        return Draft(text_ids, limited_ids(f"options.{INSTRUCT}", instruction, tokenize, self.max_tokens))
+
+    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+        assert voice is not None  # `draft` has refused a speaker embedding
+        clip = aligned(voice.artifacts)
+        tokens = clip[TOKENS]
+        check_reference(len(tokens), self.max_reference_frames)
+        if draft.instruction_ids is not None:
+            mode, prefix_ids, heard = INSTRUCT, draft.instruction_ids, tokens[:0]
+        elif voice.transcript is None or speech.x_vector_only:
+            mode, prefix_ids, heard = CROSS_LINGUAL, self.tokenizer.reference_ids(), tokens[:0]
+        else:
+            mode, prefix_ids, heard = ZERO_SHOT, self.reference_ids(voice.transcript), tokens
+        tensors = {"prefix_ids": prefix_ids, "text_ids": draft.text_ids, "heard_tokens": heard, **clip}
+        info = {
+            "mode": mode,
+            "text_tokens": len(draft.text_ids),
+            "reference_tokens": len(prefix_ids),
+            "reference_frames": len(tokens),
+        }
+        return Prepared(tensors, info)
+
+
+def aligned(artifacts: Arrays) -> Arrays:
+    """The artifacts of a clip, its speech tokens and its mel spectrogram cut to the same length.
+
+    The two are computed at two sample rates, whose frames do not end together.
+
+    Raises:
+        Internal: they are not those of this family.
+        InvalidArgument: there is no whole token.
+    """
+    tokens, mel, speaker = artifacts[TOKENS], artifacts[MEL], artifacts[SPEAKER]
+    if tokens.ndim != 1 or mel.shape[1:] != (MEL_BANDS,) or speaker.shape != (SPEAKER_SIZE,):
+        raise Internal("the artifacts of this voice belong to another checkpoint")
+    count = min(len(tokens), len(mel) // MEL_FRAMES)
+    if not count:
+        raise InvalidArgument("the clip of this voice is too short; give some seconds of speech")
+    return {TOKENS: np.ascontiguousarray(tokens[:count]), MEL: mel[: MEL_FRAMES * count], SPEAKER: speaker}
+
+
+load_prompt = CosyVoice3Prompt.load

@@ -7,14 +7,34 @@ Source: omnivoice 0.2.1, `models/omnivoice.py` (`_prepare_inference_inputs`, `_c
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from voice_clone.checkpoint_folder import read_tokenizer
-from voice_clone.errors import CheckpointError
-from voice_clone.families.omnivoice.config import CONFIG_FILE, TOKENIZER_FILE, TalkerConfig, load_config
-from voice_clone.stages.text import Ids, check_no_control_token
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
+from voice_clone.families.omnivoice.config import (
+    CODEBOOKS,
+    CODEC_CODES,
+    CODES,
+    CONFIG_FILE,
+    ICL,
+    REF_RMS,
+    TOKENIZER_FILE,
+    TalkerConfig,
+    load_config,
+)
+from voice_clone.families.omnivoice.family import CARD
+from voice_clone.families.omnivoice.instruct import instruction
+from voice_clone.families.omnivoice.languages import language_id
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt, frames_of
+from voice_clone.stages.protocols import Arrays, Prepared, check_reference
+from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, limited_ids
 
 DENOISE = "<|denoise|>"
 LANGUAGE = ("<|lang_start|>", "<|lang_end|>")
@@ -101,3 +121,150 @@ def read(folder: Path) -> tuple[TalkerConfig, Tokenizer]:
     """
     config = load_config(folder)
     return config, Tokenizer(folder, config)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One speech, for the talker.
+
+    Attributes:
+        ids: int32 [sum of id_counts], the tokens before the frames, chunk after chunk.
+        id_counts: int32 [n], how many of them are of each chunk.
+        frames: int32 [n], those of each chunk.
+        codec_codes: uint16 [T, 8], the clip; T is 0 if there is none.
+
+    Raises:
+        InvalidArgument: on construction, if a shape, a type or a value is wrong.
+    """
+
+    ids: npt.NDArray[np.int32]
+    id_counts: npt.NDArray[np.int32]
+    frames: npt.NDArray[np.int32]
+    codec_codes: npt.NDArray[np.uint16]
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "id_counts", "frames"):
+            check_ids(name, getattr(self, name))
+        if len(self.id_counts) != len(self.frames) or self.id_counts.min() < 1 or self.frames.min() < 1:
+            raise InvalidArgument("id_counts and frames must have the same length, and each number must be above 0")
+        if int(self.id_counts.sum(dtype=np.int64)) != len(self.ids):
+            raise InvalidArgument(f"the sum of id_counts must be the length of ids, which is {len(self.ids)}")
+        codes = self.codec_codes
+        if codes.dtype != np.uint16 or codes.ndim != 2 or codes.shape[1] != CODEBOOKS or (codes >= CODES).any():
+            raise InvalidArgument(f"codec_codes must be UINT16 [frames, {CODEBOOKS}] in 0..{CODES - 1}")
+
+    def check(self, config: TalkerConfig) -> None:
+        """Check all values against the checkpoint.
+
+        Raises:
+            InvalidArgument: an id is none of the checkpoint's.
+        """
+        check_range("ids", self.ids, config.vocab_size)
+
+    @property
+    def chunks(self) -> list[npt.NDArray[np.int32]]:
+        """The ids of each chunk."""
+        return np.split(self.ids, np.cumsum(self.id_counts)[:-1])
+
+    @property
+    def lengths(self) -> list[tuple[int, int]]:
+        """Positions before the frames, and frames, of each chunk."""
+        heard = [len(self.codec_codes) or int(self.frames[0]) * (index > 0) for index in range(len(self.frames))]
+        return [
+            (int(ids) + before, int(frames))
+            for ids, before, frames in zip(self.id_counts, heard, self.frames, strict=True)
+        ]
+
+
+SHORT = 25  # frames of a text; without a voice such a short one is noise often
+WARNING = {
+    "code": "short_text",
+    "message": "a text of about a second without a voice may be noise; give a longer one, or a voice",
+}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What is known before the voice is: how many tokens the text has, its language, words for the voice, its pace."""
+
+    tokens: int
+    language: str | None
+    instruction: str | None
+    pace: Pace
+
+
+class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
+    """The prompt stage of a checkpoint."""
+
+    card, read = CARD, staticmethod(read)
+
+    def draft(self, speech: SpeechRequest) -> Draft:
+        """Check text, language and options."""
+        self.check(speech)
+        options = speech.options
+        default = Pace()
+        pace = Pace(
+            speed=float(options.get("speed", default.speed)),
+            duration=options.get("duration"),
+            chunk_seconds=float(options.get("audio_chunk_duration", default.chunk_seconds)),
+            threshold_seconds=float(options.get("audio_chunk_threshold", default.threshold_seconds)),
+        )
+        tokens = len(self.text_ids(speech.text))
+        return Draft(tokens, language_id(speech.language), instruction(options.get("instruct"), speech.text), pace)
+
+    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+        codes, rms, transcript = np.zeros((0, CODEBOOKS), np.uint16), np.zeros(1, np.float32), None
+        if voice is not None:
+            codes, rms = frames_of(voice, CODEC_CODES, CODEBOOKS), voice.artifacts[REF_RMS]
+            if voice.transcript is None:
+                raise Unsupported("this voice has no transcript; register it again with `reference_text`")
+            check_reference(len(codes), self.max_reference_frames)
+            self.reference_ids(voice.transcript)  # refuses a long one
+            transcript = with_end(voice.transcript)
+        reference = None if transcript is None else (transcript, len(codes))
+        chunks = plan_chunks(speech.text, reference, draft.pace)
+        ids = self._chunk_ids(
+            [text for text, _ in chunks], transcript, draft, bool(speech.options.get("denoise", True))
+        )
+        frames = [frames for _, frames in chunks]
+        tensors: Arrays = {
+            "ids": np.concatenate(ids),
+            "id_counts": np.array([len(each) for each in ids], np.int32),
+            "frames": np.array(frames, np.int32),
+            CODEC_CODES: codes,
+            REF_RMS: rms,
+        }
+        info: dict[str, Any] = {
+            "mode": ICL if voice is not None else "instruct" if draft.instruction else "auto",
+            "text_tokens": draft.tokens,
+            "text_chunks": len(chunks),
+            "planned_frames": sum(frames),
+            "reference_frames": len(codes),
+        }
+        if voice is None and frames[0] <= SHORT:
+            info["warnings"] = [WARNING]
+        return Prepared(tensors, info)
+
+    def _chunk_ids(self, texts: list[str], transcript: str | None, draft: Draft, denoise: bool) -> list[Ids]:
+        """The ids of each chunk. Without a clip the first chunk is the clip of the others."""
+        found = []
+        for index, text in enumerate(texts):
+            before = transcript if transcript is not None or index == 0 else texts[0]
+            style = self.tokenizer.style_ids(denoise and before is not None, draft.language, draft.instruction)
+            found.append(np.concatenate([style, self.tokenizer.text_ids(before, text)]))
+        return found
+
+    def text_ids(self, text: str) -> Ids:
+        return self._spoken("text", text)
+
+    def reference_ids(self, transcript: str) -> Ids:
+        return self._spoken("reference_text", transcript)
+
+    def _spoken(self, name: str, text: str) -> Ids:
+        """The tokens of a text; it is refused if they are too many, or command the model."""
+        ids = limited_ids(name, text, self.tokenizer.ids, self.max_tokens)
+        self.tokenizer.check(name, ids)
+        return ids
+
+
+load_prompt = OmniVoicePrompt.load

@@ -6,14 +6,25 @@ Source: voxcpm 2.0.3, `mask_multichar_chinese_tokens` and `VoxCPM.generate`.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
 
 from voice_clone.checkpoint_folder import read_tokenizer
-from voice_clone.errors import CheckpointError
+from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import CONFIG_FILE, VoxCPM2Config, load_config
-from voice_clone.stages.text import Ids, check_no_control_token
+from voice_clone.families.voxcpm2.family import CARD
+from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINUATION, REFERENCE, STYLE, check_together
+from voice_clone.request_fields import SOURCES
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt, frames_of
+from voice_clone.stages.protocols import Prepared, check_reference
+from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -102,3 +113,141 @@ def read(folder: Path) -> tuple[VoxCPM2Config, Tokenizer]:
     """
     config = load_config(folder)
     return config, Tokenizer(folder, config)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One synthesis request for the talker.
+
+    Attributes:
+        text_ids: int32 [n], the tokens of the text; before them those of what `prompt_latents` say, if there are any.
+        reference_latents: fp32 [R, WIDTH], a clip in the voice; 0 frames: none.
+        prompt_latents: fp32 [P, WIDTH], a clip that the speech goes on from; 0 frames: it begins by itself.
+
+    Raises:
+        InvalidArgument: on construction, if a shape or a type is wrong, or a number is not finite.
+    """
+
+    text_ids: npt.NDArray[np.int32]
+    reference_latents: npt.NDArray[np.float32]
+    prompt_latents: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        check_ids("text_ids", self.text_ids)
+        for name in (REFERENCE_LATENTS, PROMPT_LATENTS):
+            latents = getattr(self, name)
+            if latents.dtype != np.float32 or latents.ndim != 2 or latents.shape[1] != WIDTH:
+                raise InvalidArgument(f"{name} must be FP32 [frames, {WIDTH}]")
+            if not np.isfinite(latents).all():
+                raise InvalidArgument(f"{name} must be finite")
+
+    @property
+    def reference_length(self) -> int:
+        """Positions of the reference and its marks."""
+        return len(self.reference_latents) + 2 if len(self.reference_latents) else 0
+
+    @property
+    def length(self) -> int:
+        """All positions."""
+        return self.reference_length + len(self.text_ids) + 1 + len(self.prompt_latents)
+
+    def check(self, config: VoxCPM2Config) -> None:
+        """Check the tokens against the checkpoint.
+
+        Raises:
+            InvalidArgument: one is none of the checkpoint's.
+        """
+        check_range("text_ids", self.text_ids, config.lm_config.vocab_size)
+
+
+TARGET_TOKENS = "target_tokens"
+Latents = NDArray[Any]
+ZERO_SHOT = "zero_shot"  # no mode that can be asked for: there is no voice
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """What is known before the voice is.
+
+    Attributes:
+        target: what is said, with a style before it.
+        target_ids: int32 [n], its tokens.
+        mode: one of `MODES`; None: the best one that the voice has.
+    """
+
+    target: str
+    target_ids: Ids
+    mode: str | None
+
+
+class VoxCPM2Prompt(CardPrompt[VoxCPM2Config, Tokenizer, Draft]):
+    """The prompt stage of a checkpoint."""
+
+    card, read = CARD, staticmethod(read)
+
+    def draft(self, speech: SpeechRequest) -> Draft:
+        """The mode that is asked for, and the tokens of the text."""
+        self.check(speech)
+        check_together(speech.options)
+        style = speech.options.get(STYLE)
+        if MODE in speech.options and not any(getattr(speech, each) is not None for each in SOURCES):
+            raise InvalidArgument(
+                f"`options.{MODE}` says what is heard of a voice; give a `voice` or `reference_audio`, or leave it out"
+            )
+        mode = REFERENCE if style is not None else speech.options.get(MODE)
+        if mode == REFERENCE and speech.x_vector_only is False:
+            name = MODE if style is None else STYLE
+            raise InvalidArgument(
+                f"with `options.{name}` the voice is not cloned in context; leave out either it or `x_vector_only`"
+            )
+        if mode in (CONTINUATION, REF_CONTINUATION) and speech.reference_audio is not None:
+            _need_transcript(mode, speech.reference_text)
+        text = target(speech.text, style)
+        return Draft(text, self.text_ids(text), mode)
+
+    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+        if voice is None:
+            nothing = np.zeros((0, WIDTH), np.float32)
+            return self._prepared(ZERO_SHOT, draft, draft.target_ids, nothing, nothing)
+        reference, prompt = (frames_of(voice, each.name, WIDTH) for each in CARD.artifacts)
+        for latents in (reference, prompt):
+            check_reference(len(latents), self.max_reference_frames)
+        mode = draft.mode or (REFERENCE if voice.transcript is None or not len(prompt) else REF_CONTINUATION)
+        ids = draft.target_ids
+        if mode == REFERENCE:
+            prompt = prompt[:0]
+        else:
+            transcript = _need_transcript(mode, voice.transcript if len(prompt) else None)
+            self.reference_ids(transcript)  # refuses a long one
+            ids = self.tokenizer.joined_ids(transcript, draft.target)
+        if mode == CONTINUATION:
+            reference = reference[:0]
+        return self._prepared(mode, draft, ids, reference, prompt)
+
+    @staticmethod
+    def _prepared(mode: str, draft: Draft, ids: Ids, reference: Latents, prompt: Latents) -> Prepared:
+        tensors: dict[str, NDArray[Any]] = {
+            "text_ids": ids,
+            TARGET_TOKENS: np.array([len(draft.target_ids)], np.int32),
+            REFERENCE_LATENTS: reference,
+            PROMPT_LATENTS: prompt,
+        }
+        info = {
+            "mode": mode,
+            "text_tokens": len(ids),
+            "reference_frames": len(reference),
+            "prompt_frames": len(prompt),
+        }
+        return Prepared(tensors, info)
+
+
+def _need_transcript(mode: str, transcript: str | None) -> str:
+    if transcript is None:
+        raise InvalidArgument(
+            f"`options.{MODE} {mode}` needs the clip's transcript, and this voice has none; give `reference_text` with "
+            f"the clip, or use `options.{MODE} {REFERENCE}`"
+        )
+    return transcript
+
+
+load_prompt = VoxCPM2Prompt.load

@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import Regex, models, pre_tokenizers
 
 from voice_clone.checkpoint_folder import keep_no_words, read_json
-from voice_clone.errors import CheckpointError
-from voice_clone.families.voxtral.config import VoxtralConfig, load_config
-from voice_clone.stages.text import Ids
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.families.voxtral.config import NO_ENCODER, VoxtralConfig, has_encoder, load_config
+from voice_clone.families.voxtral.family import CARD
+from voice_clone.settings import PromptSettings, Settings
+from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.prompt import CardPrompt, frames_of
+from voice_clone.stages.protocols import Prepared
+from voice_clone.stages.text import Ids, check_ids, check_range
 
 TOKENIZER_FILE = "tekken.json"
 BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"
@@ -113,3 +121,103 @@ def read(folder: Path) -> tuple[VoxtralConfig, Tokenizer]:
     """
     config = load_config(folder)
     return config, Tokenizer(folder, config)
+
+
+CODES = "codec_codes"  # the artifact of the voice encoder
+NO_PRESET = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One synthesis request for the talker.
+
+    Attributes:
+        before_voice: int32 [m], the tokens before the voice.
+        text_ids: int32 [n], the tokens behind it: the text and its marks.
+        preset: int32 [1], one of the checkpoint's own voices by its place in `VoxtralConfig.presets`, or `NO_PRESET`.
+        codec_codes: uint16 [frames, codebooks], a clip as ids, the frame that ends it among them; 0 frames with a
+            preset.
+
+    Raises:
+        InvalidArgument: on construction, if a shape or a type is wrong.
+    """
+
+    before_voice: npt.NDArray[np.int32]
+    text_ids: npt.NDArray[np.int32]
+    preset: npt.NDArray[np.int32]
+    codec_codes: npt.NDArray[np.uint16]
+
+    def __post_init__(self) -> None:
+        check_ids("before_voice", self.before_voice)
+        check_ids("text_ids", self.text_ids)
+        if self.preset.dtype != np.int32 or self.preset.shape != (1,):
+            raise InvalidArgument("preset must be INT32 [1]")
+        if self.codec_codes.dtype != np.uint16 or self.codec_codes.ndim != 2:
+            raise InvalidArgument(f"{CODES} must be UINT16 of 2 dimensions")
+        if (int(self.preset[0]) == NO_PRESET) != bool(len(self.codec_codes)):
+            raise InvalidArgument(f"a prompt has either a preset or {CODES}")
+
+    def check(self, config: VoxtralConfig) -> None:
+        """Check all values against the checkpoint.
+
+        Raises:
+            InvalidArgument: an id is none of the checkpoint's.
+        """
+        check_range("before_voice", self.before_voice, config.vocab_size)
+        check_range("text_ids", self.text_ids, config.vocab_size)
+        if not NO_PRESET <= int(self.preset[0]) < len(config.presets):
+            raise InvalidArgument(f"preset must lie in {NO_PRESET}..{len(config.presets) - 1}")
+        if not len(self.codec_codes):
+            return
+        limits = np.array(config.id_limits)
+        if self.codec_codes.shape[1] != len(limits):
+            raise InvalidArgument(f"{CODES} has {self.codec_codes.shape[1]} codebooks; expected {len(limits)}")
+        if (self.codec_codes >= limits).any():
+            raise InvalidArgument(f"{CODES} must lie in 0..{limits.min() - 1} or more, by codebook")
+
+
+class VoxtralPrompt(CardPrompt[VoxtralConfig, Tokenizer, Ids]):
+    """The prompt stage of a checkpoint.
+
+    Attributes:
+        clones: whether the checkpoint has encoder weights.
+    """
+
+    card, read = CARD, staticmethod(read)
+    clones = True
+
+    @classmethod
+    def load(cls, given: Settings) -> VoxtralPrompt:
+        stage = super().load(given)
+        stage.presets = stage.config.presets
+        stage.clones = has_encoder(PromptSettings.of(given).checkpoint_dir)
+        return stage
+
+    def check(self, speech: SpeechRequest) -> None:
+        if not self.clones and (speech.speaker_embedding is not None or speech.x_vector_only):
+            raise Unsupported(NO_ENCODER)  # to give a clip instead would not help
+        super().check(speech)
+
+    def reference_ids(self, transcript: str) -> Ids:
+        """None: the talker does not read it."""
+        return np.zeros(0, np.int32)
+
+    def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
+        width = self.config.codebooks
+        preset, codes = NO_PRESET, np.zeros((0, width), np.uint16)
+        if voice is None:
+            assert speech.voice is not None  # `draft` has refused a speaker embedding
+            preset = self.presets.index(speech.voice)
+        else:
+            codes = frames_of(voice, CODES, width)
+        tensors: dict[str, NDArray[Any]] = {
+            "before_voice": self.tokenizer.before_voice,
+            "text_ids": draft,
+            "preset": np.array([preset], np.int32),
+            CODES: codes,
+        }
+        mode = "preset" if voice is None else voice.mode
+        return Prepared(tensors, {"mode": mode, "text_tokens": len(draft), "reference_frames": len(codes)})
+
+
+load_prompt = VoxtralPrompt.load

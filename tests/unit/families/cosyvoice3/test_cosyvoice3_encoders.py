@@ -16,7 +16,7 @@ from tests.support.families.speech_like import speech_like
 from tools.families.cosyvoice3 import encoders
 from voice_clone import compute
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.cosyvoice3.encoder_stages import (
+from voice_clone.families.cosyvoice3.encoder import (
     MelStage,
     SpeakerStage,
     TokenStage,

@@ -23,7 +23,8 @@ from tests.support.families.cosyvoice_decoder import (
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav, load_code2wav
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.cosyvoice3 import decoder_stage
+from voice_clone.families.cosyvoice3 import codec as decoder_stage
+from voice_clone.families.cosyvoice3.codec import FORM, FlowDecoderStage, flow_dtype, load_decoder
 from voice_clone.families.cosyvoice3.config import (
     CROSS_LINGUAL,
     FRAME_SAMPLES,
@@ -34,7 +35,6 @@ from voice_clone.families.cosyvoice3.config import (
     stream_chunks,
 )
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
-from voice_clone.families.cosyvoice3.decoder_stage import FORM, FlowDecoderStage, flow_dtype, load_decoder
 from voice_clone.families.cosyvoice3.networks.flow import Block, Span
 from voice_clone.lru_cache import Origin
 from voice_clone.native.instructions import INSTRUCTIONS

@@ -17,8 +17,8 @@ from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.cosyvoice3 import make_voice_encoder
 from tests.support.families.speech_like import speech_like
 from voice_clone.errors import CheckpointError, Unsupported
-from voice_clone.families.cosyvoice3 import encoder_stages
-from voice_clone.families.cosyvoice3.encoder_stages import TokenStage, load_tokens
+from voice_clone.families.cosyvoice3 import encoder as encoder_stages
+from voice_clone.families.cosyvoice3.encoder import TokenStage, load_tokens
 from voice_clone.families.cosyvoice3.tokenizer_graph import TorchGraph
 from voice_clone.settings import Settings
 

@@ -24,11 +24,11 @@ from tests.support.families.speech_like import speech_like
 from voice_clone.codec.chunk import CodecChunk, Decoded, Reference
 from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.families.omnivoice.codec import FORM, load_decoder
 from voice_clone.families.omnivoice.codec_config import CONFIG_FILE, load_codec_config
 from voice_clone.families.omnivoice.codec_streams import PIECE, CodecStreams
 from voice_clone.families.omnivoice.config import CODEC_CODES, ICL, REF_RMS
-from voice_clone.families.omnivoice.decoder_stage import FORM, load_decoder
-from voice_clone.families.omnivoice.encoder_stage import OmniVoiceEncoder, load_encoder, prepare_clip
+from voice_clone.families.omnivoice.encoder import OmniVoiceEncoder, load_encoder, prepare_clip
 from voice_clone.families.omnivoice.finish import Finish, FinishPlan
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
 from voice_clone.settings import DecoderSettings, Settings

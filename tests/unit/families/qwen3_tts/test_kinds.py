@@ -13,12 +13,12 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import encoder_stage, family
+from voice_clone.families.qwen3_tts import encoder as encoder_stage
+from voice_clone.families.qwen3_tts import family
 from voice_clone.families.qwen3_tts.kinds import load_no_encoder
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length, prefix_of
-from voice_clone.families.qwen3_tts.prompt import Prompt
-from voice_clone.families.qwen3_tts.prompt_stage import Qwen3TTSPrompt, load_prompt
-from voice_clone.families.qwen3_tts.talker_stage import load_talker, read_prompt
+from voice_clone.families.qwen3_tts.talker import load_talker, read_prompt
+from voice_clone.families.qwen3_tts.text import Prompt, Qwen3TTSPrompt, load_prompt
 from voice_clone.settings import Settings
 from voice_clone.speech import SpeechRequest
 

@@ -19,7 +19,7 @@ from tests.support.families.random_weights import fill_random
 from tests.support.families.small_codec import SMALL as TINY
 from voice_clone.codec.decoder import StreamState
 from voice_clone.codec.native_decoder import PIECE_FRAMES
-from voice_clone.families.qwen3_tts import decoder_stage
+from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder

@@ -15,7 +15,7 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.families.random_weights import fill_random
 from tools.families.qwen3_tts.onnx_export import only_ties
 from voice_clone.errors import InvalidArgument
-from voice_clone.families.qwen3_tts import encoder_stage
+from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.families.qwen3_tts.config import CodecEncoderConfig, SpeakerEncoderConfig
 from voice_clone.families.qwen3_tts.networks import native_codec_encoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder

@@ -29,7 +29,8 @@ from tools.families.qwen3_tts.onnx_export import (
 from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import decoder_stage, encoder_stage
+from voice_clone.families.qwen3_tts import codec as decoder_stage
+from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
 from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export

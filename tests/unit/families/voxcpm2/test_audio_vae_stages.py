@@ -24,8 +24,8 @@ from voice_clone.codec.decoder import StreamState
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
-from voice_clone.families.voxcpm2.decoder_stage import VoxCPM2Decoder, load_decoder
-from voice_clone.families.voxcpm2.encoder_stage import VoxCPM2Encoder, load_encoder
+from voice_clone.families.voxcpm2.codec import VoxCPM2Decoder, load_decoder
+from voice_clone.families.voxcpm2.encoder import VoxCPM2Encoder, load_encoder
 from voice_clone.families.voxcpm2.networks import audio_encoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder

@@ -14,9 +14,15 @@ from tests.support.families.voxcpm2_whole import make_voxcpm2, some_voice
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS
 from voice_clone.families.voxcpm2.config import load_config
-from voice_clone.families.voxcpm2.prompt import Prompt
-from voice_clone.families.voxcpm2.prompt_stage import TARGET_TOKENS, VoxCPM2Prompt, load_prompt
-from voice_clone.families.voxcpm2.text import TOKENIZER_FILE, Tokenizer, target
+from voice_clone.families.voxcpm2.text import (
+    TARGET_TOKENS,
+    TOKENIZER_FILE,
+    Prompt,
+    Tokenizer,
+    VoxCPM2Prompt,
+    load_prompt,
+    target,
+)
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared

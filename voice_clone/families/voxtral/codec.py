@@ -1,23 +1,24 @@
-"""The codec: a 24 kHz waveform to the ids that the backbone reads, and codes to a waveform, exactly and incrementally.
-
-Both ways are transformers with ALiBi over a window of steps, and convolutions between them, which change the rate. The
-decoder's first and last convolution begin with samples of the signal itself, so the state's position says which streams
-begin. Source: vllm-omni 0.30.0, `voxtral_tts_audio_tokenizer.py`.
-
-Shapes: B signals, T steps, K codebooks.
-"""
+"""Codec frames to audio: a `voice_clone.stages.protocols.DecoderStage`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voice_clone.batching.source import PayloadForm
+from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.windowed_decoder import StreamingDecoder
-from voice_clone.families.voxtral.config import END, SPECIAL_IDS, CodecConfig
+from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
+from voice_clone.families.voxtral.config import END, MODEL, SPECIAL_IDS, CodecConfig, VoxtralConfig
+from voice_clone.families.voxtral.family import CARD
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.layers.window_transformer import WindowConfig, WindowLayers
+from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 PIECE = 512  # positions that a transformer reads at once: its memory grows with their square
 
@@ -160,3 +161,24 @@ class CodecDecoder(StreamingDecoder):
                     position = position * block.conv.stride[0]
         patches = stream(self.output_proj, x, begins)  # [B, samples of a patch, T]
         return patches.transpose(1, 2).flatten(1).clamp(-1, 1)
+
+
+def codec_format(config: VoxtralConfig) -> CodecFormat:
+    """The frames of a checkpoint's codec."""
+    limits, codec = config.code_limits, config.codec
+    return CodecFormat(PayloadForm(len(limits), np.uint16), codec.frame_samples, codec.sampling_rate, limits)
+
+
+class VoxtralDecoder(CardDecoder):
+    """In torch. A stream is decoded without its voice's clip, as the official code does it."""
+
+    card = CARD
+
+    @staticmethod
+    def network(folder: Path) -> DecoderNetwork[CodecDecoder]:
+        checkpoint = Checkpoint(folder)
+        config = checkpoint.config
+        return DecoderNetwork(checkpoint, MODEL, CODEC, lambda: CodecDecoder(config.codec), codec_format(config))
+
+
+load_decoder, load_torch_decoder = VoxtralDecoder.load, VoxtralDecoder.load_torch

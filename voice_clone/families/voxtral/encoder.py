@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
+from voice_clone.families.voxtral.codec import CodecEncoder
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
-from voice_clone.families.voxtral.networks.codec import CodecEncoder
-from voice_clone.families.voxtral.prompt import CODES
+from voice_clone.families.voxtral.text import CODES
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.encoder import CardEncoder
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip

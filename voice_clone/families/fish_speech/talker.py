@@ -1,12 +1,4 @@
-"""The talker: slow and fast transformer, a `voice_clone.autoregressive.talker.Talker`.
-
-Source: fish-speech 0.1.0, `llama.py` (`DualARTransformer`). Both transformers are stacks of Qwen3's and Llama's kind;
-`checkpoint.py` lays the layers' weights out for half-split RoPE. The talker is made of torch's modules;
-`use_native_code` replaces them on a CPU. Codes of codebook 0 are numbered from 0 on, not as tokens; the code after the
-last one is the end of speech.
-
-Shapes: B streams, N frames, K codebooks, C hidden size, V codes of codebook 0 and the end of speech.
-"""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
@@ -30,8 +22,10 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
-from voice_clone.families.fish_speech.config import FishSpeechConfig, TransformerConfig
-from voice_clone.families.fish_speech.prompt import Prompt
+from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
+from voice_clone.families.fish_speech.config import FRAME_RATE, FishSpeechConfig, TransformerConfig
+from voice_clone.families.fish_speech.family import CARD
+from voice_clone.families.fish_speech.text import CODES, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
 from voice_clone.lru_cache import digest
@@ -40,6 +34,9 @@ from voice_clone.native.matrix.weights import as_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.transformer import decoder_stack
 from voice_clone.settings import Precision
+from voice_clone.stages.known_voices import Artifacts
+from voice_clone.stages.loading import TalkerPart
+from voice_clone.stages.talker import CardTalker
 
 # As fish-speech draws codebook 0.
 REPETITION = RepetitionRule(
@@ -240,3 +237,33 @@ def use_native_code(
 
     talker.embed_frames = embed_frames
     return talker
+
+
+PARTS = (
+    # A prompt needs a few rows of the table of all tokens, a frame those of the codes, which the talker copies.
+    TalkerPart(place="slow.", prefix=SLOW, layers=("layers.",), in_file=("embeddings.weight",)),
+    TalkerPart(
+        place="fast.",
+        prefix=FAST,
+        layers=("layers.",),
+        in_file_on_cpu=("embeddings.weight", "codebook_embeddings.weight"),
+    ),
+)
+
+
+class FishSpeechTalker(CardTalker[FishSpeechConfig, Tokenizer, Prompt]):
+    """The talker of a checkpoint."""
+
+    card, prompt, files, places, rate = CARD, Prompt, Checkpoint, PARTS, FRAME_RATE
+    read, native_code = staticmethod(read), staticmethod(use_native_code)
+
+    @classmethod
+    def network(cls, config: FishSpeechConfig, tokenizer: Tokenizer) -> Talker:
+        return Talker(config, tokenizer.end_token)
+
+    def prompt_of(self, transcript: str, artifacts: Artifacts) -> Prompt:
+        ids = self.tokenizer.reference_ids(transcript)
+        return Prompt(ids, artifacts[CODES], self.tokenizer.text_ids("a"))
+
+
+load_network, load_talker = FishSpeechTalker.load_network, FishSpeechTalker.load

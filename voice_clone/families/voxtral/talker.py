@@ -1,10 +1,4 @@
-"""The talker: the backbone and the flow head, a `voice_clone.autoregressive.talker.Talker`.
-
-It is made of torch's modules; `use_native_code` replaces them on a CPU. Codes are numbered from 0 on. The backbone
-reads ids, which have two special ones before the codes: clips come as ids, frames as codes.
-
-Shapes: N frames, K codebooks, C hidden size.
-"""
+"""The prompt to codec frames: a `voice_clone.stages.protocols.TalkerStage`."""
 
 from __future__ import annotations
 
@@ -21,17 +15,21 @@ from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
-from voice_clone.families.voxtral.checkpoint import padded
+from voice_clone.families.voxtral.checkpoint import BACKBONE, FLOW, TABLES, Checkpoint, padded
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
-from voice_clone.families.voxtral.networks.flow_head import FlowHead, FlowLayer, FlowTransformer
-from voice_clone.families.voxtral.prompt import Prompt
+from voice_clone.families.voxtral.family import CARD
+from voice_clone.families.voxtral.flow_head import FlowHead, FlowLayer, FlowTransformer, SamplingParameters
+from voice_clone.families.voxtral.text import CODES, NO_PRESET, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.settings import Precision
+from voice_clone.settings import Precision, TalkerSettings
+from voice_clone.stages.known_voices import Artifacts
+from voice_clone.stages.loading import TalkerPart
+from voice_clone.stages.talker import CardTalker
 
 OTHERS = ("semantic_codebook_output", "llm_projection", "input_projection", "acoustic_codebook_output")
 """The flow head's projections outside its layers, but for that of the time."""
@@ -179,3 +177,44 @@ def use_native_code(
     use_native_linears(flow, OTHERS, head_precision(precision), packed.part("flow"))
     packed.keep()
     return talker
+
+
+CLONED = np.array([NO_PRESET], np.int32)
+
+
+class VoxtralTalker(CardTalker[VoxtralConfig, Tokenizer, Prompt]):
+    """The talker of a checkpoint, with the checkpoint's voices."""
+
+    card, prompt, sampling, talker, files = CARD, Prompt, SamplingParameters, Talker, Checkpoint
+    read, native_code = staticmethod(read), staticmethod(use_native_code)
+
+    @classmethod
+    def frame_rate(cls, config: VoxtralConfig) -> float:
+        return config.frame_rate
+
+    @classmethod
+    def parts(cls, config: VoxtralConfig) -> list[TalkerPart]:
+        projections = tuple(f"layers.{n}.{part}." for n in range(config.flow.n_layers) for part in ("self_attn", "mlp"))
+        return [
+            TalkerPart(place="backbone.", prefix=BACKBONE, layers=("layers.",)),
+            TalkerPart(  # a prompt needs a few rows of the tables, a frame a few of the second one
+                place="tables.",
+                prefix=TABLES,
+                layers=(),
+                in_file=("tok_embeddings.weight",),
+                in_file_on_cpu=("audio_codebook_embeddings.embeddings.weight",),
+            ),
+            TalkerPart(place="flow.", prefix=FLOW, layers=projections),  # its norms are no native code
+        ]
+
+    @classmethod
+    def fill_network(cls, settings: TalkerSettings, config: VoxtralConfig, tokenizer: Tokenizer) -> Talker:
+        talker: Talker = super().fill_network(settings, config, tokenizer)
+        talker.set_voices(Checkpoint(settings.checkpoint_dir).voices())
+        return talker
+
+    def prompt_of(self, transcript: str, artifacts: Artifacts) -> Prompt:
+        return Prompt(self.tokenizer.before_voice, self.tokenizer.text_ids("a"), CLONED, artifacts[CODES])
+
+
+load_network, load_talker = VoxtralTalker.load_network, VoxtralTalker.load

@@ -1,13 +1,10 @@
-"""Chirp's decoder: three codebooks and a timbre to 44.1 kHz, exactly and incrementally.
-
-A `voice_clone.codec.decoder.RaggedDecoder` that needs the voice. The state of a stream is the histories of its
-convolutions and, as the last buffer, what the timbre adds to each frame.
-"""
+"""Codec frames to audio: a `voice_clone.stages.protocols.DecoderStage`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tools.example_family.config import ChirpConfig
-from tools.example_family.prompt import TIMBRE, check_timbre
-from voice_clone.codec.decoder import RaggedDecoder, StreamState
+from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
+from tools.example_family.family import CARD
+from tools.example_family.text import TIMBRE, check_timbre
+from voice_clone.batching.source import PayloadForm
+from voice_clone.checkpoint import CheckpointFiles
+from voice_clone.codec.decoder import CodecFormat, RaggedDecoder, StreamState
 from voice_clone.errors import InvalidArgument
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
+from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 
 class ChirpDecoder(nn.Module, RaggedDecoder):
@@ -82,3 +83,24 @@ class ChirpDecoder(nn.Module, RaggedDecoder):
 
     def prime(self, frames: Tensor, state: StreamState[Tensor]) -> None:
         self.decode_chunk(frames, state)
+
+
+class ChirpDecoderStage(CardDecoder):
+    """The decoder of a checkpoint."""
+
+    card = CARD
+
+    @staticmethod
+    def network(folder: Path) -> DecoderNetwork[ChirpDecoder]:
+        config = load_config(folder)
+        form = CodecFormat(
+            payload=PayloadForm(len(config.codebook_sizes), np.uint16),
+            frame_samples=config.frame_samples,
+            sample_rate=config.sample_rate,
+            limits=config.codebook_sizes,
+            needs_voice=True,
+        )
+        return DecoderNetwork(CheckpointFiles(folder), WEIGHTS, "decoder.", lambda: ChirpDecoder(config), form)
+
+
+load_decoder = ChirpDecoderStage.load

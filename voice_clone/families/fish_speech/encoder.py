@@ -1,34 +1,39 @@
-"""Codec encoder: 44.1 kHz waveform to codec codes.
-
-Convolutions to 86 Hz, a transformer over a window of 512, convolutions to 21.5 Hz, a transformer over a window of 128,
-a residual quantizer. All of it is causal, so a clip is encoded piece by piece, and the memory does not grow with it.
-Source: fish-speech 0.1.0 `DAC`, `DownsampleResidualVectorQuantize`.
-"""
+"""A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.families.fish_speech.config import (
-    ENCODER_RATES,
-    ENCODER_WINDOW,
-    FRAME_SAMPLES,
-    QUANTIZER_RATES,
-    CodecConfig,
-)
-from voice_clone.families.fish_speech.networks.codec_parts import (
+from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.codec import (
     Quantizer,
     quantizer_transformer,
     residual_codebooks,
     semantic_codebooks,
     transformer_config,
 )
+from voice_clone.families.fish_speech.config import (
+    CODEC,
+    ENCODER_RATES,
+    ENCODER_WINDOW,
+    FRAME_SAMPLES,
+    QUANTIZER_RATES,
+    SAMPLE_RATE,
+    CodecConfig,
+    FishSpeechConfig,
+)
+from voice_clone.families.fish_speech.family import CARD
+from voice_clone.families.fish_speech.text import CODES
 from voice_clone.layers.convolution import CausalConv1d, ConvNeXtBlock
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.layers.vocoder import EncoderBlock, Snake
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
+from voice_clone.stages.encoder import CardEncoder
+from voice_clone.stages.protocols import Arrays, Limit, check_clip
 
 PIECE_FRAMES = 64  # encoded at once
 
@@ -129,3 +134,29 @@ class CodecEncoder(nn.Module):
             codes.append(self.quantizer(latent, stream, position))
             position = position + PIECE_FRAMES
         return torch.cat(codes, dim=-1)[0].T.contiguous()
+
+
+class FishSpeechEncoder(CardEncoder[FishSpeechConfig]):
+    """Waveform to codec codes, uint16 [frames, codebooks]."""
+
+    card, files, file, sample_rate = CARD, Checkpoint, CODEC, SAMPLE_RATE
+
+    @staticmethod
+    def empty_network(checkpoint: Checkpoint) -> CodecEncoder:
+        return CodecEncoder(checkpoint.codec)
+
+    @property
+    def width(self) -> int:
+        return self.config.codebooks
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """Codes of the largest codebook; the talker checks each codebook's own limit."""
+        return {CODES: Limit(max(self.config.code_limits), (1, self.max_frames))}
+
+    def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        codes = self.frames(waveform).astype(np.uint16)
+        check_clip(len(codes), self.max_frames)
+        return {CODES: codes}
+
+
+load_encoder = FishSpeechEncoder.load

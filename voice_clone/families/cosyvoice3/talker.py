@@ -1,12 +1,10 @@
-"""The talker: Qwen2's layers between a table of speech tokens and their head, an `autoregressive.talker.Talker`.
-
-Source: CosyVoice, commit ace7c47, `llm.py` (`CosyVoice3LM`) and `common.py` (`ras_sampling`). It is made of torch's
-modules; `use_native_code` replaces them on a CPU.
-
-Shapes: N frames, C hidden size, V ids of speech tokens.
-"""
+"""The prompt to speech tokens: a `voice_clone.stages.protocols.TalkerStage`. A frame is one speech token."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +20,24 @@ from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, NUCLEUS
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
-from voice_clone.autoregressive.talker import Prefix, TalkerInput
-from voice_clone.families.cosyvoice3.config import CODES, SPEECH_IDS, START, TASK, TalkerConfig
-from voice_clone.families.cosyvoice3.prompt import Prompt
+from voice_clone.autoregressive.talker import Pauses, Prefix, TalkerInput, TalkerRequest
+from voice_clone.families.cosyvoice3.config import (
+    ALIGN,
+    CODES,
+    FRAME_RATE,
+    MEL,
+    MEL_FRAMES,
+    SPEAKER,
+    SPEECH_IDS,
+    START,
+    TASK,
+    TOKENS,
+    TalkerConfig,
+    stream_chunks,
+    tokens_before_alignment,
+)
+from voice_clone.families.cosyvoice3.family import CARD
+from voice_clone.families.cosyvoice3.text import Clip, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import table_rows
 from voice_clone.lru_cache import digest
@@ -32,6 +45,10 @@ from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
+from voice_clone.stages.known_voices import Artifacts
+from voice_clone.stages.loading import TalkerPart
+from voice_clone.stages.protocols import Arrays, StreamPlan
+from voice_clone.stages.talker import CardTalker
 
 REPETITION = RepetitionRule(NUCLEUS, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0)
 """A code among the latest ten is drawn again among all others."""
@@ -140,3 +157,41 @@ def use_native_code(
     packed.keep()
     head.first = NativeRepetitionAwareFirstCode(SPEECH_IDS, CODES, REPETITION)
     return talker
+
+
+CLIP = (TOKENS, MEL, SPEAKER)
+PARTS = (
+    TalkerPart(  # a prompt needs a few rows of the table
+        place="model.", prefix="llm.model.model.", layers=("layers.",), in_file=("embed_tokens.weight",)
+    ),
+    TalkerPart(place="speech.", prefix="", layers=(), in_file_on_cpu=("speech_embedding.weight",)),
+)
+LEAST_PER_TOKEN = 2  # frames of each token of the text, before which speech does not end
+PAUSES = Pauses(frozenset({1, 2, 28, 29, 55, 248, 494, 2241, 2242, 2322, 2323}), most=5)
+"""Silences and breaths; 0.2 s of them are heard."""
+
+
+class CosyVoice3Talker(CardTalker[TalkerConfig, Tokenizer, Prompt]):
+    """The talker of a checkpoint. Without `do_sample` its repetition-aware sampling plays no part."""
+
+    card, prompt, talker, places, rate = CARD, Prompt, Talker, PARTS, FRAME_RATE
+    read, native_code = staticmethod(read), staticmethod(use_native_code)
+
+    def plan(
+        self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> StreamPlan[TalkerRequest[Prompt]]:
+        """With the clip for the decoder, and a schedule that suits its length."""
+        request = self.request(tensors, knobs, options)
+        least = LEAST_PER_TOKEN * len(request.prompt.text_ids)
+        clip = Clip(**{name: tensors[name] for name in CLIP})
+        cut = tokens_before_alignment(len(clip.speech_tokens)) if options.get(ALIGN) else 0
+        context = clip.speech_tokens[cut:, None]
+        voice: Arrays = {MEL: clip.mel[MEL_FRAMES * cut :], SPEAKER: clip.speaker}
+        request = replace(request, min_frames=least, pauses=PAUSES)
+        return StreamPlan(request, context, voice, chunk_frames=stream_chunks(len(context)))
+
+    def prompt_of(self, transcript: str, artifacts: Artifacts) -> Prompt:
+        return Prompt(self.tokenizer.reference_ids(transcript), self.tokenizer.text_ids("a"), artifacts[TOKENS])
+
+
+load_network, load_talker = CosyVoice3Talker.load_network, CosyVoice3Talker.load
