@@ -78,14 +78,20 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return loaded
 
 
-def parse(cls: type[T], values: Any, where: str) -> T:
+def multiple_of(other: str, default: Any = dataclasses.MISSING) -> Any:
+    """A field of a configuration whose number must be a multiple of that of the field `other`; `parse` checks it."""
+    return dataclasses.field(default=default, metadata={"multiple_of": other})
+
+
+def parse(cls: type[T], values: Any, where: str, *, positive: bool = False) -> T:
     """Build the dataclass `cls`, with nested dataclasses, from a JSON object; unknown keys are ignored.
 
     Args:
         where: the file and the key, for the error.
+        positive: whether all numbers must be above 0.
 
     Raises:
-        CheckpointError: a key is missing or of a wrong type.
+        CheckpointError: a key is missing, of a wrong type or out of its limits.
     """
     if not isinstance(values, dict):
         raise CheckpointError(f"{where}: expected a JSON object")
@@ -96,8 +102,14 @@ def parse(cls: type[T], values: Any, where: str) -> T:
             if entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
                 raise CheckpointError(f"{where}: the key {entry.name!r} is missing")
             continue
-        arguments[entry.name] = _convert(hints[entry.name], values[entry.name], f"{where}: {entry.name}")
-    return cls(**arguments)
+        arguments[entry.name] = _convert(hints[entry.name], values[entry.name], f"{where}: {entry.name}", positive)
+    made = cls(**arguments)
+    for entry in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if other := entry.metadata.get("multiple_of"):
+            number, unit = getattr(made, entry.name), getattr(made, other)
+            if unit < 1 or number % unit:
+                raise CheckpointError(f"{where}: {entry.name} {number} is no multiple of {other} {unit}")
+    return made
 
 
 def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str, *, null: bool = False) -> None:
@@ -118,9 +130,11 @@ def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str,
             raise CheckpointError(f"{where}{name} is {value!r}; only {right!r} is supported")
 
 
-def _convert(kind: Any, value: Any, where: str) -> Any:
+def _convert(kind: Any, value: Any, where: str, positive: bool) -> Any:
     if dataclasses.is_dataclass(kind):
-        return parse(kind, value, where)  # type: ignore[arg-type]
+        return parse(kind, value, where, positive=positive)  # type: ignore[arg-type]
+    if positive and any(_is_number(each) and each <= 0 for each in (value if isinstance(value, list) else [value])):
+        raise CheckpointError(f"{where} is {value!r}; it must be above 0")
     if kind is float and _is_number(value):
         return float(value)
     if kind in (int, bool, str) and type(value) is kind:

@@ -65,8 +65,8 @@ def prompts(folder: Path) -> Iterator[Prompt]:
     """One of each mode."""
     tokenizer = Tokenizer(folder, load_config(folder))
     text, tokens = tokenizer.text_ids("Good [breath] morning, 朋友."), some_clip(40, 80)[TOKENS]
-    yield Prompt(tokenizer.prefix_ids("It's late, we're tired."), text, tokens)
-    yield Prompt(tokenizer.prefix_ids(), text, tokens[:0])
+    yield Prompt(tokenizer.reference_ids("It's late, we're tired."), text, tokens)
+    yield Prompt(tokenizer.reference_ids(), text, tokens[:0])
     yield Prompt(tokenizer.instruction_ids("Please whisper."), text, tokens[:0])
 
 
@@ -140,7 +140,7 @@ def as_official(
     """What the official talker says; `choose` changes how it draws. `most`: frames."""
     lm = official_talker(folder)
     choose(lm)
-    words, mark = lm.llm.model.model.embed_tokens, int(tokenizer.prefix_ids()[-1])
+    words, mark = lm.llm.model.model.embed_tokens, int(tokenizer.reference_ids()[-1])
     if load_config(folder).vocab_size <= RELEASED_END:  # the official code looks for its own id alone
         embed = words.forward
         words.forward = lambda ids: embed(torch.where(ids == RELEASED_END, mark, ids))

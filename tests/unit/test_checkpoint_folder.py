@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from voice_clone.checkpoint_folder import check_converted, check_file, check_fixed, check_folder, parse, read_tokenizer
+from voice_clone.checkpoint_folder import (
+    check_converted,
+    check_file,
+    check_fixed,
+    check_folder,
+    multiple_of,
+    parse,
+    read_tokenizer,
+)
 from voice_clone.errors import CheckpointError
 
 FIXED = {"bias": False, "scaling": None, "strides": [1, 1]}
@@ -90,3 +98,21 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     check_file(tmp_path, "tokenizer.json")
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: not a tokenizer that can be read"):
         read_tokenizer(tmp_path, "tokenizer.json")
+
+
+@dataclass(frozen=True)
+class Heads:
+    keys: int
+    heads: int = multiple_of("keys", 6)
+    sizes: tuple[int, ...] = (1, 2)
+
+
+def test_numbers_have_limits() -> None:
+    assert parse(Heads, {"keys": 2}, "config.json", positive=True) == Heads(2)
+    for values, message in (
+        ({"keys": 4}, "config.json: heads 6 is no multiple of keys 4"),
+        ({"keys": 0}, "config.json: keys is 0; it must be above 0"),
+        ({"keys": 2, "sizes": [1, -1]}, "sizes is .* it must be above 0"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            parse(Heads, values, "config.json", positive=True)

@@ -93,7 +93,7 @@ def a_voice(folder: Path, seconds: float) -> Voice:
     tokens = random.integers(0, CODES, (count, 1)).astype(np.uint16)
     mel = (MEL_STEPS * random.standard_normal((MEL_FRAMES * count, MEL_BANDS))).astype(np.int16)
     given: dict[str, NDArray[Any]] = {MEL: mel, SPEAKER: random.standard_normal(SPEAKER_SIZE).astype(np.float32)}
-    prompt = Prompt(tokenizer.prefix_ids(TRANSCRIPT), tokenizer.text_ids(TEXT), tokens[:, 0])
+    prompt = Prompt(tokenizer.reference_ids(TRANSCRIPT), tokenizer.text_ids(TEXT), tokens[:, 0])
     return Voice(Reference(tokens, given), prompt)
 
 

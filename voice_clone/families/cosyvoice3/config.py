@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_file, check_fixed, check_folder, parse, read_json
-from voice_clone.errors import CheckpointError
+from voice_clone.checkpoint_folder import check_file, check_fixed, check_folder, multiple_of, parse, read_json
 
 FAMILY = "cosyvoice3"
 MARK = "cosyvoice3.yaml"
@@ -60,10 +59,10 @@ _FIXED: dict[str, Any] = {
 class TalkerConfig:
     """Sizes of the talker's layers, a Qwen2, and of the table of text tokens."""
 
-    hidden_size: int
+    hidden_size: int = multiple_of("num_attention_heads")
     intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int
+    num_attention_heads: int = multiple_of("num_key_value_heads")
     num_key_value_heads: int
     rms_norm_eps: float
     rope_theta: float
@@ -93,16 +92,7 @@ def load_config(folder: Path) -> TalkerConfig:
     check_mark(folder)
     values = read_json(folder, CONFIG_FILE)
     check_fixed(values, _FIXED, f"{CONFIG_FILE}: ")
-    config = parse(TalkerConfig, values, CONFIG_FILE)
-    for name in TalkerConfig.__dataclass_fields__:
-        if getattr(config, name) <= 0:
-            raise CheckpointError(f"{CONFIG_FILE}: {name} is {getattr(config, name)}; it must be above 0")
-    heads, keys = config.num_attention_heads, config.num_key_value_heads
-    if config.hidden_size % (2 * heads) or heads % keys:
-        raise CheckpointError(
-            f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads do not suit hidden_size {config.hidden_size}"
-        )
-    return config
+    return parse(TalkerConfig, values, CONFIG_FILE, positive=True)
 
 
 def stream_chunks(reference: int) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.family import CARD
-from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.protocols import Prepared
@@ -112,8 +111,7 @@ def read(folder: Path) -> tuple[FishSpeechConfig, Tokenizer]:
     return config, Tokenizer(folder, config)
 
 
-CODES = "codec_codes"  # the artifact of the voice encoder
-ARTIFACT = ArtifactId("fish_speech", IN_CONTEXT)
+[CODES] = (each.name for each in CARD.artifacts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,10 +105,8 @@ def load_codec_config(folder: Path) -> CodecConfig:
     """
     values = read_json(folder, CONFIG_FILE)
     check_fixed(values, _FIXED, f"{CONFIG_FILE}: ")
-    config = parse(CodecConfig, values, CONFIG_FILE)
+    config = parse(CodecConfig, values, CONFIG_FILE, positive=True)
     check_fixed(values["semantic_model_config"], _FIXED_HUBERT, f"{CONFIG_FILE}: semantic_model_config.")
-    for part in (config, config.acoustic_model_config, config.semantic_model_config):
-        _check_positive(part)
     _check_rates(config)
     bandwidths = values.get("target_bandwidths")
     if not isinstance(bandwidths, list) or not bandwidths or not isinstance(bandwidths[-1], (int, float)):
@@ -117,14 +115,6 @@ def load_codec_config(folder: Path) -> CodecConfig:
     if codebooks != CODEBOOKS:
         raise CheckpointError(f"{CONFIG_FILE}: target_bandwidths make {codebooks} codebooks; OmniVoice has {CODEBOOKS}")
     return config
-
-
-def _check_positive(part: CodecConfig | AcousticConfig | SemanticConfig) -> None:
-    for name in part.__dataclass_fields__:
-        value = getattr(part, name)
-        numbers = value if isinstance(value, tuple) else (value,)
-        if not numbers or any(isinstance(each, (int, float)) and each <= 0 for each in numbers):
-            raise CheckpointError(f"{CONFIG_FILE}: {name} is {value}; all must be above 0")
 
 
 def _check_rates(config: CodecConfig) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_fixed, check_folder, parse, read_json
+from voice_clone.checkpoint_folder import check_fixed, check_folder, multiple_of, parse, read_json
 from voice_clone.errors import CheckpointError
 
 FAMILY = "omnivoice"
@@ -54,7 +54,7 @@ class TalkerConfig:
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int
+    num_attention_heads: int = multiple_of("num_key_value_heads")
     num_key_value_heads: int
     head_dim: int
     rms_norm_eps: float
@@ -75,16 +75,7 @@ def load_config(folder: Path) -> TalkerConfig:
     if not isinstance(layers, dict):
         raise CheckpointError(f"{CONFIG_FILE}: llm_config is no JSON object")
     check_fixed(layers, _LAYERS_FIXED, f"{CONFIG_FILE}: llm_config.")
-    config = parse(TalkerConfig, _with_theta(layers), f"{CONFIG_FILE}: llm_config")
-    for name in TalkerConfig.__dataclass_fields__:
-        if getattr(config, name) <= 0:
-            raise CheckpointError(f"{CONFIG_FILE}: llm_config.{name} is {getattr(config, name)}; it must be above 0")
-    heads, keys = config.num_attention_heads, config.num_key_value_heads
-    if config.head_dim % 2 or heads % keys:
-        raise CheckpointError(
-            f"{CONFIG_FILE}: {heads} heads and {keys} key-value heads of {config.head_dim} dimensions do not fit"
-        )
-    return config
+    return parse(TalkerConfig, _with_theta(layers), f"{CONFIG_FILE}: llm_config", positive=True)
 
 
 def _with_theta(layers: dict[str, Any]) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def read(folder: Path) -> tuple[Qwen3TTSConfig, Tokenizer]:
 
 Mode = Literal["icl", "x_vector", "preset", "design"]
 
-EMBEDDING, CODES = "speaker_embedding", "codec_codes"  # artifacts of the voice encoder
+EMBEDDING, CODES = (each.name for each in BASE.artifacts)
 ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
 
 NO_SPEAKER = -1  # in place of a built-in speaker's codec token

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_folder, parse, read_json, weight_names
+from voice_clone.checkpoint_folder import check_folder, multiple_of, parse, read_json, weight_names
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS
 
@@ -37,7 +37,7 @@ class LanguageModelConfig:
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int
+    num_attention_heads: int = multiple_of("num_key_value_heads")
     num_key_value_heads: int
     kv_channels: int
     rms_norm_eps: float
@@ -90,7 +90,7 @@ def load_config(folder: Path) -> VoxCPM2Config:
     values = read_json(folder, CONFIG_FILE)
     if values.get("architecture") != ARCHITECTURE:
         raise CheckpointError(f"{CONFIG_FILE}: architecture is {values.get('architecture')!r}, not {ARCHITECTURE!r}")
-    config = parse(VoxCPM2Config, values, CONFIG_FILE)
+    config = parse(VoxCPM2Config, values, CONFIG_FILE, positive=True)
     _refuse("", values, {"patch_size": LATENTS, "feat_dim": LATENT_SIZE, "residual_lm_no_rope": True})
     _refuse("lm_config.", values["lm_config"], {"use_mup": False})
     _refuse("dit_config.", values["dit_config"], {"dit_mean_mode": None, "mean_mode": None})
@@ -123,7 +123,7 @@ def _check(config: VoxCPM2Config) -> None:
                 f"{CONFIG_FILE}: {name}.kv_channels is {channels}; rope_scaling.short_factor has "
                 f"{len(scaling.short_factor)} numbers, one for two channels"
             )
-        if lm.num_key_value_heads < 1 or heads % lm.num_key_value_heads:
+        if heads % lm.num_key_value_heads:
             raise CheckpointError(
                 f"{CONFIG_FILE}: {name} has {heads} heads, no multiple of num_key_value_heads, {lm.num_key_value_heads}"
             )
@@ -135,17 +135,6 @@ def _check(config: VoxCPM2Config) -> None:
         raise CheckpointError(
             f"{CONFIG_FILE}: lm_config.vocab_size is {lm.vocab_size}; it must be above {REFERENCE_END}"
         )
-    sizes = {
-        "residual_lm_num_layers": config.residual_lm_num_layers,
-        "scalar_quantization_latent_dim": config.scalar_quantization_latent_dim,
-        "scalar_quantization_scale": config.scalar_quantization_scale,
-        "lm_config.num_hidden_layers": lm.num_hidden_layers,
-        "encoder_config.num_layers": config.encoder_config.num_layers,
-        "dit_config.num_layers": config.dit_config.num_layers,
-    }
-    for name, size in sizes.items():
-        if size < 1:
-            raise CheckpointError(f"{CONFIG_FILE}: {name} is {size}; it must be at least 1")
 
 
 def check_names(folder: Path, expected: set[str]) -> None:

@@ -123,7 +123,7 @@ def read(folder: Path) -> tuple[VoxtralConfig, Tokenizer]:
     return config, Tokenizer(folder, config)
 
 
-CODES = "codec_codes"  # the artifact of the voice encoder
+[CODES] = (each.name for each in CARD.artifacts)
 NO_PRESET = -1
 
 

@@ -73,12 +73,12 @@ def test_the_mode_says_what_the_talker_hears(prompt: CosyVoice3Prompt, tokenizer
     found = prompt.prepare(speech, prompt.draft(speech), voice)
     assert found.info == {"mode": "zero_shot", "text_tokens": 6, "reference_tokens": 25, "reference_frames": 30}
     np.testing.assert_array_equal(found.tensors["heard_tokens"], voice.artifacts[TOKENS])
-    np.testing.assert_array_equal(found.tensors["prefix_ids"], tokenizer.prefix_ids(TRANSCRIPT))
+    np.testing.assert_array_equal(found.tensors["prefix_ids"], tokenizer.reference_ids(TRANSCRIPT))
     for silent, asked in ((some_voice(None), {}), (voice, {"x_vector_only": True})):
         speech = SpeechRequest("Good morning.", voice="Ada", **asked)
         alone = prompt.prepare(speech, prompt.draft(speech), silent)
         assert alone.info["mode"] == "cross_lingual" and not len(alone.tensors["heard_tokens"])
-        np.testing.assert_array_equal(alone.tensors["prefix_ids"], tokenizer.prefix_ids())
+        np.testing.assert_array_equal(alone.tensors["prefix_ids"], tokenizer.reference_ids())
         np.testing.assert_array_equal(alone.tensors[TOKENS], voice.artifacts[TOKENS])
 
 

@@ -76,16 +76,16 @@ def flow(**values: Any) -> Change:
         (audio("audio_tokenizer_args", decoder_convs_strides_str="1,1,2,2"), "must change the rate alike"),
         (audio("audio_tokenizer_args", attn_sliding_window_size=12), "it must be a multiple of 8"),
         (audio("audio_tokenizer_args", patch_proj_kernel_size=9), "must not be above the 8 patches"),
-        (audio("audio_tokenizer_args", sampling_rate=0), "sampling_rate is 0; it must be at least 1"),
+        (audio("audio_tokenizer_args", sampling_rate=0), "sampling_rate is 0; it must be above 0"),
         (
             audio("audio_tokenizer_args", pretransform_patch_size=0),
-            "pretransform_patch_size is 0; it must be at least 1",
+            "pretransform_patch_size is 0; it must be above 0",
         ),
         (audio("audio_tokenizer_args", voice={"a": "b"}), "voice: unexpected value"),
         (audio("audio_model_args", n_acoustic_codebook=35), "disagree about codebooks"),
         (flow(use_biases=True), "use_biases is True; only False is supported"),
         (flow(input_dim=1024), "input_dim is 1024; only 3072 is supported"),
-        (flow(n_decoding_steps=0), "n_decoding_steps is 0; it must be at least 1"),
+        (flow(n_decoding_steps=0), "n_decoding_steps is 0; it must be above 0"),
     ],
 )
 def test_what_is_refused(released: dict[str, Any], tmp_path: Path, change: Change, message: str) -> None:
