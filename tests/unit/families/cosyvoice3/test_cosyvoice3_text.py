@@ -64,7 +64,7 @@ def test_sounds_are_single_tokens(tokenizer: Tokenizer) -> None:
     [*("<|endofprompt|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|endofsystem|>"), "<|en|>", "<|no such|>"],
 )
 def test_control_tokens_are_refused(tokenizer: Tokenizer, token: str) -> None:
-    for tokenize in (tokenizer.text_ids, tokenizer.prefix_ids, tokenizer.instruction_ids):
+    for tokenize in (tokenizer.text_ids, tokenizer.reference_ids, tokenizer.instruction_ids):
         with pytest.raises(InvalidArgument, match="a control token; remove it"):
             tokenize(f"Good {token} morning")
 

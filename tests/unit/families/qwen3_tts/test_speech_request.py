@@ -18,6 +18,7 @@ from voice_clone.families.qwen3_tts.talker import build_request, frame_budget
 from voice_clone.families.qwen3_tts.text import Qwen3TTSPrompt, Tokenizer, language_id
 from voice_clone.speech import SpeechRequest, read_reply
 from voice_clone.stages.protocols import Prepared
+from voice_clone.stages.requests import granted_frames
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_the_frame_budget_counts_tokens_not_characters(
     chinese, english = "今天天气很好，我们去海边散步吧。" * 4, "The weather is fine. " * 4
     for text in (chinese, english):
         tokens = len(tokenizer.text_ids(text))
-        assert budget.limit(tokens, None, 10**6)[0] == max(192, 12 * tokens)
+        assert granted_frames(budget, tokens, None, 10**6)[0] == max(192, 12 * tokens)
     assert len(tokenizer.text_ids(chinese)) > len(chinese), "a character is several tokens here"
 
 
