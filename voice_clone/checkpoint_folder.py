@@ -78,9 +78,9 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return loaded
 
 
-def multiple_of(other: str, default: Any = dataclasses.MISSING) -> Any:
-    """A field of a configuration whose number must be a multiple of that of the field `other`; `parse` checks it."""
-    return dataclasses.field(default=default, metadata={"multiple_of": other})
+def multiple_of(other: str) -> dict[str, str]:
+    """Metadata of a field whose number must be a multiple of that of the field `other`; `parse` checks it."""
+    return {"multiple_of": other}
 
 
 def parse(cls: type[T], values: Any, where: str, *, positive: bool = False) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 @dataclass(frozen=True)
 class Heads:
     keys: int
-    heads: int = multiple_of("keys", 6)
+    heads: int = field(default=6, metadata=multiple_of("keys"))
     sizes: tuple[int, ...] = (1, 2)
 
 

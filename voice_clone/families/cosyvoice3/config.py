@@ -7,7 +7,7 @@ talker's layers are in `CosyVoice-BlankEN/config.json`, the Qwen2 that it was tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,10 @@ _FIXED: dict[str, Any] = {
 class TalkerConfig:
     """Sizes of the talker's layers, a Qwen2, and of the table of text tokens."""
 
-    hidden_size: int = multiple_of("num_attention_heads")
+    hidden_size: int = field(metadata=multiple_of("num_attention_heads"))
     intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int = multiple_of("num_key_value_heads")
+    num_attention_heads: int = field(metadata=multiple_of("num_key_value_heads"))
     num_key_value_heads: int
     rms_norm_eps: float
     rope_theta: float

@@ -6,7 +6,7 @@ The codec beside it has a configuration of its own, see `codec_config.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class TalkerConfig:
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int = multiple_of("num_key_value_heads")
+    num_attention_heads: int = field(metadata=multiple_of("num_key_value_heads"))
     num_key_value_heads: int
     head_dim: int
     rms_norm_eps: float

@@ -6,7 +6,7 @@ Sources: voxcpm 2.0.3, `VoxCPMConfig` and `MiniCPM4Config`, and openbmb/VoxCPM2.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class LanguageModelConfig:
     hidden_size: int
     intermediate_size: int
     num_hidden_layers: int
-    num_attention_heads: int = multiple_of("num_key_value_heads")
+    num_attention_heads: int = field(metadata=multiple_of("num_key_value_heads"))
     num_key_value_heads: int
     kv_channels: int
     rms_norm_eps: float

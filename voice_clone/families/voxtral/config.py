@@ -53,7 +53,7 @@ class FlowConfig:
     n_layers: int = 3
     head_dim: int = 128
     hidden_dim: int = 2048
-    n_heads: int = multiple_of("n_kv_heads", 6)
+    n_heads: int = field(default=6, metadata=multiple_of("n_kv_heads"))
     n_kv_heads: int = 2
     norm_eps: float = 1e-5
     n_decoding_steps: int = 7
@@ -97,7 +97,7 @@ class CodecConfig:
     dim: int = 1024
     hidden_dim: int = 4096
     head_dim: int = 128
-    n_heads: int = multiple_of("n_kv_heads", 8)
+    n_heads: int = field(default=8, metadata=multiple_of("n_kv_heads"))
     n_kv_heads: int = 8
     qk_norm_eps: float = 1e-6
     norm_eps: float = 1e-2
@@ -156,7 +156,7 @@ class VoxtralConfig:
     n_layers: int
     head_dim: int
     hidden_dim: int
-    n_heads: int = multiple_of("n_kv_heads")
+    n_heads: int = field(metadata=multiple_of("n_kv_heads"))
     n_kv_heads: int
     norm_eps: float
     vocab_size: int
