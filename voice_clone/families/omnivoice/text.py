@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voice_clone.checkpoint_folder import read_tokenizer
-from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
 from voice_clone.families.omnivoice.config import (
     CODEBOOKS,
@@ -216,6 +216,8 @@ class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
         codes, rms, transcript = np.zeros((0, CODEBOOKS), np.uint16), np.zeros(1, np.float32), None
         if voice is not None:
             codes, rms = frames_of(voice, CODEC_CODES, CODEBOOKS), voice.artifacts[REF_RMS]
+            if rms.shape != (1,) or not len(codes):
+                raise Internal("the artifacts of this voice belong to another checkpoint")
             if voice.transcript is None:
                 raise Unsupported("this voice has no transcript; register it again with `reference_text`")
             check_reference(len(codes), self.max_reference_frames)

@@ -116,7 +116,7 @@ def test_frames_that_a_text_is_granted(folder: Path) -> None:
 
     tokens = np.array([7], np.int32)
     assert frames(tokens) == (52, True)
-    assert frames(np.array([100], np.int32)) == (256 - prompt.length, True)
+    assert frames(np.array([1000], np.int32)) == (made.source.max_length - prompt.length, True)
     assert frames(tokens, max_frames=20) == (20, False)
     assert frames(tokens, max_frames=400) == (52, True)
     for target in (np.array([0], np.int32), np.array([7])):
