@@ -17,7 +17,7 @@ from tests.support.families.graph_safety import Recorder
 from tests.support.families.small_codec import make_code2wav
 from tools.example_family.checkpoint_maker import CONFIG, make_checkpoint
 from tools.example_family.config import load_config
-from tools.example_family.talker_stage import load_network
+from tools.example_family.talker import load_network
 from tools.families.recognition import FamilyError, families_of, models_of
 from tools.models import write
 from tools.triton_server import MODELS

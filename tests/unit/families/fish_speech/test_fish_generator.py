@@ -20,12 +20,10 @@ from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.checkpoint_folder import parse
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.codec import CodecDecoder, NativeCodecDecoder, codec_format
+from voice_clone.families.fish_speech.codec import CodecDecoder, NativeCodecDecoder
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
-from voice_clone.families.fish_speech.networks.codec_decoder import CodecDecoder, NativeCodecDecoder
-from voice_clone.families.fish_speech.networks.talker import SlowTransformer, Talker, use_native_code
-from voice_clone.families.fish_speech.prompt import CODES, Prompt
-from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.families.fish_speech.talker import SlowTransformer, Talker, use_native_code
+from voice_clone.families.fish_speech.text import CODES, Prompt, Tokenizer
 from voice_clone.settings import PRECISIONS, Precision
 from voice_clone.speech import ResolvedVoice
 

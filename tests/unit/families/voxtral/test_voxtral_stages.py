@@ -15,10 +15,9 @@ from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, has_encoder
-from voice_clone.families.voxtral.encoder_stage import load_encoder
-from voice_clone.families.voxtral.prompt import CODES, Prompt
-from voice_clone.families.voxtral.prompt_stage import VoxtralPrompt, load_prompt
-from voice_clone.families.voxtral.talker_stage import VoxtralTalker, load_talker
+from voice_clone.families.voxtral.encoder import load_encoder
+from voice_clone.families.voxtral.talker import VoxtralTalker, load_talker
+from voice_clone.families.voxtral.text import CODES, Prompt, VoxtralPrompt, load_prompt
 from voice_clone.settings import Settings
 from voice_clone.speech import SpeechRequest
 from voice_clone.stages.protocols import Arrays
