@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.families.cards import PACKAGES, cards
+from tools.families.table import table
 from tools.triton_server import MODELS, ROOT
 from voice_clone.request_fields import FIELDS, KNOBS, RequestField
 
@@ -56,7 +57,11 @@ def wanted() -> dict[Path, str]:
         GATEWAY: gateway(),
         whole: with_part(whole.read_text(encoding="utf-8"), "inputs", _whole_inputs(), "  # {}\n"),
         api: with_part(api.read_text(encoding="utf-8"), "inputs", _inputs_table()),
-        families: with_part(families.read_text(encoding="utf-8"), "parameters", _parameters_table()),
+        families: with_part(
+            with_part(families.read_text(encoding="utf-8"), "families", table(cards())),
+            "parameters",
+            _parameters_table(),
+        ),
     }
 
 

@@ -170,6 +170,9 @@ class Family:
         fingerprints: outputs of the voice encoder that say what made the artifacts.
         decoder_of: the family that lends its code2wav.
         notes: ends of what some settings mean for this family, by name.
+        sizes: parameters of the released talkers, as people give them.
+        licence: of the released weights, as their page says.
+        cells: of its column in docs/families.md, by row, where the card's other fields do not say it.
     """
 
     name: str
@@ -206,3 +209,6 @@ class Family:
     check_shared: str = ""
     decoder_of: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
+    sizes: str = ""
+    licence: str = ""
+    cells: Mapping[str, str] = field(default_factory=dict)

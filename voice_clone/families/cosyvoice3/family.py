@@ -75,4 +75,13 @@ CARD = Family(
         "page_bytes": "; at the released shape a second takes 185 MB, with bf16 93 MB",
         "onnx_provider": ", but torch on a GPU if this ONNX Runtime has no cuda",
     },
+    sizes="0.5 B",
+    licence="Apache-2.0",
+    cells={
+        "instructions": "`instruct`, a sentence",
+        "rate": "24 kHz",
+        "frame": "one token; 25",
+        "first audio": "16 tokens or more",
+        "kept": "81 kB",
+    },
 )

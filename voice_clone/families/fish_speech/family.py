@@ -18,4 +18,13 @@ CARD = Family(
     budget=FrameBudget(per_token=21, least=331, most=3528),  # 1 s, 15.4 s, 164 s
     native_decoder=True,
     notes={"max_state_bytes": ", 8.9 MB each at the released shape"},
+    sizes="4 B",
+    licence="research, not commercial",
+    cells={
+        "instructions": "tags in the text",
+        "rate": "44.1 kHz",
+        "frame": "10 codes; 21.5",
+        "first audio": "one frame",
+        "kept": "4 kB",
+    },
 )

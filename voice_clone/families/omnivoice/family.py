@@ -40,4 +40,15 @@ CARD = Family(
     streams="own",
     cuda_graphs=False,
     notes={"max_text_tokens": "; long ones are spoken in chunks"},
+    sizes="0.6 B",
+    licence="CC-BY-NC, not commercial",
+    cells={
+        "without a voice": "yes, in any voice, or one that `instruct` describes",
+        "instructions": "`instruct`, words of a list",
+        "rate": "24 kHz",
+        "frame": "8 codes; 25",
+        "first audio": "a whole text, or 15 s of a long one",
+        "kept": "4 kB",
+        "language": "one of 646",
+    },
 )

@@ -59,6 +59,18 @@ BASE = Family(
     prefix_bytes=128 << 20,
     fingerprints=("speaker_encoder_fingerprint", "codec_encoder_fingerprint"),
     notes={"max_state_bytes": ", 5.2 MB each at the released shape"},
+    sizes="0.6 B, 1.7 B",
+    licence="Apache-2.0",
+    cells={
+        "without a voice": "by a speaker embedding",
+        "instructions": "no",
+        "rate": "24 kHz",
+        "frame": "16 codes; 12.5",
+        "first audio": "one frame",
+        "kept": "12 kB",
+        "language": "one of its list",
+        "options": "`subtalker_*`",
+    },
 )
 
 _KIND = replace(

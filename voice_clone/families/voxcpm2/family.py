@@ -48,4 +48,15 @@ CARD = Family(
         "max_text_tokens": ", and so are longer transcripts",
         "max_state_bytes": ", 0.68 MB each at the released shape",
     },
+    sizes="2 B",
+    licence="Apache-2.0",
+    cells={
+        "with transcript": "`icl` (`ref_continuation` in `info`)",
+        "without a voice": "yes, in any voice, or one that `style` describes",
+        "instructions": "`style`, a sentence",
+        "rate": "48 kHz",
+        "frame": "4 latents of 64; 6.25",
+        "first audio": "one frame",
+        "kept": "129 kB",
+    },
 )

@@ -19,4 +19,15 @@ CARD = Family(
     options=(Option("guidance", float, "strength of text and voice", 0, 10, default=1.2),),  # as upstream serves it
     presets=True,
     notes={"max_state_bytes": ", 0.55 MB each at the released shape"},
+    sizes="4 B",
+    licence="CC-BY-NC-4.0, not commercial",
+    cells={
+        "with transcript": "no: the encoder was not released",
+        "without transcript": "no",
+        "without a voice": "in 20 presets",
+        "rate": "24 kHz",
+        "frame": "37 codes; 12.5",
+        "first audio": "one frame",
+        "kept": "9 kB",
+    },
 )
