@@ -65,19 +65,19 @@ class Bare:
     @property
     def prompt(self) -> PromptStage[Any]:
         """The prompt stage."""
-        stage: PromptStage[Any] = self._stage("prompt_stage.load_prompt")
+        stage: PromptStage[Any] = self._stage("text.load_prompt")
         return stage
 
     @property
     def talker(self) -> TalkerStage[Any, Any]:
         """The talker stage."""
-        stage: TalkerStage[Any, Any] = self._stage("talker_stage.load_talker")
+        stage: TalkerStage[Any, Any] = self._stage("talker.load_talker")
         return stage
 
     @property
     def decoder(self) -> DecoderStage:
         """The decoder's stage."""
-        stage: DecoderStage = self._stage("decoder_stage.load_decoder")
+        stage: DecoderStage = self._stage("codec.load_decoder")
         return stage
 
     @property
