@@ -62,7 +62,7 @@ def no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stages(name: str, folder: Path, device: str, precision: str = "auto", graphs: bool = False) -> Bare:
-    given = {"MAX_STREAMS": SLOTS, "MAX_LENGTH": 96, "MAX_DECODE_BATCH": 2, "CHUNK_FRAMES": "1,2"}
+    given = {"MAX_STREAMS": SLOTS, "MAX_LENGTH": 112, "MAX_DECODE_BATCH": 2, "CHUNK_FRAMES": "1,2"}
     return bare(name, folder, **given, DEVICE=device, PRECISION=precision, CUDA_GRAPHS=str(graphs).lower())
 
 

@@ -169,7 +169,7 @@ def test_control_tokens_are_refused(stage: VoxCPM2Prompt, token: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"x_vector_only": True}, "has no speaker embedding"),
+        ({"x_vector_only": True}, "takes no speaker embedding"),
         ({"options": {"inference_timesteps": 10.0}}, "inference_timesteps is 10.0; it must be of type int"),
         ({"options": {"style": "softly", "mode": "continuation"}}, "would be read aloud in the mode continuation"),
         ({"options": {"style": "softly", "mode": "ref_continuation"}}, "read aloud in the mode ref_continuation"),
