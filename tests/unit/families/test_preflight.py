@@ -95,7 +95,11 @@ CASES: dict[str, Case] = {
         "rope_type must be 'default'",
     ),
     "omnivoice: no theta": ("omnivoice", configured("llm_config", rope_parameters=None), "'rope_theta' is missing"),
-    "omnivoice: heads": ("omnivoice", configured("llm_config", num_key_value_heads=3), "num_attention_heads 4 is no multiple of"),
+    "omnivoice: heads": (
+        "omnivoice",
+        configured("llm_config", num_key_value_heads=3),
+        "num_attention_heads 4 is no multiple of",
+    ),
     "omnivoice: no tokenizer": ("omnivoice", without("tokenizer.json"), "tokenizer.json: the file is missing"),
     "omnivoice: half a tokenizer": ("omnivoice", cut("tokenizer.json", -10), "not a tokenizer that can be read"),
     "omnivoice: no token": ("omnivoice", renamed("<|denoise|>", "<|noise|>"), "<|denoise|> is no token of it"),
