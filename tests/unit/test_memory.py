@@ -90,9 +90,9 @@ def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(
 def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folder: CheckpointFactory) -> None:
     """It would take 100 MB."""
     code = (
-        "import sys; from voice_clone.families.qwen3_tts import talker_stage;"
+        "import sys; from voice_clone.families.qwen3_tts import talker;"
         "from voice_clone.settings import Settings;"
-        "talker_stage.load_talker(Settings({})).source; print('torch._dynamo' in sys.modules)"
+        "talker.load_talker(Settings({})).source; print('torch._dynamo' in sys.modules)"
     )
     environment = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "PATH": "/usr/bin:/bin"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
