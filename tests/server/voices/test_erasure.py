@@ -256,7 +256,9 @@ def test_texts_of_a_deleted_voice_in_the_memory_of_the_server(
     with running(both_checkpoints, tmp_path, **SETTINGS, **OVERWRITTEN) as server, Client(server.url) as client:
 
         def live(name: str, text: str, consent: str) -> None:
-            client.upload(name, reference_clip, reference_text=f"{TEXT} {text}", consent=consent, wait=True)
+            client.upload(
+                name, reference_clip, reference_text=f"{TEXT} {text}", consent=consent, wait=True, replace=True
+            )
             for family in FAMILIES:
                 speak(client, family, name)
             client.get(name), client.list(), client.export(name)
