@@ -126,7 +126,9 @@ def test_many_speeches_side_by_side_are_those_that_they_are_alone(client: Client
     alone = [heard(order) for order in orders]
     with ThreadPoolExecutor(16) as pool:
         together = list(pool.map(heard, orders))
-    others = [order for order, *pair in zip(orders, alone, together, strict=True) if not is_same_audio(*pair)]
+    heard_at_all = [each for each in zip(orders, alone, together, strict=True) if each[1].size or each[2].size]
+    assert len(heard_at_all) > 0.9 * len(orders), "three frames may be too few for a sample"
+    others = [order for order, *pair in heard_at_all if not is_same_audio(*pair)]
     assert not others, f"{len(others)} of {len(orders)} have another frame, such as {others[0]}"
 
 
