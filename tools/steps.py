@@ -1,4 +1,4 @@
-"""Tells on stderr what a tool is doing while that takes long, so that it does not look hung."""
+"""Prints to stderr what a tool is doing while that takes long, so that it does not look hung."""
 
 from __future__ import annotations
 

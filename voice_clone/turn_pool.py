@@ -36,7 +36,7 @@ class TurnPool:
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._working = 0
-        self._idle = 0  # threads that wait, and were not told of work
+        self._idle = 0  # threads that wait and were not woken
         self._closed = False
 
     def submit(self, caller: Caller, work: Callable[[], None]) -> None:

@@ -50,7 +50,7 @@ class Resolved:
         fingerprint: of the encoder that made them.
         extraction_ms: the time of the encoder for this answer; 0 unless it is a miss.
         origin: the key under which other processes cache what they compute from the artifacts; "": they cache nothing,
-            since they cannot be told to forget it.
+            since no request can make them forget it.
         scope: see `Origin`.
     """
 

@@ -172,9 +172,9 @@ class CardTalker(Generic[C, T, P]):
         """What the decoder hears before the stream, frames [n, width]."""
         return np.zeros((0, self.source.payload.width), self.card.frame.numbers)
 
+    @abstractmethod
     def prompt_of(self, transcript: str, artifacts: Artifacts) -> P:
-        """A prompt with some text in a voice, of a family that computes something ahead of a voice."""
-        raise NotImplementedError
+        """A prompt with some text in a voice. Only a family that computes something ahead of a voice needs it."""
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[P]:
         """A request in a voice of zeros, for the warm-up."""
