@@ -42,7 +42,7 @@ class CardPrompt(Generic[C, T, D]):
 
     @staticmethod
     @abstractmethod
-    def read(folder: Path) -> tuple[Any, Any]:
+    def read(folder: Path, /) -> tuple[Any, Any]:
         """Configuration and tokenizer of the checkpoint in `folder`."""
 
     @classmethod

@@ -65,7 +65,7 @@ class CardTalker(Generic[C, T, P]):
 
     @staticmethod
     @abstractmethod
-    def read(folder: Path) -> tuple[Any, Any]:
+    def read(folder: Path, /) -> tuple[Any, Any]:
         """Configuration and tokenizer of the checkpoint in `folder`."""
 
     @classmethod
@@ -172,9 +172,9 @@ class CardTalker(Generic[C, T, P]):
         """What the decoder hears before the stream, frames [n, width]."""
         return np.zeros((0, self.source.payload.width), self.card.frame.numbers)
 
-    @abstractmethod
     def prompt_of(self, transcript: str, artifacts: Artifacts) -> P:
-        """A prompt with some text in a voice. Only a family that computes something ahead of a voice needs it."""
+        """A prompt with some text in a voice; a family without it computes nothing ahead of a voice."""
+        raise NotImplementedError(f"{self.card.name} computes nothing ahead of a voice")
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[P]:
         """A request in a voice of zeros, for the warm-up."""

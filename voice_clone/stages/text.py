@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tokenizers
@@ -23,6 +23,18 @@ QWEN2_SPLIT = (
 """Where Qwen2's tokenizer cuts a text before it looks for tokens; Qwen3's is the same."""
 
 Ids = NDArray[np.int32]
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+def reader(load_config: Callable[[Path], C], tokenizer: Callable[[Path, C], T]) -> Callable[[Path], tuple[C, T]]:
+    """A function that reads configuration and tokenizer of a checkpoint; it raises CheckpointError as both do."""
+
+    def read(folder: Path) -> tuple[C, T]:
+        config = load_config(folder)
+        return config, tokenizer(folder, config)
+
+    return read
 
 
 def limited_ids(name: str, text: str, tokenize: Callable[[str], Ids], most: int) -> Ids:

@@ -46,19 +46,6 @@ PACKED = [  # the example's networks are torch's alone, and so is OmniVoice's in
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The small checkpoint of a family, made once."""
-    made: dict[str, Path] = {}
-
-    def folder(family: str) -> Path:
-        if family not in made:
-            made[family] = TRIALS[family].make(0, tmp_path_factory.mktemp(family) / "checkpoint")
-        return made[family]
-
-    return folder
-
-
-@pytest.fixture(scope="module")
 def stages(checkpoint: Callable[[str], Path]) -> Callable[[str], Bare]:
     """The stages of a family, loaded once."""
     made: dict[str, Bare] = {}

@@ -136,19 +136,6 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The small checkpoint of a family, made once."""
-    made: dict[str, Path] = {}
-
-    def folder(family: str) -> Path:
-        if family not in made:
-            made[family] = TRIALS[family].make(0, tmp_path_factory.mktemp(family) / "checkpoint")
-        return made[family]
-
-    return folder
-
-
 USUAL = ("fish_speech", "qwen3_tts")  # the others in a thorough run
 CHOSEN = [
     pytest.param(name, marks=[] if family in USUAL else pytest.mark.thorough) for name, (family, *_) in CASES.items()

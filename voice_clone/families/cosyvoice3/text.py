@@ -33,7 +33,7 @@ from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.text import Ids, check_ids, check_range, limited_ids, qwen2_tokenizer
+from voice_clone.stages.text import Ids, check_ids, check_range, limited_ids, qwen2_tokenizer, reader
 
 VOCABULARY_FILE, MERGES_FILE = f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"
 SYSTEM, END = "You are a helpful assistant.", "<|endofprompt|>"
@@ -129,14 +129,7 @@ class Tokenizer:
         return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
 
 
-def read(folder: Path) -> tuple[TalkerConfig, Tokenizer]:
-    """Configuration and tokenizer of the checkpoint in `folder`.
-
-    Raises:
-        CheckpointError: it cannot be served.
-    """
-    config = load_config(folder)
-    return config, Tokenizer(folder, config)
+read = reader(load_config, Tokenizer)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from voice_clone.families.fish_speech.family import CARD
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range
+from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, reader
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -101,14 +101,7 @@ class Tokenizer:
         return ids
 
 
-def read(folder: Path) -> tuple[FishSpeechConfig, Tokenizer]:
-    """Configuration and tokenizer of the checkpoint in `folder`.
-
-    Raises:
-        CheckpointError: it cannot be served.
-    """
-    config = load_config(folder)
-    return config, Tokenizer(folder, config)
+read = reader(load_config, Tokenizer)
 
 
 [CODES] = (each.name for each in CARD.artifacts)

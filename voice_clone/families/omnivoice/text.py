@@ -34,7 +34,7 @@ from voice_clone.families.omnivoice.languages import language_id
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, limited_ids
+from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, limited_ids, reader
 
 DENOISE = "<|denoise|>"
 LANGUAGE = ("<|lang_start|>", "<|lang_end|>")
@@ -113,14 +113,7 @@ class Tokenizer:
         return found
 
 
-def read(folder: Path) -> tuple[TalkerConfig, Tokenizer]:
-    """Configuration and tokenizer of the checkpoint in `folder`.
-
-    Raises:
-        CheckpointError: it cannot be served.
-    """
-    config = load_config(folder)
-    return config, Tokenizer(folder, config)
+read = reader(load_config, Tokenizer)
 
 
 @dataclass(frozen=True, eq=False)

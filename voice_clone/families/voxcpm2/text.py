@@ -24,7 +24,7 @@ from voice_clone.request_fields import SOURCES
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.protocols import Prepared, check_reference
-from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range
+from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, reader
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -105,14 +105,7 @@ class Tokenizer:
         return found
 
 
-def read(folder: Path) -> tuple[VoxCPM2Config, Tokenizer]:
-    """Configuration and tokenizer of the checkpoint in `folder`.
-
-    Raises:
-        CheckpointError: it cannot be served.
-    """
-    config = load_config(folder)
-    return config, Tokenizer(folder, config)
+read = reader(load_config, Tokenizer)
 
 
 @dataclass(frozen=True, eq=False)

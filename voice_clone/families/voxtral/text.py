@@ -28,7 +28,7 @@ from voice_clone.settings import PromptSettings, Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.text import Ids, check_ids, check_range
+from voice_clone.stages.text import Ids, check_ids, check_range, reader
 
 TOKENIZER_FILE = "tekken.json"
 BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"
@@ -113,14 +113,7 @@ def _spelled(token: str) -> str:
     return base64.b64decode(token, validate=True).decode("latin-1").translate(_LETTERS)
 
 
-def read(folder: Path) -> tuple[VoxtralConfig, Tokenizer]:
-    """Configuration and tokenizer of the checkpoint in `folder`.
-
-    Raises:
-        CheckpointError: it cannot be served.
-    """
-    config = load_config(folder)
-    return config, Tokenizer(folder, config)
+read = reader(load_config, Tokenizer)
 
 
 [CODES] = (each.name for each in CARD.artifacts)
