@@ -1,4 +1,4 @@
-"""Who makes a request: its bearer key, or, without keys, any caller from a page and a host that may.
+"""Who makes a request: its key, or, without keys, any caller from a page and a host that may.
 
 A key has scopes: `speak` for speech and the list of voices, `manage` for the voices themselves. Memory holds SHA-256
 digests of the keys. The key of a request is compared with all of them, in constant time, and is never logged.
@@ -23,6 +23,7 @@ from .bodies import BoundedRequest
 from .errors import HTTPFailure
 from .keys import Key, Scope, caller_of, parse_key
 from .origins import check_host, check_origin
+from .presented_keys import presented
 
 ANYONE = Key()
 
@@ -89,17 +90,17 @@ class Keys:
         return [key for _, key in self._keys]
 
     def find(self, connection: HTTPConnection) -> Key:
-        """The bearer key of a request.
+        """The key of a request.
 
         Raises:
             HTTPFailure: 401, it is missing or unknown.
         """
         if not self._keys:
             return ANYONE
-        kind, _, secret = connection.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not secret.strip():
+        secret = presented(connection)
+        if secret is None:
             raise _unauthorized("the key is missing; send the header Authorization: Bearer KEY")
-        digest, found = _digest(secret.strip()), None
+        digest, found = _digest(secret), None
         for known, key in self._keys:
             if hmac.compare_digest(digest, known):
                 found = key
@@ -116,7 +117,7 @@ class Keys:
         return caller_of(key.turns, connection.scope)
 
     def require(self, connection: HTTPConnection, scope: Scope) -> Key:
-        """The bearer key of a request, which has this scope.
+        """The key of a request, which has this scope.
 
         Raises:
             HTTPFailure: 401, or 403 if the key does not have the scope.

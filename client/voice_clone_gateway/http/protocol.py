@@ -26,6 +26,7 @@ from .heads import check_head, in_origin_form
 from .keys import caller_of
 from .limits import Bucket, seconds_for
 from .listeners import WatchedTransport
+from .presented_keys import out_of_query
 
 READ_BYTES = 4096
 """What is read from a connection at once."""
@@ -48,13 +49,13 @@ SOCKETS = 1024
 
 
 class _Connection(h11.Connection):
-    """Requests whose target is a path, and whose bodies do not come in countless small chunks."""
+    """Requests whose target is a path without a key, and whose bodies do not come in countless small chunks."""
 
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
-            return in_origin_form(event)
+            return out_of_query(in_origin_form(event))
         if isinstance(event, h11.Data):
             self._chunks += event.chunk_start
             self._bytes += len(event.data)

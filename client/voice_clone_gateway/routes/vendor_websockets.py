@@ -18,7 +18,7 @@ from ..http.errors import HTTPFailure, failure
 from ..http.json_bounds import parse_message
 from ..http.keys import Key
 from ..http.origins import check_origin
-from ..http.presented_keys import bearing, of_deepgram, of_elevenlabs
+from ..http.presented_keys import presented, with_key
 from ..live import deepgram, elevenlabs
 from ..live.deepgram import DeepgramSession
 from ..live.elevenlabs_session import MultiStreamInputSession, StreamInputSession
@@ -34,11 +34,7 @@ TEXTS_ONLY = ("/v1/speak", "/v1/text-to-speech/")
 @router.websocket("/v1/speak")
 async def deepgram_speak(websocket: WebSocket) -> None:
     """Deepgram's protocol."""
-    await serve(
-        websocket,
-        *of_deepgram(websocket),
-        lambda key: DeepgramSession(websocket, key, deepgram.configure(websocket)),
-    )
+    await serve(websocket, lambda key: DeepgramSession(websocket, key, deepgram.configure(websocket)))
 
 
 @router.websocket("/v1/text-to-speech/{voice_id}/stream-input")
@@ -59,11 +55,10 @@ async def _serve_elevenlabs(
     def session(key: Key) -> Session:
         return kind(websocket, key, *elevenlabs.configure(websocket, voice_id))
 
-    connection = of_elevenlabs(websocket)
-    if connection is None and websocket.app.state.keys:
+    if presented(websocket) is None and websocket.app.state.keys:
         await _serve_by_message(websocket, session)
     else:
-        await serve(websocket, connection or websocket, None, session)
+        await serve(websocket, session)
 
 
 async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
@@ -80,7 +75,7 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
         try:
             first = await _first_message(websocket, settings.head_seconds)
             secret = elevenlabs.parse(await parse_message(first)).key
-            key = admit(bearing(websocket, (secret or "").encode(errors="replace")), "speak")
+            key = admit(with_key(websocket, secret or ""), "speak")
             place.close()  # that of its address
             place.enter_context(sockets.place(websocket))
             opened = session(key)

@@ -57,7 +57,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter, WebSocket
 
-from ..http.presented_keys import of_own_protocol
 from ..live.own import OwnSession
 from .live import serve
 
@@ -67,4 +66,4 @@ router = APIRouter()
 @router.websocket("/v1/audio/speech/stream")
 async def stream_speech(websocket: WebSocket) -> None:
     """Speak texts while they are written; the module describes the protocol."""
-    await serve(websocket, *of_own_protocol(websocket), lambda key: OwnSession(websocket, key))
+    await serve(websocket, lambda key: OwnSession(websocket, key))

@@ -52,6 +52,32 @@ def keys_file(tmp_path: Path) -> str:
     return str(path)
 
 
+PLACES = {  # of a key in a request
+    "bearer": {"headers": {"Authorization": "Bearer s3cret/+%="}},
+    "token": {"headers": {"Authorization": "Token s3cret/+%="}},
+    "xi-api-key": {"headers": {"xi-api-key": "s3cret/+%="}},
+    "x-api-key": {"headers": {"X-API-Key": "s3cret/+%="}},
+    "api_key": {"params": {"api_key": "s3cret/+%="}},
+    "access_token": {"params": {"access_token": "s3cret/+%="}},
+    "another scheme": {"headers": {"Authorization": "Basic eDp5", "xi-api-key": "s3cret/+%="}},
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_key_may_stand_in_each_place(
+    triton: Server, serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture, place: dict[str, dict[str, str]]
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text("s3cret/+%= speak\n")
+    http = serve(triton.url, api_keys_file=str(path))
+    with caplog.at_level(logging.DEBUG):
+        assert http.get("/v1/models", **place).status_code == 200
+        wrong = {kind: dict.fromkeys(values, "wr0ng") for kind, values in place.items()}
+        assert http.get("/v1/models", **wrong).status_code == 401
+    server = [record for record in caplog.records if not record.name.startswith("http")]  # those are the client's
+    assert not re.search("s3cret|wr0ng", "".join(record.getMessage() for record in server))
+
+
 def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_file: str) -> None:
     http = serve(triton.url, api_keys_file=keys_file)
     paths = http.get("/openapi.json").json()["paths"]
