@@ -18,8 +18,10 @@ MAX_OPTIONS_BYTES = 4096  # of the JSON of a family's options
 MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
 
-FormatName = Literal["wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw"]
-SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
+FormatName = Literal[
+    "wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw", "pcm_f32", "wav_mulaw", "wav_alaw", "wav_f32"
+]
+SampleRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
 # The empty constraint makes pydantic check the text, which refuses the lone surrogates that JSON can hold.
 Text = Annotated[str, Field(min_length=0)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
@@ -88,9 +90,12 @@ class SpeechOptions(Strict, Knobs):
     """A bundle of one voice in base64, as GET /v1/audio/voices/{name}/export answers it. The voice speaks as it would
     where it is registered; nothing is extracted, and nothing of it is kept."""
     response_format: FormatName = "mp3"
-    """The audio's format. `pcm` is signed 16-bit little-endian; `mulaw` and `alaw` have 8000 Hz."""
+    """The audio's format. `pcm` is signed 16-bit little-endian, `pcm_f32` 32-bit float; `mulaw` and `alaw` have no
+    header and by default 8000 Hz. Each of the last three is also a WAV file: `wav_f32`, `wav_mulaw`, `wav_alaw`."""
     sample_rate: SampleRate | None = None
     """Hz; by default the model's own, or the nearest one that the format supports."""
+    bit_rate: Annotated[int, Field(ge=32_000, le=192_000)] | None = None
+    """Bits a second of mp3, opus and aac, of which the codec takes the nearest it has; other formats ignore it."""
     speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] = 1.0
     """Factor of the tempo; the pitch is unchanged."""
     instructions: Annotated[str, Field(max_length=4096)] | None = None

@@ -14,7 +14,7 @@ from voice_clone_client._fields import SOURCES
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 
-from .audio import find_format
+from .audio import Encoder, find_format
 from .fields import Knobs
 from .http.keys import Key
 from .schemas import SpeechOptions
@@ -53,6 +53,19 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
         raise InvalidArgument(error)
     if options.sample_rate is not None:
         find_format(options.response_format).check_rate(options.sample_rate)
+
+
+def encoder(options: SpeechOptions, source_rate: int, *, streaming: bool, comment: str | None) -> Encoder:
+    """The encoder of a speech whose samples have this rate in Hz; see `Encoder`."""
+    return Encoder(
+        options.response_format,
+        source_rate,
+        options.sample_rate,
+        options.speed,
+        streaming=streaming,
+        comment=comment,
+        bit_rate=options.bit_rate,
+    )
 
 
 async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:

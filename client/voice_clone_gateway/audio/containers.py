@@ -2,8 +2,8 @@
 
 A streamed file is sent before it is complete, so its header cannot have the length:
 
-- `wav`: both sizes are 0xFFFFFFFF. FFmpeg (which writes the same to a pipe) and libsndfile read such a file to its end;
-  with sizes of 0, libsndfile would find no samples.
+- `wav` and its kin: both sizes are 0xFFFFFFFF. FFmpeg (which writes the same to a pipe) and libsndfile read such a
+  file to its end; with sizes of 0, libsndfile would find no samples.
 - `flac`: the number of samples and the checksum of STREAMINFO are 0, the format's value for unknown.
 - `mp3`: there is no Xing frame, so decoders cannot cut the encoder's delay of 1105 samples at the start.
 - `aac`: ADTS has no field for a length or for the delay of 1024 samples, streamed or not.
@@ -48,20 +48,22 @@ class Container(Protocol):
         """The remaining bytes."""
 
 
-def open_container(name: str, sample_rate: int, streaming: bool, comment: str | None) -> Container:
+def open_container(
+    name: str, sample_rate: int, streaming: bool, comment: str | None, bit_rate: int | None = None
+) -> Container:
     """A new file.
 
     Args:
         name: of the format.
         sample_rate: Hz.
-        streaming, comment: see `Encoder`.
+        streaming, comment, bit_rate: see `Encoder`.
     """
     sink = _Stream() if streaming else _File()
     if name == "pcm":
         return _Pcm(sink)
     if name == "wav":
         return _Wav(sink, sample_rate, comment)
-    return _Muxed(sink, _CODECS[name], sample_rate, comment)
+    return _Muxed(sink, _CODECS[name], sample_rate, comment, bit_rate)
 
 
 class _Stream(io.BytesIO):
@@ -119,7 +121,7 @@ class _Codec:
     encoder: str
     sample_format: str
     bit_rate: int | None = None
-    """Bits a second; at low sample rates 4 bits a sample."""
+    """Bits a second, where none are asked for; at low sample rates 4 bits a sample."""
     frame_ms: int | None = None
     """Frame size of an encoder that supports any."""
     encoder_options: Mapping[str, str] = field(default_factory=dict)
@@ -143,13 +145,19 @@ _CODECS = {
     "aac": _Codec("adts", "aac", "fltp", bit_rate=96_000),
     "mulaw": _Codec("mulaw", "pcm_mulaw", "s16"),
     "alaw": _Codec("alaw", "pcm_alaw", "s16"),
+    "pcm_f32": _Codec("f32le", "pcm_f32le", "flt"),
+    "wav_mulaw": _Codec("wav", "pcm_mulaw", "s16"),
+    "wav_alaw": _Codec("wav", "pcm_alaw", "s16"),
+    "wav_f32": _Codec("wav", "pcm_f32le", "flt"),
 }
 
 
 class _Muxed(_Pcm):
     """A format that FFmpeg encodes and muxes."""
 
-    def __init__(self, sink: _Stream | _File, codec: _Codec, sample_rate: int, comment: str | None) -> None:
+    def __init__(
+        self, sink: _Stream | _File, codec: _Codec, sample_rate: int, comment: str | None, bit_rate: int | None
+    ) -> None:
         super().__init__(sink)
         self._format = codec.sample_format
         # bitexact: the serial number of an Ogg stream would be random
@@ -166,7 +174,7 @@ class _Muxed(_Pcm):
         if codec.frame_ms is not None:
             self._codec.options["frame_size"] = str(sample_rate * codec.frame_ms // 1000)
         if codec.bit_rate is not None:
-            self._codec.bit_rate = min(codec.bit_rate, 4 * sample_rate)
+            self._codec.bit_rate = bit_rate or min(codec.bit_rate, 4 * sample_rate)
         self._file.start_encoding()
         self._time_base = Fraction(1, sample_rate)
         self._held = np.zeros(0, np.int16)  # less than a frame
@@ -188,7 +196,7 @@ class _Muxed(_Pcm):
         return self._sink.getvalue()
 
     def _encode(self, samples: NDArray[np.int16]) -> None:
-        planes = samples[None] if self._format != "fltp" else samples[None].astype(np.float32) / 32768
+        planes = samples[None] if self._format[:3] != "flt" else samples[None].astype(np.float32) / 32768
         frame = av.AudioFrame.from_ndarray(planes, format=self._format, layout="mono")
         frame.sample_rate = self._time_base.denominator
         frame.time_base = self._time_base

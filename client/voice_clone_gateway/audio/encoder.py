@@ -30,6 +30,7 @@ class Encoder:
         speed: 0.25 to 4; the pitch is unchanged.
         streaming: return bytes as early as the format allows; the header then has no length. Otherwise `finish` returns
             all bytes, and the header is exact.
+        bit_rate: bits a second of a format that has one; None for the default. The codec takes the nearest it has.
         comment: in ASCII, for the header, where the format has a place for it.
 
     Raises:
@@ -45,6 +46,7 @@ class Encoder:
         *,
         streaming: bool = True,
         comment: str | None = None,
+        bit_rate: int | None = None,
     ) -> None:
         self.format = find_format(format)
         self.sample_rate = self.format.choose_rate(sample_rate_out, sample_rate_in)
@@ -54,7 +56,7 @@ class Encoder:
         self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
         self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all the work
-        self._container: Container = open_container(self.format.name, self.sample_rate, streaming, comment)
+        self._container: Container = open_container(self.format.name, self.sample_rate, streaming, comment, bit_rate)
 
     @property
     def media_type(self) -> str:

@@ -3,8 +3,10 @@
 All formats are mono and can be streamed.
 
 - `pcm` is signed 16-bit little-endian without a header, as the OpenAI API has it. `audio/L16` would be big-endian.
-- `mulaw` and `alaw` are G.711 without a header, 8000 Hz as the recommendation says. The types `audio/PCMU` and
-  `audio/PCMA` (RFC 4856) name the law and the rate.
+- `mulaw` and `alaw` are G.711 without a header, by default at 8000 Hz as the recommendation says. The types
+  `audio/PCMU` and `audio/PCMA` (RFC 4856) name the law and the rate. `wav_mulaw` and `wav_alaw` have a header.
+- `pcm_f32` is 32-bit little-endian float without a header, `wav_f32` the same as a WAV file. Their values are those of
+  the 16-bit samples.
 - `opus` is Ogg Opus (RFC 7845). Its decoders run at 48 kHz for any input, so ffprobe shows 48000; the requested rate is
   in the header and limits the bandwidth. The codec does not support 22050 and 44100 Hz.
 - `aac` is AAC-LC in ADTS frames, `flac` has 16 bits.
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 
 from voice_clone_client.errors import InvalidArgument, quoted
 
-SAMPLE_RATES = (8000, 16000, 22050, 24000, 44100, 48000)
+SAMPLE_RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 """Hz; the output rates of most formats."""
 
 
@@ -29,6 +31,7 @@ class Format:
         extension: of a file, without a dot.
         base_type: media type without the parameter `rate`.
         sample_rates: Hz, ascending.
+        default_rate: Hz, where none is asked for; None: the source's, or else the next higher one.
         headerless: the file does not contain the sample rate, so the media type does.
         quick: encoding a second of audio takes less than a millisecond, at any rate.
     """
@@ -37,6 +40,7 @@ class Format:
     extension: str
     base_type: str
     sample_rates: tuple[int, ...] = SAMPLE_RATES
+    default_rate: int | None = None
     headerless: bool = False
     quick: bool = False
 
@@ -48,13 +52,15 @@ class Format:
         """The sample rate of the output.
 
         Args:
-            requested: Hz, or None for the source's, or else the next higher of this format, or else its highest.
+            requested: Hz, or None for the default.
             source: Hz of the input samples.
 
         Raises:
             InvalidArgument: this format does not support the requested rate.
         """
         if requested is None:
+            if self.default_rate is not None:
+                return self.default_rate
             return next((rate for rate in self.sample_rates if rate >= source), self.sample_rates[-1])
         self.check_rate(requested)
         return requested
@@ -79,8 +85,12 @@ FORMATS = {
         Format("mp3", "mp3", "audio/mpeg"),
         Format("opus", "opus", "audio/ogg;codecs=opus", sample_rates=(8000, 16000, 24000, 48000)),
         Format("aac", "aac", "audio/aac"),
-        Format("mulaw", "ulaw", "audio/PCMU", sample_rates=(8000,), headerless=True, quick=True),
-        Format("alaw", "alaw", "audio/PCMA", sample_rates=(8000,), headerless=True, quick=True),
+        Format("mulaw", "ulaw", "audio/PCMU", default_rate=8000, headerless=True, quick=True),
+        Format("alaw", "alaw", "audio/PCMA", default_rate=8000, headerless=True, quick=True),
+        Format("pcm_f32", "f32", "audio/x-pcm-f32", headerless=True, quick=True),
+        Format("wav_mulaw", "wav", "audio/wav", default_rate=8000, quick=True),
+        Format("wav_alaw", "wav", "audio/wav", default_rate=8000, quick=True),
+        Format("wav_f32", "wav", "audio/wav", quick=True),
     )
 }
 

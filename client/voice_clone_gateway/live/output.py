@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from voice_clone_client.long_text.text import SentenceChunk
 
 from ..audio import Encoder
+from ..synthesis import encoder
 from .utterance import Piece, Utterance
 
 
@@ -47,19 +48,11 @@ class Output:
         """Send a chunk."""
         config, utterance = self._config, self._utterance
         if self._encoder is None or (chunk.first and not config.stream_audio):
-            self._encoder = Encoder(
-                config.response_format,
-                chunk.sample_rate,
-                config.sample_rate,
-                config.speed,
-                streaming=config.stream_audio,
-                comment=self._comment(chunk.info),
-            )
+            comment = self._comment(chunk.info)
+            self._encoder = encoder(config, chunk.sample_rate, streaming=config.stream_audio, comment=comment)
         if self._piece is None or chunk.first:
-            encoder = self._encoder
-            self._piece = Piece(
-                chunk.sentence_index, chunk.sentence, chunk.seed, encoder.format.name, encoder.sample_rate
-            )
+            form, rate = self._encoder.format.name, self._encoder.sample_rate
+            self._piece = Piece(chunk.sentence_index, chunk.sentence, chunk.seed, form, rate)
             await self._listener.tell_start(utterance, self._piece)
         data = await self._encoder.encode_aside(chunk.samples)
         self._unsent += len(chunk.samples) / chunk.sample_rate

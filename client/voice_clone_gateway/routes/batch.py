@@ -24,6 +24,7 @@ from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import BatchRequest, SpeechRequest
+from ..synthesis import encoder as encoder_of
 from ..synthesis import open_speech
 
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
@@ -135,14 +136,9 @@ async def speak_item(
         try:
             spoken, ordered = await open_speech(app, key, payload.input, payload, hold, hold=True, in_one=in_one)
             async for chunk in spoken:
-                encoder = encoder or Encoder(
-                    payload.response_format,
-                    chunk.sample_rate,
-                    payload.sample_rate,
-                    payload.speed,
-                    streaming=False,
-                    comment=app.state.signing.statement(ordered.family, spoken.info),
-                )
+                if encoder is None:
+                    comment = app.state.signing.statement(ordered.family, spoken.info)
+                    encoder = encoder_of(payload, chunk.sample_rate, streaming=False, comment=comment)
                 await encoder.encode_aside(chunk.samples)
                 kept.has(encoder.size)
             assert encoder is not None  # a speech without a chunk is a broken stream

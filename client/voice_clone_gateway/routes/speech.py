@@ -27,6 +27,7 @@ from ..http.errors import HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import SpeechRequest
 from ..speech_statuses import SpeechStatus, SpeechStatuses
+from ..synthesis import encoder as encoder_of
 from ..synthesis import open_speech
 
 log = logging.getLogger(__name__)
@@ -183,16 +184,8 @@ class SpeechResponse(Response):
         self._app.state.listeners.heard(self)
         self._progress.first_audio()
         self._trace.first_audio(spoken.info)
-        payload = self._payload
         self._statement = self._app.state.signing.statement(self._family, spoken.info)
-        encoder = Encoder(
-            payload.response_format,
-            first.sample_rate,
-            payload.sample_rate,
-            payload.speed,
-            streaming=streaming,
-            comment=self._statement,
-        )
+        encoder = encoder_of(self._payload, first.sample_rate, streaming=streaming, comment=self._statement)
 
         async def pieces() -> AsyncIterator[bytes]:
             yield await encoder.encode_aside(first.samples)
@@ -202,7 +195,7 @@ class SpeechResponse(Response):
                 self._progress.seconds = encoder.seconds
             yield await encoder.finish_aside()
             self._progress.seconds = encoder.seconds
-            log.info("request %s: %.2f s of %s", self._id, encoder.seconds, payload.response_format)
+            log.info("request %s: %.2f s of %s", self._id, encoder.seconds, encoder.format.name)
 
         return encoder, pieces()
 

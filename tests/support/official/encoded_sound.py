@@ -17,8 +17,14 @@ from voice_clone_gateway.audio import Encoder
 Samples = NDArray[np.float32]
 RATE = 24000
 CHUNK = 1920  # 80 ms, what the model gives at a time
-HEADERLESS = {"pcm": ("s16le", "PCM_16"), "mulaw": ("mulaw", "ULAW"), "alaw": ("alaw", "ALAW")}  # FFmpeg, libsndfile
-EXACT = ("wav", "pcm", "flac", "opus", "mulaw", "alaw")  # no sample more or less, streamed or not
+HEADERLESS = {  # FFmpeg, libsndfile
+    "pcm": ("s16le", "PCM_16"),
+    "mulaw": ("mulaw", "ULAW"),
+    "alaw": ("alaw", "ALAW"),
+    "pcm_f32": ("f32le", "FLOAT"),
+}
+WAVS = {"wav_mulaw": "ULAW", "wav_alaw": "ALAW", "wav_f32": "FLOAT"}
+EXACT = ("wav", "flac", "opus", *HEADERLESS, *WAVS)  # no sample more or less, streamed or not
 
 
 def tones(samples: int, rate: int = RATE) -> Samples:

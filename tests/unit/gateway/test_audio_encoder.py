@@ -28,12 +28,12 @@ pytestmark = pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "words"),
     (
-        (("ogg", RATE), ("wav, pcm, flac, mp3, opus, aac, mulaw, alaw", "'ogg'")),
+        (("ogg", RATE), ("wav, pcm, flac, mp3, opus, aac, mulaw, alaw, pcm_f32", "'ogg'")),
         (("MP3", RATE), ("mp3", "'MP3'")),
         (("wav", RATE, 11025), ("8000, 16000, 22050, 24000, 44100, 48000", "11025")),
         (("opus", RATE, 22050), ("opus", "8000, 16000, 24000, 48000", "22050")),
         (("opus", RATE, 44100), ("opus", "44100")),
-        (("mulaw", RATE, 16000), ("mulaw", "8000", "16000")),
+        (("opus", RATE, 22050), ("opus", "8000", "22050")),
         (("alaw", RATE, 24000), ("alaw", "8000", "24000")),
         (("wav", RATE, 0), ("8000", "not 0")),
         (("wav", RATE, None, 0.2), ("0.25 to 4", "0.2")),

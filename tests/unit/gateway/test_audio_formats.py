@@ -22,6 +22,7 @@ from tests.support.official.encoded_sound import (
     HEADERLESS,
     RATE,
     SOUND,
+    WAVS,
     Samples,
     decode,
     encode,
@@ -39,6 +40,10 @@ CODECS = {
     "aac": "aac",
     "mulaw": "pcm_mulaw",
     "alaw": "pcm_alaw",
+    "pcm_f32": "pcm_f32le",
+    "wav_mulaw": "pcm_mulaw",
+    "wav_alaw": "pcm_alaw",
+    "wav_f32": "pcm_f32le",
 }
 SNDFILE = {
     "wav": ("WAV", "PCM_16"),
@@ -46,6 +51,7 @@ SNDFILE = {
     "mp3": ("MP3", "MPEG_LAYER_III"),
     "opus": ("OGG", "OPUS"),
     **{name: ("RAW", subtype) for name, (_, subtype) in HEADERLESS.items()},
+    **{name: ("WAV", subtype) for name, subtype in WAVS.items()},
 }
 EVERY = [
     pytest.param(name, rate, streaming, id=f"{name}-{rate}-{'streamed' if streaming else 'whole'}")
@@ -139,7 +145,7 @@ def test_ffprobe_agrees(name: str, streaming: bool, tmp_path: Path) -> None:
 def test_lossless_formats_hold_the_pcm_stream(rate: int) -> None:
     wanted = pcm(rate)
     assert np.array_equal(wanted, np.frombuffer(pcm16(expected(rate)), "<i2"))
-    for name, streaming in product(("wav", "flac"), (True, False)):
+    for name, streaming in product(("wav", "flac", "pcm_f32", "wav_f32"), (True, False)):
         assert np.array_equal(to_int16(decode(name, file(name, rate, streaming=streaming), rate).samples), wanted)
     for data in (file("wav", rate), file("wav", rate, streaming=False), file("flac", rate, streaming=False)):
         assert np.array_equal(soundfile.read(io.BytesIO(data), dtype="int16")[0], wanted)
@@ -180,7 +186,9 @@ def test_telephone_bytes_are_those_of_another_coder(name: str) -> None:
         ("opus", None, "audio/ogg;codecs=opus"),
         ("aac", None, "audio/aac"),
         ("mulaw", None, "audio/PCMU;rate=8000"),
-        ("alaw", None, "audio/PCMA;rate=8000"),
+        ("alaw", 16000, "audio/PCMA;rate=16000"),
+        ("pcm_f32", None, "audio/x-pcm-f32;rate=24000"),
+        ("wav_mulaw", None, "audio/wav"),
     ),
 )
 def test_media_types(name: str, rate: int | None, media_type: str) -> None:
@@ -190,4 +198,12 @@ def test_media_types(name: str, rate: int | None, media_type: str) -> None:
 def test_the_default_rate_is_the_source_s_or_the_next_that_the_format_has() -> None:
     assert [Encoder("wav", rate).sample_rate for rate in (24000, 12000, 96000)] == [24000, 16000, 48000]
     assert [Encoder("opus", rate).sample_rate for rate in (22050, 44100)] == [24000, 48000]
-    assert Encoder("mulaw", 24000).sample_rate == 8000
+    assert Encoder("mulaw", 24000).sample_rate == Encoder("wav_alaw", 24000).sample_rate == 8000
+
+
+@pytest.mark.parametrize("name", ("mp3", "opus", "aac"))
+def test_a_bit_rate_is_that_of_the_file(name: str) -> None:
+    for rate in FORMATS[name].sample_rates[-2:]:
+        for bits in (64_000, 128_000):
+            data = b"".join(encode(Encoder(name, RATE, rate, streaming=False, bit_rate=bits), SOUND))
+            assert len(data) * 8 * RATE / len(SOUND) == pytest.approx(bits, rel=0.3)

@@ -26,7 +26,7 @@ WRONG: list[tuple[str | bytes, str, str]] = [
     ('{"type": "session.config"}', "invalid_argument", "give one of voice"),
     ('{"type": "session.config", "voice": "ada", "speed": 9}', "invalid_argument", "speed"),
     (
-        '{"type": "session.config", "voice": "ada", "response_format": "mulaw", "sample_rate": 48000}',
+        '{"type": "session.config", "voice": "ada", "response_format": "opus", "sample_rate": 44100}',
         "invalid_argument",
         "8000",
     ),
