@@ -17,7 +17,7 @@ from fastapi.security import HTTPBearer
 from starlette.routing import WebSocketRoute, compile_path
 from voice_clone_client import VoiceCloneError, __version__
 
-from . import page
+from . import page, vendors
 from .audio.clips import ClipReader
 from .confined import ConfinedProcesses
 from .families import Families
@@ -34,19 +34,20 @@ from .http.speech_first import Listeners, SpeechFirst
 from .listening import bound, most_files, named
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
-from .routes import batch, bundles, design, marks, models, speech, vendor_websockets, voices, websocket
+from .routes import batch, bundles, design, marks, models, speech, voices, websocket
 from .settings import Settings
 from .signing import Signing
 from .speech_statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
+from .vendors.ids import VoiceIds
 from .voice_names import VoiceNames, reserved
 
 log = logging.getLogger(__name__)
 
 WEBSOCKETS = [
     route.path
-    for router in (websocket.router, vendor_websockets.router)
+    for router in (websocket.router, *vendors.ROUTERS)
     for route in router.routes
     if isinstance(route, WebSocketRoute)
 ]
@@ -54,6 +55,7 @@ WEBSOCKETS = [
 READABLE = (
     *("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After"),
     *("ETag", "Accept-Ranges", "Content-Range"),
+    *vendors.READABLE,
 )
 """Headers of answers that pages of other origins may read."""
 
@@ -91,6 +93,8 @@ def create_app(settings: Settings) -> FastAPI:
         statuses     the SpeechStatuses
         traces       the Traces
         metrics      the Metrics
+        voice_ids    the VoiceIds
+        dialect      the shape of errors for a request
 
     Raises:
         ValueError, OSError: an alias is invalid, OpenTelemetry is missing, or the keys, the authority's certificate or
@@ -145,6 +149,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.traces = traces
     app.state.metrics = metrics.Metrics()
     app.state.listeners = Listeners()
+    app.state.voice_ids = VoiceIds()
+    app.state.dialect = vendors.dialect
     errors.install(app)
 
     app.add_middleware(SpeechFirst, listeners=app.state.listeners, caller=keys.caller)
@@ -160,6 +166,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(metrics.Observed, metrics=app.state.metrics)
 
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
+    for router in vendors.ROUTERS:  # before the others, with which they share paths
+        app.include_router(router)
     speaking = (speech.router, batch.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
     for router in (*speaking, *of_voices, marks.router, models.router):
@@ -167,7 +175,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(models.health_router)
     app.include_router(metrics.router)
     app.include_router(websocket.router)  # these check the key themselves: browsers send no headers with a WebSocket
-    app.include_router(vendor_websockets.router)
     if settings.page:
         app.include_router(page.router)
     return app
@@ -205,7 +212,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         # Half of the files are for WebSockets, for speech and for what is made.
         "http": partial(TimedProtocol, settings.stall_seconds, settings.head_seconds, Connections(most_files() // 2)),
         "loop": "asyncio",  # the protocols set how much it reads at once
-        "ws": partial(FairWebSocket, vendor_websockets.TEXTS_ONLY),
+        "ws": partial(FairWebSocket, vendors.TEXT_PATHS),
         "ws_ping_timeout": None,  # a pong waits behind all audio before it; `http.listeners` ends who does not read
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,

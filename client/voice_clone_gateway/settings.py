@@ -155,6 +155,11 @@ class Settings:
     )
     signing_key: str = _setting("", "PEM file of its private key, EC P-256 (ES256)")
     signing_consent: bool = _setting(False, "put the consent to the voice into the manifest, too")
+    vendors_consent: str = _setting(
+        "",
+        "the consent to each voice that is added by the APIs of ElevenLabs and Cartesia, which have no field for it; "
+        "empty: such a call must have the field consent",
+    )
     cors_origins: tuple[str, ...] = _setting(
         (),
         "origins whose pages may call the gateway, e.g. https://app.example,http://localhost:8000, or *; null is that "

@@ -22,8 +22,8 @@ from .http.errors import HTTPFailure, failure
 from .http.keys import Key
 from .schemas import SpeechRequest
 from .speech_forms import Form
+from .synthesis import Order, open_speech
 from .synthesis import encoder as encoder_of
-from .synthesis import open_speech
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +106,8 @@ class SpeechResponse(Response):
 
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
-        payload, whole = self._payload, self._form.whole
-        spoken, ordered = await open_speech(
-            self._app, self._key, payload.input, payload, self._held.add, hold=whole, headers=self._trace.headers
-        )
+        whole = self._form.whole
+        spoken, ordered = await self.open()
         self._warnings, self._family = (*self._warnings, *ordered.warnings), ordered.family
         self._trace.asked()
         try:
@@ -119,6 +117,14 @@ class SpeechResponse(Response):
             self._trace.end(spoken.info, self._progress.seconds)
             self._app.state.metrics.count_mark(self._key, spoken.info)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
+
+    async def open(self) -> tuple[Speech, Order]:
+        """Begin to speak; see `open_speech`."""
+        payload, headers = self._payload, self._trace.headers
+        hold = self._form.whole
+        return await open_speech(
+            self._app, self._key, payload.input, payload, self._held.add, hold=hold, headers=headers
+        )
 
     async def _whole(self, spoken: Speech) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=False)

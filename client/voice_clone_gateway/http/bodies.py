@@ -75,7 +75,7 @@ class BodyLimit:
                     state["held"].add(max(0, int(length) - state["held"].size))
                 except Full as full:  # the framework would take it for an error of an answer that has begun
                     refused = True
-                    await full.response()(scope, receive, send)
+                    await full.response(scope)(scope, receive, send)
                     return
             data = memoryview(message.get("body", b""))
             for start in range(PIECE, len(data), PIECE):
@@ -91,7 +91,7 @@ class BodyLimit:
                 await self._app(scope, body.receive, answer)
         except Full as full:
             if not began:  # uvicorn closes a connection whose answer has no end
-                await full.response()(scope, receive, answer)
+                await full.response(scope)(scope, receive, answer)
 
 
 class _Body:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
+from starlette.types import Scope
 from starlette.websockets import WebSocketDisconnect
 from voice_clone_client import (
     Cancelled,
@@ -105,10 +106,29 @@ class HTTPFailure(HTTPException):
         """The JSON of the answer."""
         return self._body
 
-    def response(self) -> JSONResponse:
-        """The answer."""
-        final = {"x-should-retry": "false"} if self._body["error"]["code"] in _FINAL else {}
+    @property
+    def final(self) -> bool:
+        """Whether the same request would have the same answer again, though clients repeat it after this status."""
+        return self._body["error"]["code"] in _FINAL
+
+    def own_response(self) -> Response:
+        """The answer in the shape of this gateway's API."""
+        final = {"x-should-retry": "false"} if self.final else {}
         return JSONResponse(self._body, self.status_code, {**(self.headers or {}), **final})
+
+    def response(self, scope: Scope) -> Response:
+        """The answer in the shape of the API that a request speaks, which is `state.dialect` of the application."""
+        shape: Shape = scope["app"].state.dialect(scope)
+        return shape(self, scope)
+
+
+Shape = Callable[[HTTPFailure, Scope], Response]
+"""Makes the answer to a request whose scope this is."""
+
+
+def own_shape(failed: HTTPFailure, scope: Scope) -> Response:
+    """The shape of this gateway's own API."""
+    return failed.own_response()
 
 
 _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
@@ -205,7 +225,7 @@ _HINTS = {
 def install(app: FastAPI) -> None:
     """Answer every error of `app` in the same form."""
 
-    async def handle(request: Request, error: Exception) -> JSONResponse:
+    async def handle(request: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
             error = validation_failure(error.errors(), _fields_of(request))
         if isinstance(error, HTTPException) and type(error) is not HTTPFailure:
@@ -213,7 +233,8 @@ def install(app: FastAPI) -> None:
                 error = _no_such_path(request)
             elif error.status_code == 405:
                 error = _method_not_allowed(request, error)
-        return failure(error, request.state.request_id, request.app.state.settings.retry_after).response()
+        failed = failure(error, request.state.request_id, request.app.state.settings.retry_after)
+        return failed.response(request.scope)
 
     for kind in (VoiceCloneError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, handle)

@@ -51,7 +51,7 @@ class OneReading:
                 if scope["method"] == "GET" and any(each.match(path) for each in self._websockets):
                     raise _no_upgrade()
             except HTTPFailure as refusal:
-                await refusal.response()(scope, receive, send)
+                await refusal.response(scope)(scope, receive, send)
                 return
         options = [option for option in scope["query_string"].split(b"&") if option.partition(b"=")[2]]
         inner = {

@@ -106,7 +106,7 @@ class Observed:
         except Exception as error:
             if status != CLIENT_CLOSED:
                 raise
-            await failure(error, request_id).response()(scope, receive, named)
+            await failure(error, request_id).response(scope)(scope, receive, named)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             method = scope["method"] if scope["method"] in _METHODS else "other"  # a caller may invent any number

@@ -149,12 +149,10 @@ def test_formats(query: str, kind: str, rate: int, size: int) -> None:
     ("query", "words"),
     [
         ("&encoding=opus", "linear16, mulaw, alaw"),
-        ("&sample_rate=32000", "sample_rate: it should be"),
-        ("&encoding=mulaw&sample_rate=11025", "8000"),
+        ("&sample_rate=11025", "sample_rate: it should be"),
         ("&sample_rate=fast", "no number"),
         ("&container=ogg", "none, wav"),
         ("&encoding=alaw&container=wav", "linear16"),
-        ("&sede=3", "did you mean seed"),
         ("&model=eve", "more than once"),
         ("&response_format=mp3", "contradicts"),
         ("&flush_after_ms=0", "flush_after_ms"),
@@ -167,14 +165,14 @@ def test_options_that_are_refused(query: str, words: str) -> None:
             async with calling(gateway, PATH + query):
                 pass
         assert refused.value.response.status_code == 400
-        assert words in json.loads(refused.value.response.body)["error"]["message"]
+        assert words in json.loads(refused.value.response.body)["err_msg"]
 
     run(test)
 
 
 def test_the_gateway_s_own_options() -> None:
     async def test(gateway: Gateway) -> None:
-        async with calling(gateway, PATH + "&seed=7&x_vector_only=true&temperature=0.5&language=English") as caller:
+        async with calling(gateway, PATH + "&seed=7&new_option=1&x_vector_only=true&temperature=0.5&language=English") as caller:
             await caller.send(type="Speak", text="Word")
             await caller.send(type="Flush")
             await caller.until(type="Flushed")

@@ -26,13 +26,13 @@ from fastapi import WebSocket
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 from voice_clone_client import __version__
 
-from ..http.errors import HTTPFailure
-from ..http.keys import Key
-from ..schemas import Strict
-from ..settings import Settings
-from .config import StreamConfig
-from .utterance import Piece, Utterance
-from .vendor import Query, VendorSession, number, refused
+from ...http.errors import HTTPFailure
+from ...http.keys import Key
+from ...live.config import StreamConfig
+from ...live.utterance import Piece, Utterance
+from ...schemas import Strict
+from ...settings import Settings
+from ..session import Query, VendorSession, number, refused
 
 _FORMATS = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
 _RATES = {"linear16": 24000, "mulaw": 8000, "alaw": 8000}  # Hz, by default

@@ -1,34 +1,30 @@
-"""The options and messages of ElevenLabs' WebSockets; `elevenlabs_session` describes their protocols."""
+"""The options and messages of ElevenLabs' WebSockets; `session` describes their protocols."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from fastapi import WebSocket
-from pydantic import AliasChoices, Field, InstanceOf, ValidationError
+from pydantic import AliasChoices, ConfigDict, Field, InstanceOf, ValidationError
 
-from ..http.errors import HTTPFailure, validation_failure
-from ..schemas import Strict
-from ..settings import Settings
-from .config import StreamConfig
-from .vendor import Query, number, refused
+from ...http.errors import HTTPFailure, validation_failure
+from ...live.config import StreamConfig
+from ...schemas import Strict
+from ...settings import Settings
+from ..orders import family_of, language_of
+from ..session import Query, number, refused
+from .speaking import DEFAULT_FORMAT, OWN_MODELS, format_of
 
-_FORMATS = {"pcm": "pcm", "mp3": "mp3", "ulaw": "mulaw", "alaw": "alaw", "opus": "opus"}
-_FALSE = ("false",)
-_EITHER = ("true", "false")
-_NOTHING = {  # options that ask for nothing that would change the audio, with such values
-    "enable_logging": _EITHER,
-    "sync_alignment": _EITHER,
-    "auto_mode": _EITHER,
-    "enable_ssml_parsing": _FALSE,
-    "apply_text_normalization": ("auto", "off"),
-    "apply_language_text_normalization": _FALSE,
-    "optimize_streaming_latency": ("0", "1", "2", "3", "4"),
-}
+_NO_EFFECT = (  # options without an effect on what is heard
+    *("enable_logging", "sync_alignment", "auto_mode", "optimize_streaming_latency"),
+    *("apply_text_normalization", "apply_language_text_normalization"),
+)
 
 
 class VoiceSettings(Strict):
     """Only the speed has an effect."""
+
+    model_config = ConfigDict(extra="ignore")
 
     stability: float | None = None
     similarity_boost: float | None = None
@@ -42,7 +38,9 @@ class VoiceSettings(Strict):
 
 
 class Message(Strict):
-    """A message of a client."""
+    """A message of a client. New fields of theirs are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
 
     meant_empty = frozenset(("text",))
     text: InstanceOf[str] | None = None
@@ -91,21 +89,17 @@ def configure(websocket: WebSocket, voice_id: str) -> tuple[StreamConfig, float 
     """
     settings: Settings = websocket.app.state.settings
     query = Query(websocket.query_params)
-    for name, values in _NOTHING.items():
-        query.choose(name, values)
-    codec, _, rest = (query.take("output_format") or "mp3_44100_128").partition("_")
-    if codec not in _FORMATS:
-        raise refused("output_format", f"this gateway has {', '.join(_FORMATS)}, not {codec!r}")
-    model = query.take("model_id")
+    for name in _NO_EFFECT:
+        query.take(name)
+    query.choose("enable_ssml_parsing", ("false",))  # its tags would be spoken
     idle = number("inactivity_timeout", query.take("inactivity_timeout"))
     if idle is not None and idle < 1:
         raise refused("inactivity_timeout", "it must be at least 1")
     config = query.config(
         settings,
         voice=voice_id,
-        model=None if model is None or model.startswith("eleven_") else model,
-        language=query.take("language_code"),
-        response_format=_FORMATS[codec],
-        sample_rate=number("output_format", rest.partition("_")[0]),
+        model=family_of(query.take("model_id"), OWN_MODELS),
+        language=language_of(query.take("language_code")),
+        **format_of(query.take("output_format") or DEFAULT_FORMAT),
     )
     return config, idle

@@ -27,11 +27,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from ..http.errors import HTTPFailure
-from .config import StreamConfig
-from .elevenlabs import Message, parse
-from .utterance import Piece, Utterance
-from .vendor import VendorSession, refused
+from ...http.errors import HTTPFailure
+from ...live.config import StreamConfig
+from ...live.utterance import Piece, Utterance
+from ..session import VendorSession, refused
+from .messages import Message, parse
 
 
 @dataclass

@@ -12,14 +12,17 @@ from fastapi import WebSocket
 from pydantic import ValidationError
 from starlette.datastructures import QueryParams
 
+from ..fields import ALIASES
 from ..http.errors import HTTPFailure, failure, validation_failure
 from ..http.keys import Key
+from ..live.config import StreamConfig
+from ..live.session import Session
+from ..live.utterance import Utterance
 from ..settings import Settings
 from ..synthesis import check_options
-from .config import StreamConfig
-from .session import Session
-from .utterance import Utterance
 
+_OWN = {*StreamConfig.model_fields, *ALIASES}
+"""The gateway's own options. Others are new ones of the vendor's, which it ignores."""
 _TEXTS = ("language", "model", "streaming_mode", "voice")
 """Own options that are texts; the others are numbers, true and false."""
 _REASON = 123  # bytes; what a close frame holds
@@ -109,7 +112,8 @@ class Query:
         Raises:
             HTTPFailure, InvalidArgument: an option is unknown or invalid.
         """
-        own = {name: value if name in _TEXTS else _parsed(value) for name, value in self._left.items()}
+        left = {name: value for name, value in self._left.items() if name in _OWN}
+        own = {name: value if name in _TEXTS else _parsed(value) for name, value in left.items()}
         for name, value in vendor.items():
             if value is not None and own.setdefault(name, value) != value:
                 raise refused(name, f"the gateway's own option {name} contradicts the others; leave it out")

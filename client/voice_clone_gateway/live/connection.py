@@ -12,7 +12,7 @@ from ..http.errors import failure
 from ..http.keys import Key
 from ..http.origins import check_origin
 from ..http.presented_keys import chosen_subprotocol
-from ..live.session import Session
+from .session import Session
 
 
 async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
@@ -25,7 +25,7 @@ async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None
             opened = session(key)
         except Exception as error:
             refusal = failure(error, websocket.state.request_id, websocket.app.state.settings.retry_after)
-            await websocket.send_denial_response(refusal.response())
+            await websocket.send_denial_response(refusal.response(websocket.scope))
             return
         await websocket.accept(chosen_subprotocol(websocket.scope))
         await opened.run()

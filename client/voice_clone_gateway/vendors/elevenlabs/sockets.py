@@ -1,7 +1,4 @@
-"""The WebSockets of Deepgram and ElevenLabs, for their clients and for the plugins that speak with them.
-
-The paths are theirs. `live.deepgram` and `live.elevenlabs_session` describe the messages.
-"""
+"""Their WebSockets; `session` describes the messages."""
 
 from __future__ import annotations
 
@@ -13,28 +10,18 @@ from anyio import fail_after
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from ..http.auth import admit
-from ..http.errors import HTTPFailure, failure
-from ..http.json_bounds import parse_message
-from ..http.keys import Key
-from ..http.origins import check_origin
-from ..http.presented_keys import presented, with_key
-from ..live import deepgram, elevenlabs
-from ..live.deepgram import DeepgramSession
-from ..live.elevenlabs_session import MultiStreamInputSession, StreamInputSession
-from ..live.session import Session
-from .live import serve
+from ...http.auth import admit
+from ...http.errors import HTTPFailure, failure
+from ...http.json_bounds import parse_message
+from ...http.keys import Key
+from ...http.origins import check_origin
+from ...http.presented_keys import presented, with_key
+from ...live.connection import serve
+from ...live.session import Session
+from .messages import configure, parse
+from .session import MultiStreamInputSession, StreamInputSession
 
 router = APIRouter()
-
-TEXTS_ONLY = ("/v1/speak", "/v1/text-to-speech/")
-"""How their paths begin. Their messages hold texts alone."""
-
-
-@router.websocket("/v1/speak")
-async def deepgram_speak(websocket: WebSocket) -> None:
-    """Deepgram's protocol."""
-    await serve(websocket, lambda key: DeepgramSession(websocket, key, deepgram.configure(websocket)))
 
 
 @router.websocket("/v1/text-to-speech/{voice_id}/stream-input")
@@ -53,7 +40,7 @@ async def _serve_elevenlabs(
     websocket: WebSocket, voice_id: str, kind: type[StreamInputSession] | type[MultiStreamInputSession]
 ) -> None:
     def session(key: Key) -> Session:
-        return kind(websocket, key, *elevenlabs.configure(websocket, voice_id))
+        return kind(websocket, key, *configure(websocket, voice_id))
 
     if presented(websocket) is None and websocket.app.state.keys:
         await _serve_by_message(websocket, session)
@@ -69,12 +56,12 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
             check_origin(websocket, settings.cors_origins)
             place.enter_context(sockets.place(websocket))
         except HTTPFailure as refusal:
-            await websocket.send_denial_response(refusal.response())
+            await websocket.send_denial_response(refusal.response(websocket.scope))
             return
         await websocket.accept()
         try:
             first = await _first_message(websocket, settings.head_seconds)
-            secret = elevenlabs.parse(await parse_message(first)).key
+            secret = parse(await parse_message(first)).key
             key = admit(with_key(websocket, secret or ""), "speak")
             place.close()  # that of its address
             place.enter_context(sockets.place(websocket))

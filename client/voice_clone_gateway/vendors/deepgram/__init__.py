@@ -1,0 +1,37 @@
+"""Deepgram: `/v1/speak` and what its clients ask beside it."""
+
+from __future__ import annotations
+
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Scope
+
+from ...http.errors import HTTPFailure
+from ..vendor import Vendor
+from . import speech
+
+
+def shape(failed: HTTPFailure, scope: Scope) -> Response:
+    """Their error. Their clients repeat a request after 409 and 5xx, so what never works is 400."""
+    detail = failed.body()["error"]
+    status = 400 if failed.final and failed.status_code in (409, 500, 501) else failed.status_code
+    body = {
+        "err_code": detail["code"].upper(),
+        "err_msg": detail["message"],
+        "request_id": scope["state"]["request_id"],
+    }
+    return JSONResponse(body, status, dict(failed.headers or {}))
+
+
+def _speaks(headers: Headers) -> bool:
+    return headers.get("authorization", "").lower().startswith("token ") or "x-deepgram-session-id" in headers
+
+
+DEEPGRAM = Vendor(
+    paths=("/v1/speak", "/v2/speak", "/v1/auth"),
+    routers=(speech.router, speech.sockets),
+    shape=shape,
+    speaks=_speaks,
+    headers=("dg-request-id", "dg-model-name", "dg-model-uuid", "dg-char-count"),
+)

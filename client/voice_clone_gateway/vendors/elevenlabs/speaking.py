@@ -1,0 +1,114 @@
+"""Their fields of a speech, and ours."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+from voice_clone_client.errors import quoted
+
+from ...audio import Encoder
+from ...http.errors import HTTPFailure
+from ...speech_forms import Form
+from ..orders import Lenient, family_of, language_of
+
+CLIENT_HEADER = "xi-api-key"
+OWN_MODELS = ("eleven_",)
+DEFAULT_FORMAT = "mp3_44100_128"
+FIELDS = {"input": "text", "voice": "voice_id", "model": "model_id", "language": "language_code"}
+"""Their names of our fields."""
+
+_FORMATS = {"mp3": "mp3", "pcm": "pcm", "wav": "wav", "opus": "opus", "ulaw": "mulaw", "alaw": "alaw"}
+_SILENT = ("apply_text_normalization", "apply_language_text_normalization", "use_pvc_as_ivc", "enable_logging")
+"""Fields of which nobody expects to hear something."""
+_NO_EFFECT = (
+    *("previous_text", "next_text", "previous_request_ids", "next_request_ids", "future_text"),
+)
+
+
+class VoiceSettings(Lenient):
+    """Only the speed has an effect: the others set what models here do not have."""
+
+    speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] | None = None
+
+
+class Speaking(Lenient):
+    """The fields that all their calls have."""
+
+    model_id: str | None = None
+    language_code: str | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    voice_settings: VoiceSettings | None = None
+    settings: VoiceSettings | None = None
+    """The name that dialogues have for it."""
+    pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio_effects: Annotated[list[Any], Field(max_length=0)] | None = None
+    """There are neither dictionaries nor effects here."""
+
+    def values(self, output_format: str) -> dict[str, Any]:
+        """Our fields, without text and voice.
+
+        Raises:
+            HTTPFailure: there is no such format.
+        """
+        settings = self.voice_settings or self.settings
+        return {
+            **format_of(output_format),
+            "model": family_of(self.model_id, OWN_MODELS),
+            "language": language_of(self.language_code),
+            "seed": self.seed,
+            "speed": None if settings is None else settings.speed,
+        }
+
+    def ignored(self) -> list[str]:
+        """What has no effect, though a caller could expect one."""
+        return [name for name in self.unused() if name in _NO_EFFECT]
+
+
+def format_of(text: str) -> dict[str, Any]:
+    """Our fields for a format such as `mp3_44100_128`: codec, Hz and kbit/s.
+
+    Raises:
+        HTTPFailure: there is no such format.
+    """
+    codec, *numbers = text.split("_")
+    if codec in _FORMATS and 1 <= len(numbers) <= 2 and all(each.isascii() and each.isdigit() for each in numbers):
+        rate, *bits = map(int, numbers)
+        bit_rate = bits[0] * 1000 if bits else None
+        return {"response_format": _FORMATS[codec], "sample_rate": rate, "bit_rate": bit_rate}
+    message = f"output_format: {quoted(text)} is none; one is like mp3_44100_128, with {', '.join(_FORMATS)}"
+    raise HTTPFailure(400, message, "invalid_output_format", param="output_format")
+
+
+class Spoken(Form):
+    """Bytes of a file, as they are made or, of a WAV, as a whole."""
+
+    def __init__(self, characters: int, whole: bool = False) -> None:
+        super().__init__(whole)
+        self._characters = characters
+
+    def headers(self, request_id: str) -> Mapping[str, str]:
+        return {"request-id": request_id, "character-cost": str(self._characters)}
+
+
+class Timed(Spoken):
+    """Objects of JSON, each in a line: a piece of the file in base64, and when its characters are spoken.
+
+    That is null: no model here says it.
+    """
+
+    def __init__(self, characters: int, whole: bool = False) -> None:
+        super().__init__(characters, whole)
+        self.more: Callable[[], Mapping[str, Any]] = dict
+        """Makes the further fields of an object."""
+
+    def media_type(self, encoder: Encoder) -> str:
+        return "application/json"
+
+    def piece(self, encoder: Encoder, index: int, data: bytes) -> bytes:
+        alignment = {"alignment": None, "normalized_alignment": None}
+        line = {"audio_base64": base64.b64encode(data).decode(), **alignment, **self.more()}
+        return json.dumps(line).encode() + b"\n"

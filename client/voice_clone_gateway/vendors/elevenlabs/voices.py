@@ -1,0 +1,186 @@
+"""Their voices: those of the server, by ids. A voice that is added needs the consent that `registering` describes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import File, Form, Query, Request, UploadFile
+from voice_clone_client import InvalidArgument, Voice, VoiceNotFound
+
+from ...http.audit import recorded
+from ...http.errors import HTTPFailure
+from ..ids import VoiceIds
+from ..orders import voice_name
+from ..registering import consent_of, plain_name, register
+from ..vendor import adapter
+
+router = adapter()
+manage = adapter("manage")
+SETTINGS = {"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True, "speed": 1.0}
+"""What a voice's settings are: of these, only the speed has an effect, in the request of a speech."""
+MOST = 100  # voices of a page
+
+
+@router.get("/v1/voices")
+async def get_all(request: Request) -> dict[str, Any]:
+    """`voices.get_all`."""
+    voices, after = await _presets(request), None
+    while page := await request.state.client.list(limit=1000, after=after):
+        voices += [_voice(request, voice) for voice in page]
+        after = page[-1].name
+    return {"voices": voices}
+
+
+@router.get("/v2/voices")
+async def search(
+    request: Request,
+    page_size: Annotated[int, Query(ge=1, le=MOST)] = 10,
+    search: str = "",
+    next_page_token: str | None = None,
+    voice_type: str = "",
+    category: str = "",
+    voice_ids: Annotated[list[str] | None, Query()] = None,
+) -> dict[str, Any]:
+    """`voices.search`."""
+    found = (await get_all(request))["voices"]
+    if search:
+        found = [each for each in found if search.casefold() in f"{each['name']}\n{each['description']}".casefold()]
+    if category or voice_type == "default":
+        found = [each for each in found if each["category"] == (category or "premade")]
+    if voice_ids:
+        found = [each for each in found if each["voice_id"] in voice_ids]
+    found.sort(key=lambda each: str(each["voice_id"]))
+    behind = [each for each in found if next_page_token is None or each["voice_id"] > next_page_token]
+    page = behind[:page_size]
+    more = len(behind) > len(page)
+    token = page[-1]["voice_id"] if more else None
+    return {"voices": page, "has_more": more, "total_count": len(found), "next_page_token": token}
+
+
+@router.get("/v1/voices/settings/default")
+async def default_settings() -> dict[str, Any]:
+    """`voices.settings.get_default`."""
+    return SETTINGS
+
+
+@router.get("/v1/voices/{voice_id}/settings")
+async def settings(voice_id: str, request: Request) -> dict[str, Any]:
+    """`voices.settings.get`."""
+    await get(voice_id, request)
+    return SETTINGS
+
+
+@router.get("/v1/voices/{voice_id}")
+async def get(voice_id: str, request: Request) -> dict[str, Any]:
+    """`voices.get`."""
+    name = await voice_name(request, voice_id)
+    try:
+        return _voice(request, await request.state.client.get(name))
+    except VoiceNotFound:
+        preset = next((each for each in await _presets(request) if each["name"] == name), None)
+        if preset is None:
+            raise
+        return preset
+
+
+@manage.post("/v1/voices/{voice_id}/settings/edit")
+async def edit_settings(voice_id: str, request: Request) -> dict[str, Any]:
+    """`voices.settings.update`: they are those of each request here."""
+    await get(voice_id, request)
+    raise HTTPFailure(400, "a voice has no settings of its own here; send voice_settings with the text", "unsupported")
+
+
+@manage.post("/v1/voices/add")
+async def add(
+    request: Request,
+    name: Annotated[str, Form(min_length=1)],
+    files: Annotated[list[UploadFile], File()] = [],  # noqa: B006 # FastAPI copies it
+    description: Annotated[str | None, Form()] = None,
+    reference_text: Annotated[str | None, Form()] = None,
+    consent: Annotated[str | None, Form()] = None,
+) -> dict[str, Any]:
+    """`voices.ivc.create`."""
+    clips = [await file.read() for file in files]
+    voice = await register(request, name, clips, consent, description=description, reference_text=reference_text)
+    ids: VoiceIds = request.app.state.voice_ids
+    id = ids.remember(request.state.client, voice.owner, voice.name)
+    return {"voice_id": id, "requires_verification": False}
+
+
+@manage.post("/v1/voices/{voice_id}/edit")
+async def edit(
+    voice_id: str,
+    request: Request,
+    name: Annotated[str | None, Form()] = None,
+    files: Annotated[list[UploadFile], File()] = [],  # noqa: B006
+    description: Annotated[str | None, Form()] = None,
+    consent: Annotated[str | None, Form()] = None,
+) -> dict[str, Any]:
+    """`voices.update`: another clip, or another description. The name stays: the voice's id is made of it."""
+    client = request.state.client
+    before: Voice = await client.get(await voice_name(request, voice_id))
+    if name and plain_name(name) != before.name:
+        raise InvalidArgument(
+            f"`name` of a voice stays as it is here: {before.name!r}; add a voice with the other name"
+        )
+    if not files:
+        raise InvalidArgument("`files` must be the new clips of the voice; all else stays as it is")
+    await register_again(request, before, [await file.read() for file in files], description, consent)
+    return {"status": "ok"}
+
+
+async def register_again(
+    request: Request, before: Voice, clips: list[bytes], description: str | None, consent: str | None
+) -> None:
+    """Give a voice other clips."""
+    said = consent_of(request, consent or before.consent)
+    text = before.description if description is None else description
+    await register(request, before.name, clips, said, description=text, replace=True, shared=before.shared)
+
+
+@manage.delete("/v1/voices/{voice_id}")
+async def delete(voice_id: str, request: Request) -> dict[str, Literal["ok"]]:
+    """`voices.delete`."""
+    name = await voice_name(request, voice_id)
+    with recorded(request, "delete", name):
+        await request.state.client.delete(name)
+    return {"status": "ok"}
+
+
+async def _presets(request: Request) -> list[dict[str, Any]]:
+    """The voices that models bring, but for those in whose place a registered voice speaks."""
+    return [
+        {**_fields(request, None, preset.name), "category": "premade", "labels": {"model": preset.model_type}}
+        for preset in await request.state.client.presets()
+        if not preset.registered
+    ]
+
+
+def _voice(request: Request, voice: Voice) -> dict[str, Any]:
+    mine = voice.owner == request.state.client.owner
+    fields = _fields(request, voice.owner, voice.name)
+    fields |= {"category": "generated" if voice.design else "cloned", "is_owner": mine}
+    if "manage" in request.state.key.scopes:
+        fields["description"] = voice.description
+    return {**fields, "created_at_unix": int(voice.created_at or 0)}
+
+
+def _fields(request: Request, owner: str | None, name: str) -> dict[str, Any]:
+    ids: VoiceIds = request.app.state.voice_ids
+    return {
+        "voice_id": ids.remember(request.state.client, owner, name),
+        "name": name,
+        "category": "cloned",
+        "samples": [],
+        "labels": {},
+        "description": None,
+        "preview_url": None,
+        "available_for_tiers": [],
+        "settings": SETTINGS,
+        "high_quality_base_model_ids": [],
+        "verified_languages": [],
+        "is_owner": False,
+        "is_legacy": False,
+        "is_mixed": False,
+        "created_at_unix": 0,
+    }

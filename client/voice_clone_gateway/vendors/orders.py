@@ -1,0 +1,97 @@
+"""From the fields of a vendor's request to a speech of ours.
+
+Vendors ignore the fields that they do not know, and their clients send some that they do not need. So they are ignored
+here, too; the header X-Speech-Warning names those from which a caller could expect something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..http.errors import HTTPFailure, validation_failure
+from ..schemas import SpeechRequest
+from ..speech_forms import Form
+from ..speech_response import SpeechResponse
+from .ids import VoiceIds
+
+
+class Lenient(BaseModel):
+    """A JSON object whose unknown fields are ignored, as null is."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    def unused(self, names: Collection[str] = ()) -> list[str]:
+        """The names of those among them that have a value, and of `names`."""
+        given = {name: getattr(self, name) for name in names} | (self.model_extra or {})
+        return sorted(name for name, value in given.items() if value not in (None, "", [], {}))
+
+
+def warn_of(names: Iterable[str]) -> list[str]:
+    """The warning about fields that have no effect."""
+    found = sorted(names)
+    return [f"{', '.join(found)}: nothing here has this effect, so it is ignored"] if found else []
+
+
+async def speak(
+    request: Request,
+    values: Mapping[str, Any],
+    theirs: Mapping[str, str],
+    form: Form,
+    ignored: Iterable[str] = (),
+) -> SpeechResponse:
+    """The answer to a request that speaks.
+
+    Args:
+        request: admitted.
+        values: the fields of `SpeechRequest`; None for those that are not there. The voice may be an id.
+        theirs: what the vendor calls some of these fields.
+        form: of the answer.
+        ignored: the vendor's names of what has no effect.
+
+    Raises:
+        HTTPFailure: a value is invalid.
+        VoiceCloneError: the server had to be asked for a voice, and did not answer.
+    """
+    payload = speech_request(values, theirs)
+    if payload.voice_name is not None:
+        payload.voice = await voice_name(request, payload.voice_name)
+    return SpeechResponse(request, payload, form, warn_of(ignored))
+
+
+def speech_request(values: Mapping[str, Any], theirs: Mapping[str, str]) -> SpeechRequest:
+    """The request for these values; see `speak`."""
+    try:
+        return SpeechRequest.model_validate({name: value for name, value in values.items() if value is not None})
+    except ValidationError as error:
+        failed = validation_failure(error.errors(include_url=False), SpeechRequest.model_fields)
+        raise in_their_words(failed, theirs) from None
+
+
+def in_their_words(failed: HTTPFailure, theirs: Mapping[str, str]) -> HTTPFailure:
+    """An error about a field of ours as one about the vendor's."""
+    detail = failed.body()["error"]
+    param = detail["param"]
+    if param not in theirs:
+        return failed
+    text = detail["message"].removeprefix(f"{param}: ")
+    return HTTPFailure(failed.status_code, f"{theirs[param]}: {text}", detail["code"], param=theirs[param])
+
+
+async def voice_name(request: Request, text: str) -> str:
+    """The name of a voice by its id or name."""
+    ids: VoiceIds = request.app.state.voice_ids
+    return await ids.name_of(request.state.client, text)
+
+
+def family_of(model: str | None, prefixes: tuple[str, ...]) -> str | None:
+    """The model family that a vendor's model stands for: None, the default one, for a model of the vendor's own."""
+    return None if model is None or model.lower().startswith(prefixes) else model
+
+
+def language_of(code: str | None) -> str | None:
+    """The language of a code that may name a region, too, such as `en-US`."""
+    return code.replace("_", "-").partition("-")[0] if code else None

@@ -1,0 +1,111 @@
+"""New voices by the APIs of vendors: any name, several clips, and a consent that their calls have no field for."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import soundfile
+from fastapi import Request
+from voice_clone_client import InvalidArgument, Voice, VoiceExists
+from voice_clone_client.types import MAX_NAME
+from voice_clone_client.wav import WavWriter
+
+from ..audio.resampler import Resampler
+from ..http.audit import recorded
+from ..http.connection import while_connected
+from ..http.errors import HTTPFailure
+
+MOST_SECONDS = 30.0  # of clips that are joined
+_TRIES = 20
+_PAUSE = 0.3  # seconds between clips
+
+
+def plain_name(text: str) -> str:
+    """A name that a voice may have: other characters become hyphens."""
+    name = re.sub(r"[^\w .-]", "-", text).strip(" ")[:MAX_NAME].strip(" ")
+    return name or "voice"
+
+
+def consent_of(request: Request, given: str | None) -> str:
+    """The consent to a voice: what the call says, or else what the operator states for all of them.
+
+    Raises:
+        HTTPFailure: there is none.
+    """
+    consent = given or request.app.state.settings.vendors_consent
+    if not consent:
+        message = (
+            "consent: a voice needs its speaker's consent, for which this API has no field; send it as the form field "
+            "consent, or let the operator of this gateway state it with --vendors-consent"
+        )
+        raise HTTPFailure(400, message, "consent_missing", param="consent")
+    return str(consent)
+
+
+async def register(request: Request, name: str, clips: Sequence[bytes], consent: str | None, **more: Any) -> Voice:
+    """A new voice. If its name is taken it gets a number behind it, but not for the same clip once more.
+
+    Args:
+        name: any text.
+        clips: files; several are joined.
+        consent: of the call.
+        more: further arguments of `AsyncClient.upload`.
+
+    Raises:
+        HTTPFailure: there is no consent, or no clip.
+        VoiceCloneError: the server refuses the voice.
+    """
+    said = consent_of(request, consent)
+    if not clips:
+        raise HTTPFailure(400, "files: a voice needs a clip; send one of 3 to 30 s", "invalid_argument", param="files")
+    clip = await while_connected(request.receive, _joined(request, clips))
+    wanted = plain_name(name)
+    for number in count(1):
+        chosen = wanted if number == 1 else f"{wanted[: MAX_NAME - len(str(number)) - 1]} {number}"
+        try:
+            with recorded(request, "upload", chosen) as entry:
+                voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
+                entry["generation"] = voice.generation
+                return voice
+        except VoiceExists:
+            if number == _TRIES:
+                raise
+    raise AssertionError
+
+
+async def _joined(request: Request, clips: Sequence[bytes]) -> bytes:
+    """One clip of several, each after a pause, up to 30 s."""
+    read = request.app.state.clips.readable
+    first, *others = [await read(clip) for clip in clips]
+    if not others:
+        return bytes(first)
+    return await asyncio.to_thread(_join, [first, *others])
+
+
+def _join(clips: Sequence[bytes]) -> bytes:
+    pieces, rate, left = list[Any](), 0, MOST_SECONDS
+    for number, clip in enumerate(clips, 1):
+        try:
+            with soundfile.SoundFile(io.BytesIO(clip)) as file:
+                samples = file.read(int(left * file.samplerate), dtype="float32", always_2d=True).mean(axis=1)
+                left -= len(samples) / file.samplerate + _PAUSE
+                rate = rate or file.samplerate
+                pieces.append(
+                    Resampler(file.samplerate, rate).push(samples, True) if file.samplerate != rate else samples
+                )
+        except soundfile.LibsndfileError:
+            raise InvalidArgument(f"file {number} is no sound that can be read; send a WAV") from None
+        if left <= 0:
+            break
+        pieces.append(np.zeros(int(_PAUSE * rate), np.float32))
+    out = io.BytesIO()
+    with WavWriter(out, rate) as wav:
+        for piece in pieces:
+            wav.write(piece)
+    return out.getvalue()

@@ -1,0 +1,62 @@
+"""What an adapter is: the routes of a vendor, and the shape of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.routing import Match
+from starlette.types import Scope
+
+from ..http.auth import guarded
+from ..http.errors import Shape
+from ..http.keys import Scope as KeyScope
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """An adapter.
+
+    Attributes:
+        paths: how the vendor's own paths begin.
+        routers: its routes.
+        shape: of its errors.
+        speaks: whether a client of the vendor sent these headers, to a path that other APIs have, too.
+        headers: of its answers, beside those of all.
+    """
+
+    paths: tuple[str, ...]
+    routers: tuple[APIRouter, ...]
+    shape: Shape
+    speaks: Callable[[Headers], bool]
+    headers: tuple[str, ...] = ()
+
+    def is_asked(self, scope: Scope) -> bool:
+        """Whether a request is one to this vendor."""
+        path: str = scope["path"]
+        own = any(path == begin or path.startswith(f"{begin}/") for begin in self.paths)
+        return own or (path in SHARED and self.speaks(Headers(scope=scope)))
+
+
+SHARED = ("/v1/models",)
+"""Paths that several APIs have."""
+
+
+def adapter(scope: KeyScope = "speak") -> APIRouter:
+    """A router for the calls of a vendor, whose keys need this scope. Its documentation is the vendor's."""
+    return APIRouter(route_class=guarded(scope), include_in_schema=False)
+
+
+def shared(speaks: Callable[[Headers], bool]) -> APIRouter:
+    """The same for paths of `SHARED`: it has the requests of this vendor's clients, and leaves the others."""
+
+    class OwnClients(guarded("speak")):  # type: ignore[misc]
+        def matches(self, scope: Scope) -> tuple[Match, Scope]:
+            match, child = super().matches(scope)
+            return (match, child) if speaks(Headers(scope=scope)) else (Match.NONE, {})
+
+    route_class: type[APIRoute] = OwnClients
+    return APIRouter(route_class=route_class, include_in_schema=False)
