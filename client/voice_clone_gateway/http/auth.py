@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +147,10 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
     return key
 
 
-def guarded(scope: Scope) -> type[APIRoute]:
+def guarded(scope: Scope, several: Collection[str] = ()) -> type[APIRoute]:
     """Routes that require a key with this scope, or, of a gateway without keys, a page and a host that may use it.
 
-    All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it.
+    All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it, with `several`.
     """
 
     class GuardedRoute(APIRoute):
@@ -160,7 +160,9 @@ def guarded(scope: Scope) -> type[APIRoute]:
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
                 request.state.client = request.app.state.clients.of(key)
-                return await handler(BoundedRequest(request.scope, request.receive))
+                bounded = BoundedRequest(request.scope, request.receive)
+                bounded.several = frozenset(several)
+                return await handler(bounded)
 
             return guard
 

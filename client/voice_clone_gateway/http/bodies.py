@@ -24,7 +24,8 @@ DRAIN_BYTES, DRAIN_SECONDS = 1 << 20, 1.0
 PIECE = 64 << 10
 """Bytes of an answer that are handed over at once."""
 MAX_FORM_FIELDS = 16
-MAX_FILES = 1
+MAX_FILES = 25
+"""Of a field that takes several; else a form has one."""
 MAX_FORM_BYTES = 1 << 20
 """Of a form without files."""
 
@@ -191,6 +192,9 @@ class _Body:
 class BoundedRequest(Request):
     """A request whose JSON and forms are parsed within bounds, whatever the headers say of them."""
 
+    several: frozenset[str] = frozenset()
+    """The fields of a form that may come several times."""
+
     async def json(self) -> Any:
         """The value of the body; see `parse_json`.
 
@@ -202,7 +206,7 @@ class BoundedRequest(Request):
         return value
 
     async def form(self, **limits: Any) -> FormData:  # type: ignore[override] # not used as a context manager
-        """The fields of the body; each comes once.
+        """The fields of the body; each comes once, but for those in `several`.
 
         Raises:
             HTTPFailure: 400, 413 or 415, it is no form in UTF-8, too large, or has a field twice.
@@ -216,7 +220,7 @@ class BoundedRequest(Request):
             else:
                 raise HTTPFailure(400, "the body must be a form, sent as multipart/form-data", "invalid_argument")
         form = await super().form()
-        names = [name for name, _ in form.multi_items()]
+        names = [name for name, _ in form.multi_items() if name not in self.several]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             await form.close()
@@ -236,6 +240,7 @@ class BoundedRequest(Request):
     async def _parts(self) -> FormData:
         """The fields of a form with files; without a file that a browser's user did not choose."""
         parts = _Parts(self.headers, self.stream(), max_files=MAX_FILES, max_fields=MAX_FORM_FIELDS)
+        parts.several = self.several
         try:
             form = await parts.parse()
         except MultiPartException as error:
@@ -257,6 +262,7 @@ class _Parts(MultiPartParser):
 
     ended = False
     """Whether the whole form was there."""
+    several: frozenset[str] = frozenset()
     _first_file: str | None = None
 
     def on_end(self) -> None:
@@ -272,7 +278,7 @@ class _Parts(MultiPartParser):
             raise HTTPFailure(400, 'a part of the form has no name; send form-data; name="FIELD"', "invalid_argument")
         name = decoded(options[b"name"], "the name of a field")
         if b"filename" in options:
-            if self._first_file is not None:
+            if self._first_file is not None and not {name, self._first_file} <= self.several:
                 message = (
                     f"{name}: the form has two files, {self._first_file} and {name}; send a text without a file name "
                     "(curl: -F 'FIELD=<FILE')"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from fastapi import APIRouter
@@ -45,9 +45,13 @@ SHARED = ("/v1/models",)
 """Paths that several APIs have."""
 
 
-def adapter(scope: KeyScope = "speak") -> APIRouter:
-    """A router for the calls of a vendor, whose keys need this scope. Its documentation is the vendor's."""
-    return APIRouter(route_class=guarded(scope), include_in_schema=False)
+def adapter(scope: KeyScope = "speak", several: Collection[str] = ()) -> APIRouter:
+    """A router for the calls of a vendor, whose keys need this scope. Its documentation is the vendor's.
+
+    Args:
+        several: the fields of forms that may come several times.
+    """
+    return APIRouter(route_class=guarded(scope, several), include_in_schema=False)
 
 
 def shared(speaks: Callable[[Headers], bool]) -> APIRouter:

@@ -284,6 +284,8 @@ def test_null_is_as_absent_in_every_field_that_may_be_absent() -> None:
                 assert given == absent, (schema, each)
                 assert each != name or given.model_fields_set == absent.model_fields_set, (schema, each)
                 tried += 1
+        if schema.model_config.get("extra") == "ignore":  # messages of vendors, to which they add some
+            continue
         with pytest.raises(ValidationError):
             schema.model_validate({**base, "unheard_of": None})
     assert tried > 60

@@ -172,7 +172,8 @@ def test_options_that_are_refused(query: str, words: str) -> None:
 
 def test_the_gateway_s_own_options() -> None:
     async def test(gateway: Gateway) -> None:
-        async with calling(gateway, PATH + "&seed=7&new_option=1&x_vector_only=true&temperature=0.5&language=English") as caller:
+        query = "&seed=7&new_option=1&x_vector_only=true&temperature=0.5&language=English"
+        async with calling(gateway, PATH + query) as caller:
             await caller.send(type="Speak", text="Word")
             await caller.send(type="Flush")
             await caller.until(type="Flushed")

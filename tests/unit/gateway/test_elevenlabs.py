@@ -252,7 +252,8 @@ def test_options_that_are_refused(query: str, words: str) -> None:
 
 
 def test_options() -> None:
-    query = "&model_id=eleven_turbo_v2_5&language_code=de-AT&new_option=1&enable_logging=true&inactivity_timeout=180&auto_mode=false"
+    query = "&model_id=eleven_turbo_v2_5&language_code=de-AT&enable_logging=true&inactivity_timeout=180"
+    query += "&auto_mode=false&new_option=1"
 
     async def test(gateway: Gateway) -> None:
         async with calling(gateway, SEVERAL + query + "&seed=7&x_vector_only=true") as caller:

@@ -79,7 +79,8 @@ async def _speak(request: Request, body: TextToDialogue, output_format: str, for
     for turn in body.inputs:
         name = await voice_name(request, turn.voice_id)
         turns.append(speech_request({"input": turn.text, "voice": name, **values}, FIELDS))
-    return DialogueResponse(request, turns, form, warn_of(body.ignored()))
+    ids = [turn.voice_id for turn in body.inputs]
+    return DialogueResponse(request, turns, ids, form, warn_of(body.ignored()))
 
 
 class Dialogue:
@@ -88,29 +89,28 @@ class Dialogue:
     Args:
         response: opens each of them when the one before has ended.
         turns: of the dialogue.
+        ids: of their voices, as the caller has them.
     """
 
-    def __init__(self, response: DialogueResponse, turns: Sequence[SpeechRequest]) -> None:
+    def __init__(self, response: DialogueResponse, turns: Sequence[SpeechRequest], ids: Sequence[str]) -> None:
         self._response = response
         self._turns = iter(turns)
+        self._ids = ids
         self._speech: Speech | None = None
         self.segments: list[dict[str, Any]] = []
         """Which voice speaks when, in seconds, and which characters of all texts."""
         self._seconds, self._characters = 0.0, 0
 
-    async def begin(self) -> Order:
-        """Open the next turn.
-
-        Raises:
-            StopIteration: there is none.
-            Exception: as of `open_speech`.
-        """
-        turn = next(self._turns)
+    async def begin(self) -> Order | None:
+        """Open the next turn; None if there is none. Raises as `open_speech`."""
+        turn = next(self._turns, None)
+        if turn is None:
+            return None
         self._speech, order = await self._response.open_turn(turn)
         begin, self._characters = self._characters, self._characters + len(turn.input)
         self.segments.append(
             {
-                "voice_id": turn.voice_name,
+                "voice_id": self._ids[len(self.segments)],
                 "start_time_seconds": self._seconds,
                 "end_time_seconds": self._seconds,
                 "character_start_index": begin,
@@ -130,10 +130,8 @@ class Dialogue:
                 chunk = await anext(self._speech)
             except StopAsyncIteration:
                 self._speech.close()
-                try:
-                    await self.begin()
-                except StopIteration:
-                    raise StopAsyncIteration from None
+                if await self.begin() is None:
+                    raise
             else:
                 self._seconds += len(chunk.samples) / chunk.sample_rate
                 self.segments[-1]["end_time_seconds"] = self._seconds
@@ -154,10 +152,15 @@ class DialogueResponse(SpeechResponse):
     """The answer to a dialogue."""
 
     def __init__(
-        self, request: Request, turns: Sequence[SpeechRequest], form: Form, warnings: Sequence[str] = ()
+        self,
+        request: Request,
+        turns: Sequence[SpeechRequest],
+        ids: Sequence[str],
+        form: Form,
+        warnings: Sequence[str] = (),
     ) -> None:
         super().__init__(request, turns[0], form, warnings)
-        self._dialogue = Dialogue(self, turns)
+        self._dialogue = Dialogue(self, turns, ids)
         if isinstance(form, Timed):
             form.more = lambda: {"voice_segments": self._dialogue.segments if form.whole else []}
 
@@ -168,4 +171,5 @@ class DialogueResponse(SpeechResponse):
 
     async def open(self) -> tuple[Speech, Order]:
         order = await self._dialogue.begin()
+        assert order is not None
         return self._dialogue, order

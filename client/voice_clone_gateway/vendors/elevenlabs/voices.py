@@ -15,7 +15,7 @@ from ..registering import consent_of, plain_name, register
 from ..vendor import adapter
 
 router = adapter()
-manage = adapter("manage")
+manage = adapter("manage", several=("files",))
 SETTINGS = {"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True, "speed": 1.0}
 """What a voice's settings are: of these, only the speed has an effect, in the request of a speech."""
 MOST = 100  # voices of a page
