@@ -1,4 +1,4 @@
-"""Models watch each other's processes: Triton 2.51 handles neither one that dies nor one that is stopped.
+"""Models watch each other's processes, which Triton 2.51 does not when one dies or is stopped, and Triton itself.
 
 Death (fault: dead-model). Triton 2.51 does not start the process of a model again and does not answer its requests:
 their clients wait for ever, and the server still reports that it is ready (seen with the talker and with code2wav after
@@ -13,6 +13,10 @@ Standstill (fault: model-held-up). A process may be stopped for a while, by a de
 request meanwhile, Triton takes it for dead after 0.7 to 1 s and frees memory that the process still reads; later both
 crash. So the server is stopped with it, before that, and goes on after it. Nothing is lost; all callers wait. A process
 that stands still for longer than `standstill` counts as dead.
+
+Hang (fault: cancel-beside-response). Triton can lock itself up when a client leaves a gRPC stream: then it takes no
+response of a model any more, no caller gets an answer, and the server still reports that it is ready. So a model that
+cannot send a response for `hang` seconds ends the server. Time in which server or model stand still does not count.
 
 Unload (fault: abort-at-unload). Newer releases let each model's process abort when the model is unloaded. The server
 waits for it then, so it is gone before it counts as dead here.
@@ -37,6 +41,7 @@ SURE = 0.3  # seconds; a process that ends normally is gone by then
 CHECKED = 0.6  # seconds after a standstill; meanwhile the process reports to the server every 0.3 s
 GAP = 1.0  # seconds between two looks, by which this process sees that it stood still itself
 PAUSE = 0.6  # seconds without work of other families; a model says after up to `PERIOD` that it has some
+HANG = 10.0  # seconds for which a response may be on its way to the server, which takes it within milliseconds
 ANSWERED = 0.2  # seconds in which all other models notice, too, and answer their callers
 TALKER = "_talker"  # ends the name of one model of each family
 
@@ -55,6 +60,9 @@ class LostModels:
         lost: called once, when a model that this one's callers need has died.
         patience: seconds for which other families may go on without the one that has lost a model.
         standstill: seconds for which a process may stand still.
+        sending: when the oldest response was sent that the server has not taken, on the monotonic clock; None: it has
+            taken all.
+        hang: seconds after which such a response shows that the server hangs.
         period: seconds between two looks.
     """
 
@@ -66,6 +74,8 @@ class LostModels:
         lost: Callable[[], None] = lambda: None,
         patience: float = 20.0,
         standstill: float = 30.0,
+        sending: Callable[[], float | None] = lambda: None,
+        hang: float = HANG,
         period: float = PERIOD,
     ) -> None:
         self._server = server
@@ -74,6 +84,8 @@ class LostModels:
         self._lost = lost
         self._patience = patience
         self._standstill = standstill
+        self._sending = sending
+        self._hang = hang
         self._period = period
         self._models = ModelProcesses(server)
         self._since: dict[tuple[int, str], float] = {}  # when a process was first seen dead, or still
@@ -134,6 +146,10 @@ class LostModels:
         still = [each for each in models if each.still and self._since[each.pid, "still"] < now]  # at the second look
         if self._hold(still, now, logs):
             return self._end(models)
+        if self._hangs(now):
+            since = f"for {self._hang:g} s it took no response of a model"
+            _log_directly(f"the server hangs: {since}; it ends, for only a new one goes on")
+            return self._end(models)
         for each in models:
             if each.dead and now - self._since[each.pid, "dead"] >= SURE:
                 return self._handle_death(each, models, now, logs)
@@ -159,6 +175,15 @@ class LostModels:
                 _log_directly(f"the process of the model {self._holds} goes on after {self._seen - self._held:.1f} s")
             self._holds = ""
         return False
+
+    def _hangs(self, now: float) -> bool:
+        """Whether the server has not taken a response for too long, though it runs."""
+        began = self._sending()
+        if began is None or now - began < GAP:
+            return False
+        if _is_stopped(self._server):  # by this model, or by a debugger
+            self._went_on = now
+        return now - max(began, self._went_on) > self._hang
 
     def _handle_death(self, dead: ModelProcess, models: Collection[ModelProcess], now: float, logs: bool) -> bool:
         """Answer the callers of a dead model, and end the server unless another family is at work."""
@@ -196,6 +221,12 @@ class LostModels:
     def _signal(process: int, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
+
+
+def _is_stopped(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    return False
 
 
 def _is_of(model: str, family: str) -> bool:

@@ -31,7 +31,7 @@ from voice_clone.settings import Settings, StageSettings
 from voice_clone.triton.calls import passed_on, release_answers
 from voice_clone.triton.lost_models import LostModels
 from voice_clone.triton.request import Request
-from voice_clone.triton.responder import Responder, open_requests
+from voice_clone.triton.responder import Responder, oldest_send, open_requests
 from voice_clone.triton.shared_memory import make_private
 from voice_clone.triton.telemetry import Metric, log_to_triton
 from voice_clone.triton.tensors import DTYPES, Value
@@ -103,6 +103,7 @@ class Model(ABC):
                 lost=self._lost,
                 patience=general.lost_model_seconds,
                 standstill=general.standstill_seconds,
+                sending=oldest_send,
             )
             return
         except VoiceCloneError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,9 +18,16 @@ log = logging.getLogger(__name__)
 
 open_requests: set[Responder] = set()
 """Of this process: the requests that have not ended."""
+_sends: dict[Responder, float] = {}
 _shared_memory = SharedMemory()
 _FAILED = "the server failed to handle request"
 _PLAIN = f"internal: {_FAILED}"
+
+
+def oldest_send() -> float | None:
+    """Of the responses of this process that Triton has not taken yet, when the first one was sent, on the monotonic
+    clock; None: there are none."""
+    return min(list(_sends.values()), default=None)
 
 
 class Responder:
@@ -90,10 +98,14 @@ class Responder:
             return
         self._ending = self._ending or final
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
-        if response is None:
-            self._sender.send(flags=flags)
-        else:
-            self._sender.send(response, flags=flags)
+        _sends[self] = time.monotonic()
+        try:
+            if response is None:
+                self._sender.send(flags=flags)
+            else:
+                self._sender.send(response, flags=flags)
+        finally:
+            del _sends[self]
         self._ended = final
         if final:
             open_requests.discard(self)

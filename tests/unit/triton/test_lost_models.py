@@ -139,6 +139,35 @@ def test_models_may_abort_when_the_server_unloads_them(watched: Callable[..., Wa
     assert not found.ends(1.5) and not found.lost.is_set()
 
 
+def test_a_server_that_takes_no_response_ends(watched: Callable[..., Watched]) -> None:
+    found = watched("a", a_talker=named(IDLE) + LIVES)
+    stuck: list[float] = []
+    watch = LostModels(
+        found.server.pid, "a", sending=lambda: min(stuck, default=time.monotonic()), hang=1.2, period=0.05
+    )
+    try:
+        assert not found.ends(2.0), "it takes them one after the other"
+        stuck.append(time.monotonic())
+        assert found.ends()
+    finally:
+        watch.close()
+
+
+def test_time_in_which_the_server_stands_still_does_not_count(watched: Callable[..., Watched]) -> None:
+    """As under a debugger."""
+    found = watched("a", a_talker=named(IDLE) + LIVES)
+    began = time.monotonic()
+    os.kill(found.server.pid, signal.SIGSTOP)
+    watch = LostModels(found.server.pid, "a", sending=lambda: began, hang=1.2, period=0.05)
+    try:
+        assert not found.ends(2.5)
+        os.kill(found.server.pid, signal.SIGCONT)
+        assert not found.ends(0.6)
+        assert found.ends(), "it still takes none"
+    finally:
+        watch.close()
+
+
 def test_a_process_that_is_no_model_may_die(watched: Callable[..., Watched]) -> None:
     assert not watched(some_tool=DIES, a_talker=named(IDLE) + LIVES).ends(2.0)
 

@@ -55,6 +55,24 @@ def test_any_text_of_an_error_is_sent(
     assert len(sender.sent) == 1 and not answering.cancelled()
 
 
+def test_a_response_is_known_to_be_on_its_way(responder_module: Any) -> None:
+    """Until Triton has taken it, or refused it."""
+    sender, seen = Sender(), list[float | None]()
+    answering, taken = responder(responder_module, sender), sender.send
+
+    def send(*args: Any, **named: Any) -> None:
+        seen.append(responder_module.oldest_send())
+        if len(seen) == 2:
+            raise RuntimeError("not sent")
+        taken(*args, **named)
+
+    sender.send = send  # type: ignore[method-assign]
+    assert responder_module.oldest_send() is None
+    answering.send({"audio": np.zeros(1)})
+    answering.fail(ValueError("a"))
+    assert None not in seen and len(seen) == 3 and responder_module.oldest_send() is None
+
+
 def test_an_error_that_cannot_say_what_it_is(responder_module: Any) -> None:
     sender = Sender()
     responder(responder_module, sender).fail(_Mute())
