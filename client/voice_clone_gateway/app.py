@@ -40,7 +40,7 @@ from .signing import Signing
 from .speech_statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
-from .vendors.ids import VoiceIds
+from .voice_ids import VoiceIds
 from .voice_names import VoiceNames, reserved
 
 log = logging.getLogger(__name__)

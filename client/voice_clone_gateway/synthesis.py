@@ -104,6 +104,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions, hold:
     warnings = [*ignored, *options.ignored()]
     voice = options.voice_name
     if not voiceless and all(getattr(options, name) is None for name in SOURCES if name != "voice"):
+        voice = None if voice is None else await app.state.voice_ids.name_of(client, voice)
         voice, warning = await app.state.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
     partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial

@@ -19,6 +19,8 @@ from .batch import Listed, speak_item
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 MOST = 8  # candidates of a request
+SCRIPT = "The sun was low when we came to the river, and nobody wanted to go home yet."
+"""What a voice says while it is designed, if the caller does not say."""
 
 
 class DesignRequest(Strict):
@@ -96,3 +98,28 @@ async def design_voice(payload: DesignRequest, request: Request) -> Response:
                 task.cancel()
     answer = Designs(model=model, description=payload.description, input=payload.input, candidates=[])
     return Listed(answer, "candidates", candidates)
+
+
+async def designed(request: Request, description: str, text: str | None, model: str | None) -> dict[str, Any]:
+    """What is uploaded of a voice that a model makes of a description: arguments of `AsyncClient.upload`.
+
+    Args:
+        text: what it says; None for a sentence of ours.
+        model: that makes it; None, or a name that OpenAI has for its own, for one that can.
+
+    Raises:
+        Exception: as `design_voice`.
+    """
+    app, key = request.app, request.state.key
+    check_description(description)
+    families = app.state.families
+    own = model is None or model == "auto" or model[:2] == "20"  # OpenAI's models of voices have dates
+    chosen = await families.designer() if own else await families.choose(model)
+    instructions_option(chosen, await families.get(chosen))
+    [seed] = seeds_of(1)
+    said = text or SCRIPT
+    speech = SpeechRequest(input=said, model=chosen, instructions=description, response_format="wav", seed=seed)
+    with key.gate.pass_through(), app.state.gate.pass_through(), on_behalf_of(urgency="batch"):
+        _, audio = await speak_item(app, key, request.state.request_id, 0, speech, request.state.held, in_one=True)
+    design = {"design": description, "design_model": chosen, "design_seed": seed}
+    return {"audio": audio, "reference_text": said, **design}

@@ -15,6 +15,7 @@ from ..speech_forms import Events, Form
 from ..speech_response import SpeechResponse
 from ..speech_statuses import SpeechStatus, SpeechStatuses
 
+WHOLE_CHARACTERS = 4096  # the most that OpenAI takes
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -63,7 +64,19 @@ _AUDIO = {entry.base_type.partition(";")[0]: _BINARY for entry in FORMATS.values
 )
 async def create_speech(payload: SpeechRequest, request: Request) -> Response:
     """Speak a text."""
-    return SpeechResponse(request, payload, Events() if payload.events else Form(whole=payload.stream is False))
+    whole = payload.stream is False or (payload.stream_format is None and _reads_whole(request, payload))
+    return SpeechResponse(request, payload, Events() if payload.events else Form(whole))
+
+
+def _reads_whole(request: Request, payload: SpeechRequest) -> bool:
+    """Whether the client gives its caller nothing before the answer is complete, as OpenAI's for Python does.
+
+    It hears nothing later if the file is made as a whole, and a speech that fails is an error, not a body that breaks
+    off, which makes this client ask for the same speech twice more. Long texts are streamed: their files fill memory.
+    """
+    headers = request.headers
+    reads = headers.get("x-stainless-lang") == "python" and headers.get("x-stainless-raw-response") != "stream"
+    return reads and len(payload.input) <= WHOLE_CHARACTERS
 
 
 @router.get("/v1/audio/speech/{speech_id}", responses=documented(400, 401, 403, 404))

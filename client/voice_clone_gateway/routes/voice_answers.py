@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from voice_clone_client import Voice
 from voice_clone_client.errors import plain
 
+from ..voice_ids import OPENAI_PREFIX, voice_id
+
 CacheStatus = Literal["pending", "processing", "ready", "failed", "unsupported"]
 
 
@@ -26,6 +28,8 @@ class RegisteredVoice(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     name: str
+    id: str
+    """It stands for the name, where an API has ids."""
     consent: str | None = None
     created_at: int
     mime_type: str | None = None
@@ -112,8 +116,16 @@ class VoiceList(BaseModel):
 
 
 class Uploaded(BaseModel):
+    """A voice as the OpenAI API has it, and all of it as `voice`."""
+
     success: Literal[True] = True
     voice: RegisteredVoice
+    id: str
+    object: Literal["audio.voice"] = "audio.voice"
+    name: str
+    created_at: int
+    type: Literal["audio_sample", "prompt"]
+    prompt: str | None = None
 
 
 class Cached(BaseModel):
@@ -124,12 +136,23 @@ class Cached(BaseModel):
 
 class Deleted(BaseModel):
     success: Literal[True] = True
+    id: str
+    object: Literal["audio.voice.deleted"] = "audio.voice.deleted"
+    deleted: Literal[True] = True
     message: str
 
 
 class Imported(BaseModel):
     success: Literal[True] = True
     voices: list[str]
+
+
+def uploaded(voice: Voice) -> Uploaded:
+    """The answer to an upload."""
+    fields = RegisteredVoice.model_validate(fields_of(voice))
+    kind: Literal["audio_sample", "prompt"] = "audio_sample" if voice.design is None else "prompt"
+    about = fields.model_dump(include={"id", "name", "created_at"})
+    return Uploaded(voice=fields, type=kind, prompt=voice.design, **about)
 
 
 def _status(voice: Voice) -> tuple[CacheStatus, str | None]:
@@ -147,6 +170,7 @@ def fields_of(voice: Voice) -> dict[str, Any]:
     """The fields of these models for a voice."""
     status, reason = _status(voice)
     return {
+        "id": OPENAI_PREFIX + voice_id(voice.owner, voice.name),
         **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
         "warnings": [{"code": warning.code, "message": plain(warning.message)} for warning in voice.warnings],
         "created_at": int(voice.created_at or 0),

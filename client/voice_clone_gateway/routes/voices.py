@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Form, Path, Query, Request, UploadFile
+from fastapi import APIRouter, Depends, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from voice_clone_client import VoiceCloneError, VoiceNotFound
 from voice_clone_client.errors import renamed
@@ -18,24 +18,33 @@ from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
 from ..schemas import Embedding
+from ..voice_ids import OPENAI_PREFIX, voice_id
+from .design import designed
 from .voice_answers import (
     Cached,
     Deleted,
     DescribedVoice,
     ListedVoice,
     PresetVoice,
-    RegisteredVoice,
     Uploaded,
     VoiceList,
     VoiceName,
     fields_of,
+    uploaded,
 )
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
-Name = Annotated[str, Path(description="A registered voice; case does not matter")]
+
+async def _name_of(name: Annotated[str, Path(description="A voice by its name or id")], request: Request) -> str:
+    """The name of a voice."""
+    return str(await request.app.state.voice_ids.name_of(request.state.client, name))
+
+
+Name = Annotated[str, Depends(_name_of)]
 MOST = 1000  # voices of an answer
+_NOT_DESIGNED = ("audio_sample", "speaker_embedding", "reference_text", "ref_text", "design")
 ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
@@ -45,8 +54,8 @@ class UploadForm(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
     name: str
     """1 to 64 letters, digits, spaces and . _ -"""
-    consent: str
-    """How the speaker consented."""
+    consent: str | None = None
+    """How the speaker consented. A voice that is designed by `prompt` needs none."""
     audio_sample: UploadFile | None = None
     """A clip of 1 to 30 s: WAV, FLAC, OGG, MP3, m4a, mp4, mov, webm, amr. Either this or speaker_embedding."""
     speaker_embedding: str | None = None
@@ -70,6 +79,31 @@ class UploadForm(BaseModel):
     made."""
     design_model: str | None = None
     design_seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
+    type: Literal["audio_sample", "prompt"] | None = None
+    """`prompt`: a model designs the voice. By default what the other fields say."""
+    prompt: Annotated[str, Field(max_length=1024)] | None = None
+    """The voice in words, in place of a clip."""
+    model: str | None = None
+    """The model that designs it, or `auto`."""
+    script_hint: Annotated[str, Field(max_length=1000)] | None = None
+    """What it says while it is designed."""
+
+    def check(self) -> None:
+        """Check what the fields have to do with each other.
+
+        Raises:
+            HTTPFailure: one is missing or does not fit.
+        """
+        if self.prompt is None:
+            if self.type == "prompt":
+                raise HTTPFailure(400, "prompt: this field is required", "invalid_argument", param="prompt")
+            if self.consent is None:
+                raise HTTPFailure(400, "consent: this field is required", "invalid_argument", param="consent")
+            return
+        other = next((name for name in _NOT_DESIGNED if getattr(self, name) is not None), None)
+        if other is not None or self.type == "audio_sample":
+            message = f"prompt: a voice has a clip, an embedding or a prompt; leave out {other or 'the prompt'}"
+            raise HTTPFailure(400, message, "invalid_argument", param="prompt")
 
     def transcript(self) -> str | None:
         """The reference text, under either name.
@@ -137,7 +171,15 @@ async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
 ) -> Uploaded:
     """Register a voice. It can be used at once; its cache is made later."""
+    form.check()
     with recorded(request, "upload", form.name) as entry:
+        if form.prompt is not None:
+            made = await while_connected(request.receive, designed(request, form.prompt, form.script_hint, form.model))
+            voice = await request.state.client.upload(
+                form.name, consent=form.consent, replace=form.replace, shared=form.shared, **made
+            )
+            entry["generation"] = voice.generation
+            return uploaded(voice)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
         clips = request.app.state.clips
@@ -160,7 +202,7 @@ async def upload_voice(
         except VoiceCloneError as error:
             raise renamed(error, {"audio": "audio_sample", "description": "speaker_description"}) from None
         entry["generation"] = voice.generation
-    return Uploaded(voice=RegisteredVoice.model_validate(fields_of(voice)))
+    return uploaded(voice)
 
 
 async def _embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -182,8 +224,9 @@ async def get_voice(name: Name, request: Request) -> DescribedVoice:
 async def delete_voice(name: Name, request: Request) -> Deleted:
     """Delete a voice and everything computed from it."""
     with recorded(request, "delete", name):
+        owner = (await request.state.client.get(name)).owner
         await request.state.client.delete(name)
-    return Deleted(message=f"Voice {name!r} deleted successfully")
+    return Deleted(id=OPENAI_PREFIX + voice_id(owner, name), message=f"Voice {name!r} deleted successfully")
 
 
 @manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))

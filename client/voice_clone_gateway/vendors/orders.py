@@ -16,7 +16,7 @@ from ..http.errors import HTTPFailure, validation_failure
 from ..schemas import SpeechRequest
 from ..speech_forms import Form
 from ..speech_response import SpeechResponse
-from .ids import VoiceIds
+from ..voice_ids import VoiceIds
 
 
 class Lenient(BaseModel):
@@ -36,7 +36,7 @@ def warn_of(names: Iterable[str]) -> list[str]:
     return [f"{', '.join(found)}: nothing here has this effect, so it is ignored"] if found else []
 
 
-async def speak(
+def speak(
     request: Request,
     values: Mapping[str, Any],
     theirs: Mapping[str, str],
@@ -47,19 +47,15 @@ async def speak(
 
     Args:
         request: admitted.
-        values: the fields of `SpeechRequest`; None for those that are not there. The voice may be an id.
+        values: the fields of `SpeechRequest`; None for those that are not there.
         theirs: what the vendor calls some of these fields.
         form: of the answer.
         ignored: the vendor's names of what has no effect.
 
     Raises:
         HTTPFailure: a value is invalid.
-        VoiceCloneError: the server had to be asked for a voice, and did not answer.
     """
-    payload = speech_request(values, theirs)
-    if payload.voice_name is not None:
-        payload.voice = await voice_name(request, payload.voice_name)
-    return SpeechResponse(request, payload, form, warn_of(ignored))
+    return SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored))
 
 
 def speech_request(values: Mapping[str, Any], theirs: Mapping[str, str]) -> SpeechRequest:

@@ -14,7 +14,7 @@ from ...schemas import SpeechRequest
 from ...speech_forms import Form
 from ...speech_response import SpeechResponse
 from ...synthesis import Order, open_speech
-from ..orders import Lenient, speech_request, voice_name, warn_of
+from ..orders import Lenient, speech_request, warn_of
 from ..vendor import adapter
 from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
 from .speech import OutputFormat
@@ -47,7 +47,7 @@ async def convert(
     body: TextToDialogue, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_dialogue.convert`."""
-    return await _speak(request, body, output_format, Spoken(body.characters, output_format.startswith("wav")))
+    return _speak(request, body, output_format, Spoken(body.characters, output_format.startswith("wav")))
 
 
 @router.post(f"{PATH}/stream")
@@ -55,7 +55,7 @@ async def stream(
     body: TextToDialogue, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_dialogue.stream`."""
-    return await _speak(request, body, output_format, Spoken(body.characters))
+    return _speak(request, body, output_format, Spoken(body.characters))
 
 
 @router.post(f"{PATH}/with-timestamps")
@@ -63,7 +63,7 @@ async def convert_with_timestamps(
     body: TextToDialogue, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_dialogue.convert_with_timestamps`."""
-    return await _speak(request, body, output_format, Timed(body.characters, whole=True))
+    return _speak(request, body, output_format, Timed(body.characters, whole=True))
 
 
 @router.post(f"{PATH}/stream/with-timestamps")
@@ -71,16 +71,13 @@ async def stream_with_timestamps(
     body: TextToDialogue, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_dialogue.stream_with_timestamps`."""
-    return await _speak(request, body, output_format, Timed(body.characters))
+    return _speak(request, body, output_format, Timed(body.characters))
 
 
-async def _speak(request: Request, body: TextToDialogue, output_format: str, form: Form) -> SpeechResponse:
-    values, turns = body.values(output_format), list[SpeechRequest]()
-    for turn in body.inputs:
-        name = await voice_name(request, turn.voice_id)
-        turns.append(speech_request({"input": turn.text, "voice": name, **values}, FIELDS))
-    ids = [turn.voice_id for turn in body.inputs]
-    return DialogueResponse(request, turns, ids, form, warn_of(body.ignored()))
+def _speak(request: Request, body: TextToDialogue, output_format: str, form: Form) -> SpeechResponse:
+    values = body.values(output_format)
+    turns = [speech_request({"input": turn.text, "voice": turn.voice_id, **values}, FIELDS) for turn in body.inputs]
+    return DialogueResponse(request, turns, form, warn_of(body.ignored()))
 
 
 class Dialogue:
@@ -89,13 +86,11 @@ class Dialogue:
     Args:
         response: opens each of them when the one before has ended.
         turns: of the dialogue.
-        ids: of their voices, as the caller has them.
     """
 
-    def __init__(self, response: DialogueResponse, turns: Sequence[SpeechRequest], ids: Sequence[str]) -> None:
+    def __init__(self, response: DialogueResponse, turns: Sequence[SpeechRequest]) -> None:
         self._response = response
         self._turns = iter(turns)
-        self._ids = ids
         self._speech: Speech | None = None
         self.segments: list[dict[str, Any]] = []
         """Which voice speaks when, in seconds, and which characters of all texts."""
@@ -110,7 +105,7 @@ class Dialogue:
         begin, self._characters = self._characters, self._characters + len(turn.input)
         self.segments.append(
             {
-                "voice_id": self._ids[len(self.segments)],
+                "voice_id": turn.voice_name,
                 "start_time_seconds": self._seconds,
                 "end_time_seconds": self._seconds,
                 "character_start_index": begin,
@@ -155,12 +150,11 @@ class DialogueResponse(SpeechResponse):
         self,
         request: Request,
         turns: Sequence[SpeechRequest],
-        ids: Sequence[str],
         form: Form,
         warnings: Sequence[str] = (),
     ) -> None:
         super().__init__(request, turns[0], form, warnings)
-        self._dialogue = Dialogue(self, turns, ids)
+        self._dialogue = Dialogue(self, turns)
         if isinstance(form, Timed):
             form.more = lambda: {"voice_segments": self._dialogue.segments if form.whole else []}
 

@@ -32,7 +32,7 @@ async def convert(
     voice_id: str, body: TextToSpeech, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_speech.convert`."""
-    return await _speak(request, voice_id, body, output_format, whole=output_format.startswith("wav"))
+    return _speak(request, voice_id, body, output_format, whole=output_format.startswith("wav"))
 
 
 @router.post(f"{PATH}/stream")
@@ -40,7 +40,7 @@ async def stream(
     voice_id: str, body: TextToSpeech, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_speech.stream`."""
-    return await _speak(request, voice_id, body, output_format, whole=False)
+    return _speak(request, voice_id, body, output_format, whole=False)
 
 
 @router.post(f"{PATH}/with-timestamps")
@@ -48,7 +48,7 @@ async def convert_with_timestamps(
     voice_id: str, body: TextToSpeech, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_speech.convert_with_timestamps`."""
-    return await _speak(request, voice_id, body, output_format, whole=True, timed=True)
+    return _speak(request, voice_id, body, output_format, whole=True, timed=True)
 
 
 @router.post(f"{PATH}/stream/with-timestamps")
@@ -56,12 +56,12 @@ async def stream_with_timestamps(
     voice_id: str, body: TextToSpeech, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_speech.stream_with_timestamps`."""
-    return await _speak(request, voice_id, body, output_format, whole=False, timed=True)
+    return _speak(request, voice_id, body, output_format, whole=False, timed=True)
 
 
-async def _speak(
+def _speak(
     request: Request, voice_id: str, body: TextToSpeech, output_format: str, whole: bool, timed: bool = False
 ) -> SpeechResponse:
     values = {"input": body.text, "voice": voice_id, **body.values(output_format)}
     form = (Timed if timed else Spoken)(len(body.text), whole)
-    return await speak(request, values, FIELDS, form, body.ignored())
+    return speak(request, values, FIELDS, form, body.ignored())

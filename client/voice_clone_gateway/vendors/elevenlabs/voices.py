@@ -9,7 +9,7 @@ from voice_clone_client import InvalidArgument, Voice, VoiceNotFound
 
 from ...http.audit import recorded
 from ...http.errors import HTTPFailure
-from ..ids import VoiceIds
+from ...voice_ids import VoiceIds
 from ..orders import voice_name
 from ..registering import consent_of, plain_name, register
 from ..vendor import adapter

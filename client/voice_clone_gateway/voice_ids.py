@@ -16,6 +16,8 @@ from voice_clone_client import AsyncClient
 from voice_clone_client.types import name_key
 
 LENGTH = 20
+OPENAI_PREFIX = "voice_"
+"""With which an id may begin."""
 _CHECKED = LENGTH - 2
 _SIGNS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _FORM = re.compile(f"[{_SIGNS}]{{{LENGTH}}}")
@@ -31,7 +33,7 @@ def voice_id(owner: str | None, name: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text has the form of an id."""
+    """Whether a text has the form of an id, without a prefix."""
     return bool(_FORM.fullmatch(text)) and _text(text[:_CHECKED], LENGTH - _CHECKED) == text[_CHECKED:]
 
 
@@ -69,14 +71,15 @@ class VoiceIds:
         Raises:
             VoiceCloneError: the server had to be asked, and did not answer.
         """
-        if not is_id(text):
+        key = client.owner, text.removeprefix(OPENAI_PREFIX)
+        if not is_id(key[1]):
             return text
-        if (client.owner, text) not in self._names:
+        if key not in self._names:
             asked = time.monotonic()
             async with self._listing[client.owner]:
                 if self._listed.get(client.owner, -1.0) < asked:
                     await self._list(client)
-        return self._names.get((client.owner, text), text)
+        return self._names.get(key, text)
 
     async def _list(self, client: AsyncClient) -> None:
         """Remember all voices of a caller; one who asks for ids that are none waits for it."""
