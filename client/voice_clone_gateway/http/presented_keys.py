@@ -3,7 +3,8 @@
     header         `Authorization: Bearer KEY`, `Authorization: Token KEY`, `xi-api-key: KEY`, `X-API-Key: KEY`
     query          `?api_key=KEY`, `?access_token=KEY`: see `out_of_query`
     subprotocols   of a WebSocket: `voice-clone` and `bearer.` + the key in base64url without padding, for browsers,
-                   which cannot set headers; or `token` or `bearer`, and the key
+                   which cannot set headers; or `token` or `bearer`, and the key; or
+                   `openai-insecure-api-key.` + the key
 
 The first one counts. A client of ElevenLabs may also put it into its first message.
 """
@@ -23,7 +24,8 @@ HEADERS = ("xi-api-key", "x-api-key")
 QUERY = (b"api_key", b"access_token")
 SUBPROTOCOL = "voice-clone"
 _SCHEMES = ("bearer", "token")
-_KEY_PREFIX = "bearer."
+_KEY_PREFIX, _PLAIN_PREFIX = "bearer.", "openai-insecure-api-key."
+_CHOSEN = (SUBPROTOCOL, "realtime")
 _SECRET = re.compile(rb"[!-~]+")
 
 
@@ -56,6 +58,9 @@ def presented(connection: HTTPConnection) -> str | None:
 def _of_subprotocols(offered: list[str]) -> str | None:
     if len(offered) == 2 and offered[0].lower() in _SCHEMES:
         return offered[1]
+    for name in offered:
+        if name.startswith(_PLAIN_PREFIX):
+            return name.removeprefix(_PLAIN_PREFIX)
     coded = next((name.removeprefix(_KEY_PREFIX) for name in offered if name.startswith(_KEY_PREFIX)), None)
     if coded is None:
         return None
@@ -68,8 +73,9 @@ def _of_subprotocols(offered: list[str]) -> str | None:
 def chosen_subprotocol(scope: Scope) -> str | None:
     """The subprotocol to answer a WebSocket with."""
     offered = scope["subprotocols"]
-    if SUBPROTOCOL in offered:
-        return SUBPROTOCOL
+    for name in _CHOSEN:
+        if name in offered:
+            return name
     return offered[0] if len(offered) == 2 and offered[0].lower() in _SCHEMES else None
 
 

@@ -11,8 +11,9 @@ from ..http.errors import Shape, own_shape
 from .cartesia import CARTESIA
 from .deepgram import DEEPGRAM
 from .elevenlabs import ELEVENLABS
+from .openai import OPENAI
 
-VENDORS = (ELEVENLABS, DEEPGRAM, CARTESIA)
+VENDORS = (OPENAI, ELEVENLABS, DEEPGRAM, CARTESIA)
 ROUTERS = tuple(router for vendor in VENDORS for router in vendor.routers)
 READABLE = tuple(name for vendor in VENDORS for name in vendor.headers)
 """Headers of answers that pages of other origins may read."""

@@ -48,7 +48,10 @@ def test_an_id_is_that_of_one_voice(name: str, other: str, owner: str | None) ->
 
 
 def test_ids_are_found_and_remembered() -> None:
-    ids, client = VoiceIds(), Lister(None, *(Voice(f"v{number:04}") for number in range(1500)), Voice("Eve", owner="eve"))
+    ids, client = (
+        VoiceIds(),
+        Lister(None, *(Voice(f"v{number:04}") for number in range(1500)), Voice("Eve", owner="eve")),
+    )
     for voice in (client.voices[0], client.voices[-1]):
         for prefix in ("", "voice_"):
             assert name_of(ids, client, prefix + voice_id(voice.owner, voice.name)) == voice.name

@@ -1,0 +1,120 @@
+"""The messages of a Realtime client, as far as they say what to read aloud, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, Field, ValidationError
+from voice_clone_client.errors import quoted
+
+from ...http.errors import HTTPFailure, validation_failure
+from ...schemas import Name, Strict, VoiceId
+
+_FORMATS = {
+    "audio/pcm": ("pcm", 24000),
+    "audio/pcmu": ("mulaw", 8000),
+    "audio/pcma": ("alaw", 8000),
+    "pcm16": ("pcm", 24000),
+    "g711_ulaw": ("mulaw", 8000),
+    "g711_alaw": ("alaw", 8000),  # until September 2025
+}
+
+
+class _Part(Strict):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Format(_Part):
+    """Of the audio."""
+
+    type: str = "audio/pcm"
+
+
+class Output(_Part):
+    """How it sounds."""
+
+    voice: Name | VoiceId | None = None
+    speed: float | None = None
+    format: Format | str | None = None
+
+
+class Audio(_Part):
+    output: Output | None = None
+
+
+class Speaking(_Part):
+    """What a session and a response have in common."""
+
+    audio: Audio | None = None
+    voice: Name | VoiceId | None = None
+    output_audio_format: str | None = None
+    speed: float | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Our fields of those that it has.
+
+        Raises:
+            HTTPFailure: there is no such format.
+        """
+        output = (self.audio and self.audio.output) or Output()
+        form = output.format.type if isinstance(output.format, Format) else output.format or self.output_audio_format
+        voice = output.voice or self.voice
+        name = voice.id if isinstance(voice, VoiceId) else voice
+        values: dict[str, Any] = {"voice": name, "speed": output.speed or self.speed}
+        if form is not None:
+            if form not in _FORMATS:
+                message = f"format: {quoted(form)} is none of {', '.join(_FORMATS)}"
+                raise HTTPFailure(400, message, "invalid_value", param="session.audio.output.format")
+            values["response_format"], values["sample_rate"] = _FORMATS[form]
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class Content(_Part):
+    type: str = "input_text"
+    text: str | None = None
+
+
+class Item(_Part):
+    """A message of the conversation."""
+
+    id: str | None = None
+    type: str = "message"
+    role: str = "user"
+    content: list[Content] = Field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return "".join(part.text or "" for part in self.content)
+
+
+class Response(Speaking):
+    """What to answer with."""
+
+    input: list[Item] | None = None
+
+
+class Event(_Part):
+    """A message of a client."""
+
+    type: str
+    event_id: str | None = None
+    session: Speaking | None = None
+    item: Item | None = None
+    response: Response | None = None
+    response_id: str | None = None
+
+
+def parse(message: Any) -> Event:
+    """The event in a JSON value.
+
+    Raises:
+        HTTPFailure: it has none.
+    """
+    if not isinstance(message, Mapping):
+        raise HTTPFailure(400, "an event is a JSON object with a type", "invalid_event")
+    try:
+        return Event.model_validate(message)
+    except ValidationError as error:
+        raise validation_failure(error.errors(include_url=False), Event.model_fields) from None
