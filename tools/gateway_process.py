@@ -27,12 +27,13 @@ class GatewayProcess:
         options: of the command voice-clone-gateway.
         host, port: where it listens.
         restarts: how often it may be started again.
+        tls: whether it listens by TLS.
 
     Raises:
         GatewayFailed: it cannot listen there.
     """
 
-    def __init__(self, options: Sequence[str], host: str, port: int, restarts: int) -> None:
+    def __init__(self, options: Sequence[str], host: str, port: int, restarts: int, tls: bool = False) -> None:
         from voice_clone_gateway.listening import bound  # the image of the server has no gateway
 
         try:
@@ -41,7 +42,7 @@ class GatewayProcess:
             raise GatewayFailed(f"the gateway {error}") from None
         numbers = ",".join(str(each.fileno()) for each in self._sockets)
         self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers]
-        self._url = f"http://{addresses.at(addresses.local(host), port)}"
+        self._url = f"{'https' if tls else 'http'}://{addresses.at(addresses.local(host), port)}"
         self._restarts = Restarts("the gateway", restarts)
         self._process = self._start()
 

@@ -211,7 +211,9 @@ def _start_gateway(given: argparse.Namespace) -> GatewayProcess:
     ]
     quiet = [] if given.verbose else ["--log-level", "warning"]
     fixed = ["--port", str(given.gateway), "--triton", addresses.at(addresses.local(given.host), given.grpc_port)]
-    return GatewayProcess([*quiet, *options, *fixed], given.gateway_settings.host, given.gateway, given.restarts)
+    settings = given.gateway_settings
+    tls = bool(settings.tls_certificate)
+    return GatewayProcess([*quiet, *options, *fixed], settings.host, given.gateway, given.restarts, tls)
 
 
 def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
@@ -220,7 +222,8 @@ def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace
     rows.append(("HTTP", f"http://{addresses.at(given.host, given.http_port)}"))
     rows.append(("metrics", f"http://{addresses.at(given.host, given.metrics_port)}/metrics"))
     if given.gateway:
-        url = f"http://{addresses.at(given.gateway_settings.host, given.gateway)}"
+        scheme = "https" if given.gateway_settings.tls_certificate else "http"
+        url = f"{scheme}://{addresses.at(given.gateway_settings.host, given.gateway)}"
         rows += [("gateway", f"{url}/v1"), *([("page", f"{url}/")] if given.gateway_settings.page else [])]
     for family in server.families:
         rows += [(family, f"{precision} on {device}") for precision, device in log.found(COMPUTES % family)[-1:]]

@@ -31,7 +31,7 @@ from .http.limits import Exports, Gate
 from .http.origins import Cors
 from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
 from .http.speech_first import Listeners, SpeechFirst
-from .listening import bound, most_files, named
+from .listening import bound, check_certificate, most_files, named
 from .manifest_reader import ManifestReader
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, voices, websocket
@@ -185,6 +185,7 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = create_app(settings)
+        check_certificate(settings.tls_certificate, settings.tls_key)
     except (ValueError, VoiceCloneError) as error:
         raise SystemExit(f"voice-clone-gateway: {error}") from None
     try:
@@ -194,7 +195,11 @@ def serve(settings: Settings) -> int:
     # The first answer to an unknown path needs it. It takes a while, in which callers would wait for a new gateway.
     threading.Thread(target=app.openapi, daemon=True).start()
     server = uvicorn.Server(uvicorn.Config(app, **server_options(settings)))
-    log.info("listening at http://%s", named(settings.host, sockets[0].getsockname()[1]))
+    log.info(
+        "listening at %s://%s",
+        "https" if settings.tls_certificate else "http",
+        named(settings.host, sockets[0].getsockname()[1]),
+    )
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, when all has ended
         server.run(sockets=sockets)
     return 0
@@ -216,6 +221,8 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "ws_ping_timeout": None,  # a pong waits behind all audio before it; `http.listeners` ends who does not read
         "server_header": False,
         "ws_max_size": settings.max_body_bytes,
+        "ssl_certfile": settings.tls_certificate or None,
+        "ssl_keyfile": settings.tls_key or None,
         "ws_per_message_deflate": False,  # audio does not compress
         "timeout_graceful_shutdown": 30,  # seconds for running speeches; longer ones are cut off
     }

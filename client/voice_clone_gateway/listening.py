@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import ssl
 
 with contextlib.suppress(ImportError):  # Windows
     import resource
@@ -37,6 +39,26 @@ def bound(host: str, port: int) -> list[socket.socket]:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise OSError(f"cannot listen at {named(host, port)}: {reason}") from None
     return sockets
+
+
+def check_certificate(certificate: str, key: str) -> None:
+    """Check the files of a certificate and its key; "" for none.
+
+    Raises:
+        ValueError: they cannot be read, or do not belong together.
+    """
+    if key and not certificate:
+        raise ValueError("--tls-key is given without --tls-certificate")
+    if not certificate:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None, password="")
+    except FileNotFoundError:
+        missing = certificate if not os.path.exists(certificate) else key
+        raise ValueError(f"{missing}: there is no such file") from None
+    except (OSError, ValueError):
+        files = f"{certificate} and {key}" if key else certificate
+        raise ValueError(f"{files}: no certificate with its private key in PEM, without a password") from None
 
 
 def named(host: str, port: int) -> str:

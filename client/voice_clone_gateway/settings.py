@@ -141,6 +141,8 @@ class Settings:
     strict: bool = _setting(False, "refuse what the model would ignore, such as instructions; false: a header warns")
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8080, "port to listen on", zero=True)
+    tls_certificate: str = _setting("", "PEM file of a certificate and its authorities: listen by TLS (https, wss)")
+    tls_key: str = _setting("", "PEM file of its private key, unless that is in the same file")
     sockets: tuple[int, ...] = _setting(
         (),
         "numbers of open sockets to listen on, from the program that starts the gateway, in place of host and port",

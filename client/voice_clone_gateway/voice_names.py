@@ -66,7 +66,7 @@ class VoiceNames:
         voice = self._by_key.get(name_key(name))
         if voice is not None:
             return voice, None
-        if self.default and _is_vendors(name):
+        if self.default and is_vendors(name):
             found = await self._find(name)
             if found is None or not (found.owner == owner or (found.owner is None and found.shared)):
                 return self.default, f"no voice {name!r} is registered; the default voice {self.default!r} speaks"
@@ -79,7 +79,8 @@ class VoiceNames:
             return None
 
 
-def _is_vendors(name: str) -> bool:
+def is_vendors(name: str) -> bool:
+    """Whether it is the name of a voice of OpenAI's or Deepgram's own."""
     key = name_key(name)
     return key in _REPLACED or key.startswith(_REPLACED_FAMILY)
 

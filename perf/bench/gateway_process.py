@@ -29,7 +29,7 @@ class Gateway:
 
     def __init__(self, triton: str, log: Path, *options: str, **environment: str) -> None:
         [port] = free_ports(1)
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'https' if '--tls-certificate' in options else 'http'}://127.0.0.1:{port}"
         self.log = log
         command = [sys.executable, "-m", "voice_clone_gateway", "--triton", triton, "--port", str(port), *options]
         with log.open("ab") as output:

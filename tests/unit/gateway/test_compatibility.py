@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -275,7 +276,7 @@ def test_null_is_as_absent_in_every_field_that_may_be_absent() -> None:
         fields = {name: field for name, field in schema.model_fields.items() if name != "type"}
         base = {name: required[name] for name, field in fields.items() if field.is_required()}
         kinds = schema.model_fields["type"].annotation if "type" in schema.model_fields else None
-        base |= {} if kinds is None else {"type": get_args(kinds)[0]}
+        base |= {} if kinds is None else {"type": (get_args(kinds) or ("x",))[0]}
         absent = schema.model_validate(base)
         for name, field in fields.items():
             names = field.validation_alias.choices if isinstance(field.validation_alias, AliasChoices) else [name]
@@ -315,6 +316,15 @@ def test_no_default_voice(shared: Shared) -> None:
     assert http.post("/v1/audio/speech", json={"input": "Hello.", "voice": OPENAI_VOICES[0]}).status_code == 200
     assert sent(triton)["voice"] == OPENAI_VOICES[0]
     assert "get" not in [inputs.get("operation", b"").decode() for _, inputs in triton.calls], "no call for the name"
+
+    def unknown(context: Any) -> Iterator[Any]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice")
+
+    triton.play = unknown
+    for name, said in ((OPENAI_VOICES[0], True), ("Nobody", False)):
+        answer = http.post("/v1/audio/speech", json={"input": "Hello.", "voice": name})
+        assert answer.status_code == 404
+        assert (f"--voice-aliases {name}=VOICE" in answer.json()["error"]["message"]) == said
 
 
 @pytest.mark.parametrize("text", ["alloy", "=Ada", "alloy=", "a=b=c"])
