@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from .errors import InvalidArgument
@@ -16,6 +17,8 @@ LARGEST = 512 << 20
 """Bytes of any file but a bundle; servers take less."""
 LARGEST_BUNDLE = (2 << 30) - (1 << 20)
 """Bytes of a bundle: gRPC sends no larger message."""
+PART = 4 << 20
+"""Bytes of a bundle that are sent at once."""
 _PIECE = 1 << 20
 
 
@@ -49,6 +52,13 @@ def content(source: Source, largest: int = LARGEST) -> bytes:
         return rest(opened(source), name(source), largest)
     with opened(source) as file:
         return rest(file, name(source), largest)
+
+
+def parts(source: Source, largest: int) -> Iterator[bytes]:
+    """Its bytes in parts of `PART` bytes, the last of which is smaller and may be empty. Raises: as `content`."""
+    data = content(source, largest)
+    for begin in range(0, len(data) + 1, PART):
+        yield data[begin : begin + PART]
 
 
 def text(source: Source) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from functools import partial
@@ -21,6 +22,7 @@ from ._fields import Knobs
 from ._servers import channel
 from ._servers.async_calls import quiet_task
 from ._servers.asynchronous import AsyncServers
+from ._sources import LARGEST_BUNDLE, parts
 from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
 from ._speeches.parts import Part, PartsReader, WrittenText
@@ -320,7 +322,20 @@ class AsyncClient:
 
     async def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
-        answer = await self._cache("import", bundle=bundle, reextract=reextract or None, replace=replace or None)
+
+        async def read() -> AsyncIterator[bytes]:
+            for part in parts(bundle, LARGEST_BUNDLE):
+                yield part
+
+        return await self._import_parts(read(), reextract, replace)
+
+    async def _import_parts(self, bundle: AsyncIterator[bytes], reextract: bool, replace: bool) -> Voices:
+        """Register the voices of a bundle whose parts have `PART` bytes or more; the last one is smaller."""
+        name, index, answer = uuid.uuid4().hex, 0, None
+        async for part in bundle:
+            fields = _requests.part_of_bundle(name, index, part)
+            answer = await self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
+            index += 1
         return _responses.voices(answer)
 
     async def detect(self, audio: Source) -> Detection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -17,6 +18,7 @@ from ._default_family import DefaultFamily
 from ._fields import Knobs
 from ._servers import channel
 from ._servers.blocking import Servers
+from ._sources import LARGEST_BUNDLE, parts
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import InvalidArgument, Unsupported, VoiceCloneError
@@ -336,9 +338,11 @@ class Client(Speaking):
         Raises:
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
         """
-        return _responses.voices(
-            self._cache("import", bundle=bundle, reextract=reextract or None, replace=replace or None)
-        )
+        name, answer = uuid.uuid4().hex, None
+        for index, part in enumerate(parts(bundle, LARGEST_BUNDLE)):
+            fields = _requests.part_of_bundle(name, index, part)
+            answer = self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
+        return _responses.voices(answer)
 
     def detect(self, audio: Source) -> Detection:
         """Look for the mark of synthetic speech in a sound.

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from voice_clone.speakers.operations import (
     UploadClip,
     UploadEmbedding,
 )
+from voice_clone.speakers.partial_bundles import PartialBundles
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
@@ -94,6 +96,7 @@ class SpeakerCache:
         self._artifact_states = ArtifactStates(self._voice_states, describer)
         self._extractor = Extractor(self._registry, self._store, self._voice_states, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
+        self._partial_bundles = PartialBundles(config.max_bundle_bytes)
         self._background = Background(
             self._registry, self._extractor, self._voice_states, describer, model_types, config.finish_seconds
         )
@@ -139,6 +142,7 @@ class SpeakerCache:
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""
         self._background.close()
+        self._partial_bundles.close()
         self._voice_states.flights.close()
         self._store.close()
 
@@ -301,7 +305,10 @@ class SpeakerCache:
         return Reply({"speakers": names}, bundle)
 
     def _import(self, given: Import) -> Reply:
-        records = self._transfer.unpack(given)
+        bundle = self._partial_bundles.add(given)
+        if bundle is None:
+            return Reply(self._show_all((), given.owner))
+        records = self._transfer.unpack(replace(given, bundle=bundle))
         model_types = tuple(self._model_types())
         for record in records:
             self._metrics.count("uploads")

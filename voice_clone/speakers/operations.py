@@ -38,7 +38,9 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
     import   audio: a bundle; options reextract, replace, max_owned, reserved. {"speakers": [speaker, ...], "count": n}.
-             For names that are taken the rule is that of `upload`; all speakers are registered, or none.
+             For names that are taken the rule is that of `upload`; all speakers are registered, or none. A large bundle
+             comes in parts, one after the other: each has a `name` that no other bundle has, and the options part (0,
+             1, ...) and more (whether one follows). Only the last one registers speakers.
 """
 
 from __future__ import annotations
@@ -253,12 +255,18 @@ class Import(Operation):
     Attributes:
         reextract: drop artifacts of another checkpoint where there is audio to make them again.
         replace, allowance: as of `Upload`.
+        name: of the bundle, if it comes in parts; any that no other one has.
+        part: the number of this part, from 0.
+        more: whether another part follows. The answer to this one has no speakers then.
     """
 
     bundle: bytes
     reextract: bool
     replace: bool
     allowance: Allowance
+    name: str = ""
+    part: int = 0
+    more: bool = False
 
 
 @dataclass(frozen=True)

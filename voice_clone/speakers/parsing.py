@@ -233,9 +233,15 @@ def _export(given: Given, options: Given) -> Export:
 def _import(given: Given, options: Given) -> Import:
     if "audio" not in given:
         raise InvalidArgument("`audio` is missing; give the bundle that an export answered")
+    in_parts = "part" in options or "more" in options
+    if in_parts != ("name" in given):
+        raise InvalidArgument("give both `name` and the option `part` where a bundle comes in parts, else neither")
     return Import(
         owner=options.get("owner"),
         bundle=given["audio"],
+        name=_name(given).key if in_parts else "",
+        part=options.get("part", 0),
+        more=options.get("more", False),
         reextract=options.get("reextract", False),
         replace=options.get("replace", False),
         allowance=_allowance(options),
@@ -272,16 +278,17 @@ _FORMS = {
     ),
     "stats": _Form(_stats),
     "export": _Form(_export, ("name",), ("include_audio",)),
-    "import": _Form(_import, ("audio",), ("reextract", "replace", "max_owned", "reserved")),
+    "import": _Form(_import, ("audio", "name"), ("reextract", "replace", "max_owned", "reserved", "part", "more")),
 }
 OPERATIONS = tuple(_FORMS)
 
 _OPTIONS: dict[str, type] = {
     **dict.fromkeys(
-        ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared"), bool
+        ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared", "more"),
+        bool,
     ),
     **dict.fromkeys(("mode", "owner", "after", "design", "design_model"), str),
-    **dict.fromkeys(("max_owned", "limit", "design_seed"), int),
+    **dict.fromkeys(("max_owned", "limit", "design_seed", "part"), int),
     "timeout": float,
     "reserved": list,
 }

@@ -42,21 +42,7 @@ class TensorFile:
     def __init__(self, handle: int, size: int, length: int) -> None:
         self._handle = handle
         self._start = 8 + length
-        try:
-            entries: dict[str, dict[str, Any]] = json.loads(_read_at(handle, 8, length).decode())
-            self.metadata = dict(entries.pop("__metadata__", {}))
-            self.entries = entries
-            end = 0
-            for begin, stop in sorted(map(_place, entries.values())):
-                if begin != end or stop < begin:
-                    raise ValueError("the tensors leave gaps, or overlap")
-                end = stop
-        except (Damaged, OSError):
-            raise
-        except Exception as error:  # it may hold anything
-            raise Damaged(f"the header cannot be read: {error}") from None
-        if self._start + end != size:
-            raise Damaged("the file is cut short, or too long")
+        self.metadata, self.entries = _parsed(_read_at(handle, 8, length), size - self._start)
 
     def tensors(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         """These tensors.
@@ -76,6 +62,37 @@ class TensorFile:
             raise
         except Exception as error:
             raise Damaged(str(error)) from None
+
+
+def bytes_of(data: bytes, most: int) -> tuple[dict[str, str], dict[str, memoryview]]:
+    """The metadata of a whole file and the bytes of its tensors, of which no copy is made.
+
+    Raises:
+        ValueError: its header is larger than `most` bytes.
+        Damaged: it is torn or foreign.
+    """
+    check_header(data, most)
+    start = 8 + int.from_bytes(data[:8], "little")
+    metadata, entries = _parsed(data[8:start], len(data) - start)
+    places = {name: _place(entry) for name, entry in entries.items()}
+    return metadata, {name: memoryview(data)[start + begin : start + stop] for name, (begin, stop) in places.items()}
+
+
+def _parsed(header: bytes, size: int) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """The metadata, and what is said of each tensor, in the header of a file whose tensors have `size` bytes."""
+    try:
+        entries: dict[str, dict[str, Any]] = json.loads(header.decode())
+        metadata = dict(entries.pop("__metadata__", {}))
+        end = 0
+        for begin, stop in sorted(map(_place, entries.values())):
+            if begin != end or stop < begin:
+                raise ValueError("the tensors leave gaps, or overlap")
+            end = stop
+    except Exception as error:  # it may hold anything
+        raise Damaged(f"the header cannot be read: {error}") from None
+    if end != size:
+        raise Damaged("the file is cut short, or too long")
+    return metadata, entries
 
 
 def check_header(data: bytes, most: int) -> None:

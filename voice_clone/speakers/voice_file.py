@@ -34,7 +34,7 @@ from safetensors.numpy import load, save
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
-from voice_clone.speakers.tensor_file import Damaged, check_header, metadata_of, opened
+from voice_clone.speakers.tensor_file import Damaged, bytes_of, check_header, metadata_of, opened
 
 Tensors = Mapping[str, NDArray[Any]]
 FORMAT = "voice-clone speaker 1"
@@ -185,12 +185,11 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
     """
     no_bundle = InvalidArgument("this is no bundle of voices, or a damaged one; send what an export answered")
     try:
-        check_header(data, MAX_BUNDLE_HEADER_BYTES)
-        files = load(data)
-        if metadata_of(data).get("format") != BUNDLE_FORMAT:
+        metadata, files = bytes_of(data, MAX_BUNDLE_HEADER_BYTES)
+        if metadata.get("format") != BUNDLE_FORMAT:
             raise no_bundle
         names = sorted(files, key=lambda name: (len(name), name))
-        return [unpack(files[name].tobytes()) for name in names]
+        return [unpack(bytes(files[name])) for name in names]
     except InvalidArgument:
         raise
     except Exception:  # a bundle may hold anything

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from safetensors.numpy import load
 from voice_clone_client import VoiceNotFound
+from voice_clone_client._sources import PART
 
 from ..http.audit import recorded
 from ..http.auth import guarded
@@ -19,25 +21,43 @@ from .voices import ERRORS, Name
 
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
-@manage.post("/v1/audio/bundle", response_model_exclude_none=True, responses=documented(*ERRORS, 409, 413, 429))
+
+@manage.post(
+    "/v1/audio/bundle",
+    response_model_exclude_none=True,
+    responses=documented(*ERRORS, 409, 413, 429),
+    openapi_extra={"requestBody": {"content": _BYTES, "required": True}},
+)
 async def import_voices(
     request: Request,
-    bundle: Annotated[bytes, Body(media_type="application/octet-stream")],
     reextract: Annotated[bool, Query(description="Compute artifacts of another checkpoint again")] = False,
     replace: Annotated[bool, Query(description="Replace voices of the same names that differ")] = False,
 ) -> Imported:
     """Register the voices of an exported bundle."""
     with recorded(request, "import", None) as entry:
-        voices = await request.state.client.import_(bundle, reextract, replace=replace)
+        voices = await request.state.client._import_parts(_parts(request), reextract, replace)
         names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
     return Imported(voices=names)
 
 
-_BUNDLE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-    **RESPONSES,
-}
+async def _parts(request: Request) -> AsyncIterator[bytes]:
+    """The body, of which no more is held here than goes to the server at once."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        size += len(piece)
+        if size >= PART:
+            yield b"".join(pieces)
+            pieces.clear()
+            request.state.held.add(-size)
+            size = 0
+    yield b"".join(pieces)
+
+
+_BUNDLE: dict[int | str, dict[str, Any]] = {200: {"content": _BYTES}, **RESPONSES}
 
 
 @manage.get("/v1/audio/bundle", response_class=Response, responses={**_BUNDLE, **documented(*ERRORS, 429)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import pytest
 import voice_clone_client as vc
 from safetensors.numpy import save
 from voice_clone_client import _requests
+from voice_clone_client._servers.affinity import HEADER
+from voice_clone_client._sources import PART
 
 from tests.support.doubles.triton_double import Failure, Server
 from tests.support.waiting import WAIT
@@ -201,8 +204,28 @@ def test_export_and_import(triton: Server, client: Any) -> None:
     assert sent(triton) == {"operation": b"export"}
     client.export("Ada")
     assert sent(triton) == {"operation": b"export", "name": b"Ada"}
-    assert [voice.name for voice in client.import_(bundle, reextract=True, replace=True)] == ["Ada"]
-    assert sent(triton) == {"operation": b"import", "audio": bundle, "options": {"reextract": True, "replace": True}}
+    assert [voice.name for voice in client.import_(b"few", reextract=True, replace=True)] == ["Ada"]
+    assert sent(triton) == {"operation": b"import", "audio": b"few", "options": {"reextract": True, "replace": True}}
+
+
+@pytest.mark.parametrize("size", [PART - 1, PART, 2 * PART, 5 * PART // 2])
+def test_a_large_bundle_goes_in_parts(triton: Server, client: Any, tmp_path: Path, size: int) -> None:
+    bundle, before = random.Random(size).randbytes(size), len(triton.calls)
+    (tmp_path / "bundle").write_bytes(bundle)
+    answer(triton, {"speakers": [RECORD], "count": 1})
+    assert [voice.name for voice in client.import_(tmp_path / "bundle", replace=True)] == ["Ada"]
+    calls = [inputs for model, inputs in triton.calls[before:]]
+    assert b"".join(inputs["audio"] for inputs in calls) == bundle
+    assert all(len(inputs["audio"]) <= PART for inputs in calls)
+    options = [json.loads(inputs["options"]) for inputs in calls]
+    if size < PART:
+        assert options == [{"replace": True}]
+    else:
+        assert options == [
+            {"replace": True, "part": part, "more": part < size // PART} for part in range(size // PART + 1)
+        ]
+        assert len({inputs["name"] for inputs in calls}) == 1 and len(calls[0]["name"]) == 32
+        assert len({each.get(HEADER) for each in triton.metadata[before:]}) == 1, "one server of a fleet gets all"
 
 
 def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> None:

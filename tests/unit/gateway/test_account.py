@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -437,3 +438,22 @@ def test_memory_is_given_back_after_much_was_freed(monkeypatch: pytest.MonkeyPat
 
     asyncio.run(run())
     assert trimmed == [0]
+
+
+def test_a_bundle_is_passed_on_while_it_comes(triton: Server, serve: Serve) -> None:
+    """So the gateway holds a part of it: two that are as large as all of its memory have room at once."""
+    http = serve(triton.url, memory_bytes=12 * MB, max_bundle_bytes=12 * MB)
+    both, bundle = threading.Barrier(2), os.urandom(10 * MB)
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        both.wait(60)
+        return {"result": b'{"speakers": []}'}
+
+    triton.answer = answer
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(http.post, "/v1/audio/bundle", content=bundle) for _ in range(2)]
+        assert [each.result(60).status_code for each in found] == [200, 200]
+    sent: dict[bytes, bytes] = {}
+    for _, inputs in triton.asked:
+        sent[inputs["name"]] = sent.get(inputs["name"], b"") + inputs["audio"]
+    assert [*sent.values()] == [bundle, bundle]

@@ -403,7 +403,7 @@ def test_a_bundle_with_a_very_large_header_is_not_parsed(monkeypatch: pytest.Mon
     monkeypatch.setattr(voice_file, "load", lambda given: loaded.append(given) or load(given))
     with pytest.raises(InvalidArgument):
         voice_file.unpack_bundle(data)
-    assert loaded == ([data] if inside else [])
+    assert loaded == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 12, 300])

@@ -31,7 +31,7 @@ class SpeakerCacheModel(Model):
     """Owns the registered voices; serves every family."""
 
     threads = 32  # a cold voice keeps one of them busy while its clip is encoded
-    large_at_once = 1  # a bundle is in memory three times, once of it shared with the server for good
+    large_at_once = 1  # a bundle is in memory three times
     single = True  # two owners of the voices would contradict each other
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -72,8 +72,10 @@ class SpeakerCacheModel(Model):
     def large(self, request: Request) -> bool:
         """Bundles of many voices."""
         operation = request.text("operation")
-        if operation == "import":
-            return len(request.raw("audio") or b"") > MAX_PROMPT_BYTES
+        if operation == "import":  # the last part of one that comes in parts
+            options = request.json_object("options")
+            in_parts = "part" in options and not options.get("more")
+            return in_parts or len(request.raw("audio") or b"") > MAX_PROMPT_BYTES
         return operation == "export" and not request.text("name")
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:

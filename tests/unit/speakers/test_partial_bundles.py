@@ -1,0 +1,81 @@
+"""Bundles that come in parts: in order, within bounds, and each caller for itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from voice_clone.errors import InvalidArgument, Overloaded
+from voice_clone.speakers.operations import Allowance, Import
+from voice_clone.speakers.partial_bundles import SECONDS, PartialBundles
+from voice_clone.turn_pool import caller_now
+from voice_clone.turns import Caller
+
+MB = 1 << 20
+PART = Import(owner=None, bundle=b"", reextract=False, replace=False, allowance=Allowance(None, None), name="one")
+
+
+class Given:
+    """What callers send."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.bundles = PartialBundles(4 * MB, lambda: self.now)
+
+    def add(self, part: int, data: bytes, more: bool = True, name: str = "one", caller: str = "a") -> bytes | None:
+        token = caller_now.set(Caller(caller))
+        try:
+            return self.bundles.add(replace(PART, name=name, part=part, bundle=data, more=more))
+        finally:
+            caller_now.reset(token)
+
+
+@pytest.fixture
+def given() -> Given:
+    return Given()
+
+
+def test_the_parts_make_the_bundle(given: Given) -> None:
+    assert given.add(0, b"whole", more=False) == b"whole"
+    assert given.add(0, b"a") is given.add(0, b"A", name="two") is given.add(1, b"b") is None
+    assert given.add(2, b"", more=False) == b"ab"
+    assert given.add(1, b"B", more=False, name="two") == b"AB"
+    with pytest.raises(Overloaded):
+        given.add(3, b"c")
+
+
+@pytest.mark.parametrize("part", [0, 2])
+def test_only_the_next_part_continues_a_bundle(given: Given, part: int) -> None:
+    given.add(0, b"a")
+    if part:
+        with pytest.raises(Overloaded):
+            given.add(part, b"c")
+    else:
+        given.add(0, b"A")
+        assert given.add(1, b"B", more=False) == b"AB"
+
+
+def test_a_bundle_has_its_limit_and_is_not_kept_for_ever(given: Given) -> None:
+    for part in range(3):
+        given.add(part, bytes(MB))
+    with pytest.raises(InvalidArgument):
+        given.add(3, bytes(MB + 1))
+    given.add(0, b"a")
+    given.now = SECONDS
+    given.bundles._forget_old()
+    with pytest.raises(Overloaded):
+        given.add(1, b"b")
+
+
+def test_the_caller_that_holds_most_gives(given: Given) -> None:
+    for name in ("one", "two", "three"):
+        given.add(0, bytes(MB), name=name)
+    assert given.add(0, bytes(2 * MB), name="other", caller="b") is None
+    assert given.add(1, b"", more=False, name="other", caller="b") == bytes(2 * MB)
+    assert given.add(1, b"", more=False, name="one") == bytes(MB)
+    with pytest.raises(Overloaded):
+        given.add(1, b"", more=False, name="three")
+    with pytest.raises(Overloaded):
+        for number in range(2000):
+            given.add(0, b"", name=f"empty {number}")
