@@ -67,6 +67,19 @@ def copied(x: Numbers) -> Numbers:
     return x.copy() if isinstance(x, np.ndarray) else x.clone()
 
 
+def kept(x: Numbers) -> Numbers:
+    """A copy in the host's memory."""
+    return x.copy() if isinstance(x, np.ndarray) else x.detach().to("cpu", copy=True)
+
+
+def put(x: Numbers, value: Numbers) -> None:
+    """Write what was `kept` back into x."""
+    if isinstance(x, np.ndarray):
+        x[...] = value
+    else:
+        x.copy_(value)
+
+
 def fill(x: Numbers, value: float) -> None:
     """Write one number everywhere. Assigned to an index, torch would first make a tensor of it."""
     if isinstance(x, np.ndarray):

@@ -110,14 +110,15 @@ class Turns(Generic[T]):
         """Callers that wait or have a turn."""
         return sum(each.active for each in self._classes.values())
 
-    def put(self, item: T, caller: Caller) -> None:
-        """A request that waits for its turn from now on."""
+    def put(self, item: T, caller: Caller, first: bool = False) -> None:
+        """A request that waits for its turn from now on; `first`: before others of its caller, as it had one before."""
         self._forget_idle()
         name = self._name(caller)
         found = self._classes.setdefault(name, _Class())
         if not found.active:
             found.virtual = max(found.virtual, self._floor)
-        (found.batch if caller.batch else found.interactive).append(item)
+        line = found.batch if caller.batch else found.interactive
+        (line.appendleft if first else line.append)(item)
         self._waiting[item] = name, caller, self._clock()
 
     def take(self, allowed: Callable[[T, int], bool] = lambda _item, _running: True) -> T | None:

@@ -293,6 +293,23 @@ class Generator(Generic[P]):
         """Make the next frame of every listed stream, in the order of `slots`: `begin`, and wait."""
         return [frame for frame in self.begin(slots)() if frame is not None]
 
+    @without_gradients
+    def park(self, slot: int) -> Any:
+        """See `FrameSource`. The memory of the stream goes to the host."""
+        stream = self._streams[slot]
+        kept = self._model.kept(stream.place, stream.written)
+        self.free(slot)
+        return stream, kept
+
+    @without_gradients
+    def resume(self, slot: int, stream: Any) -> None:
+        """See `FrameSource`."""
+        stream, kept = stream
+        place = self._free_place(slot)
+        self._model.put(place, kept)
+        stream.place = place
+        self._streams[slot] = stream
+
     def free(self, slot: int) -> None:
         """End the stream in `slot`, finished or not; the slot may be started again."""
         stream = self._streams.pop(slot)

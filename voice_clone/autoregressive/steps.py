@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voice_clone.array_kinds import Numbers, in_kind_of, namespace, on_host, zeros
+from voice_clone.array_kinds import Numbers, in_kind_of, kept, namespace, on_host, put, zeros
 from voice_clone.autoregressive.frame_head import FIXED, LIVE, Batch, Row, RowTable, Variant
 from voice_clone.autoregressive.talker import Talker
 
@@ -138,8 +138,24 @@ class FrameModel:
     def move(self, source: int, target: int, length: int) -> None:
         """Move the stream of a slot to a free one; `length` positions of the cache are its own. Nothing of it stays."""
         self.cache.move(source, target, length)
-        for memory in (self.hidden, self.newest, *self.memory.by_slot):
+        for memory in self._by_slot:
             memory[target] = memory[source]
+
+    def kept(self, slot: int, length: int) -> tuple[Any, list[Numbers]]:
+        """A copy of a slot's stream in the host's memory; `length` as of `move`."""
+        return self.cache.kept(slot, length), [kept(memory[slot]) for memory in self._by_slot]
+
+    def put(self, slot: int, stream: tuple[Any, list[Numbers]]) -> None:
+        """Give a free slot to a stream that was kept."""
+        positions, numbers = stream
+        self.cache.put(slot, positions)
+        for memory, own in zip(self._by_slot, numbers, strict=True):
+            put(memory[slot], own)
+
+    @property
+    def _by_slot(self) -> list[Numbers]:
+        """What there is of each slot beside the cache."""
+        return [self.hidden, self.newest, *self.memory.by_slot]
 
 
 class EagerStep:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -69,6 +70,7 @@ class Engine(Generic[R]):
         self._usual_slots = source.slots - spare_slots
         self._turns: Turns[Stream[R]] = Turns(clock)  # those that wait for a slot, and those that have one
         self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
+        self._parked: list[Stream[R]] = []  # those that wait for text, and have given their slots to other callers
         self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
         self._changed = threading.Condition()
         self._closing = False
@@ -123,7 +125,7 @@ class Engine(Generic[R]):
                 free = max(0, self._usual_slots - len(self._live))  # waiting streams get these after the step
                 if len(self._turns) >= self._max_queue + free:
                     newest = self._turns.push_out(caller)
-                    if newest is None:
+                    if newest is None or newest.started is not None:
                         raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
                     self._end(newest, Overloaded("the queue is full, and others have less waiting; try again later"))
                 self._outbox.open(stream)
@@ -208,12 +210,20 @@ class Engine(Generic[R]):
                     return False
                 self._changed.wait(seconds_to_wait(self._by_id.values(), self._clock()))
             now = self._clock()
-            for stream in [stream for stream in self._turns if stream.over(now)]:
+            for stream in [stream for stream in [*self._turns, *self._parked] if stream.over(now)]:
                 self._end(stream, stream.over(now))
+            for stream in [stream for stream in self._parked if stream.more]:
+                self._parked.remove(stream)
+                stream.set_starved(False, now)
+                self._turns.put(stream, stream.caller, first=True)
             joining = self._take_waiting()
         for slot, stream in joining:
-            stream.started = self._clock()
             try:
+                if stream.parked is not None:
+                    self._source.resume(slot, stream.parked)
+                    stream.parked = None
+                    continue
+                stream.started = self._clock()
                 stream.unread = stream.prompt_positions = self._source.start(slot, stream.request)
                 if not stream.unread:  # a source without prompts that are read piece by piece
                     stream.prefilled = self._clock()
@@ -231,27 +241,55 @@ class Engine(Generic[R]):
         """
         joining: list[tuple[int, Stream[R]]] = []
         most = MAX_STARTS if self._live or self._source.ahead else self._source.slots
-        for slot in [slot for slot in range(self._source.slots) if slot not in self._live][:most]:
-            stream = self._turns.take(self._may_start)
-            if stream is None:
-                break
+        while len(joining) < most and (stream := self._turns.take(self._may_start)) is not None:
+            free = [slot for slot in range(self._source.slots) if slot not in self._live]
+            slot = free[0] if free else self._park(stream.caller)
             self._live[slot] = stream
             joining.append((slot, stream))
         return joining
 
     def _may_start(self, stream: Stream[R], running: int) -> bool:
-        """Whether there is a slot for a stream whose caller has so many: a usual or a spare one."""
+        """Whether there is a slot for a stream whose caller has so many: a usual or a spare one, or one that another
+        caller does not use.
+        """
         if len(self._live) < self._usual_slots:
             return True
-        spare = len(self._live) < self._source.slots and not stream.caller.batch
-        return spare and running < max(1, self._usual_slots // self._turns.active)
+        if stream.caller.batch or running >= max(1, self._usual_slots // self._turns.active):
+            return False
+        return len(self._live) < self._source.slots or self._unused(stream.caller) is not None
+
+    def _unused(self, caller: Caller) -> int | None:
+        """The slot of a stream that waits for text, of the other caller that has most slots; None: there is none, or
+        too many streams are parked.
+        """
+        if len(self._parked) >= self._max_queue:
+            return None
+        names = self._turns.names()
+        held = Counter(names.values())
+        found = [
+            slot
+            for slot, stream in self._live.items()
+            if stream.starved and stream.caller.name != caller.name and not self._steps.has(stream)
+        ]
+        return max(found, key=lambda slot: held[names[self._live[slot]]], default=None)
+
+    def _park(self, caller: Caller) -> int:
+        """Take a slot for a caller from a stream that waits for text; it goes on in any slot when its text comes."""
+        slot = self._unused(caller)
+        assert slot is not None
+        stream = self._live.pop(slot)
+        self._turns.leave(stream)
+        stream.parked = self._source.park(slot)
+        self._parked.append(stream)
+        return slot
 
     def _busy(self) -> bool:
         """Whether there is anything to do now."""
         now = self._clock()
         if len(self._turns) and (self._turns.may_take(self._may_start) or any(s.over(now) for s in self._turns)):
             return True
-        return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in self._live.values())
+        begun = [*self._live.values(), *self._parked]
+        return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in begun)
 
     def _extend(self) -> None:
         """Hand on the text that came, and see which streams lack some."""
@@ -314,7 +352,7 @@ class Engine(Generic[R]):
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
-        for stream in self._live.values():
+        for stream in [*self._live.values(), *self._parked]:
             if stream.starved and stream.moves(self._clock()):
                 self._send(stream, stream.flush())
         if begun and not self._source.ahead:  # the next frame would hold the GIL: the outbox thread could not send
@@ -342,6 +380,8 @@ class Engine(Generic[R]):
     def _end(self, stream: Stream[R], error: BaseException | None) -> None:
         del self._by_id[stream.id]
         self._turns.leave(stream)
+        if stream in self._parked:
+            self._parked.remove(stream)
         if error is not None:
             end_if_fatal(error)
             self._outbox.put(stream, error)
@@ -372,7 +412,7 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            return Levels(len(self._live), len(self._turns), sum(s.starved for s in self._live.values()))
+            return Levels(len(self._live), len(self._turns), sum(s.starved for s in self._by_id.values()))
 
 
 def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:

@@ -29,7 +29,7 @@ class Levels:
 
     live: int
     waiting: int
-    starved: int  # live streams that wait for text
+    starved: int  # streams that wait for text
 
 
 class Outbox:

@@ -205,6 +205,10 @@ class Steps:
         """Whether there are frames that the engine has not looked at."""
         return bool(self._begun)
 
+    def has(self, stream: Stream[Any]) -> bool:
+        """Whether a frame of this stream is among them."""
+        return any(each is stream for streams, _ in self._begun for _, each in streams)
+
     def drop(self) -> None:
         """Forget the frames that the engine has not looked at."""
         self._begun = []

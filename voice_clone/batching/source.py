@@ -105,6 +105,12 @@ class FrameSource(Protocol[R]):
         If this raises, no stream has moved: the step may be tried again with any of the slots.
         """
 
+    def park(self, slot: int) -> Any:
+        """Free the slot of a stream that is not ready, and keep all of it: the stream, as `resume` takes it."""
+
+    def resume(self, slot: int, stream: Any) -> None:
+        """Let a stream go on in a free slot. Nothing is changed if this raises."""
+
     def free(self, slot: int) -> None:
         """Forget a slot's stream."""
 

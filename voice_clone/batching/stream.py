@@ -120,6 +120,7 @@ class Stream(Generic[R]):
     text_follows: bool = False  # whether more text may follow what the source has
     more: list[Any] = field(default_factory=list)  # text that the source does not have yet
     text_closed: bool = False  # whether all text has come, to here or to the source
+    parked: Any = None  # what the source keeps of it while it has no slot
     # Points in time on `clock`; None: not yet.
     started: float | None = None
     prefilled: float | None = None

@@ -172,6 +172,14 @@ class MaskPredictSource(Generic[P]):
         """`begin`, and wait."""
         return [frame for frame in self.begin(slots)() if frame is not None]
 
+    def park(self, slot: int) -> Any:
+        """See `FrameSource`."""
+        return self._streams.pop(slot)
+
+    def resume(self, slot: int, stream: Any) -> None:
+        """See `FrameSource`."""
+        self._streams[slot] = stream
+
     def free(self, slot: int) -> None:
         """End the stream in `slot`, finished or not; the slot may be started again."""
         del self._streams[slot]

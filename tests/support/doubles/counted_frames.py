@@ -114,6 +114,14 @@ class Counter:
         last = not wish.empty_end and made + 1 == wish.frames
         return Frame(np.full(2, wish.base + made, np.int32), "length" if last else None)
 
+    def park(self, slot: int) -> object:
+        assert not self.ready(slot, 0) or self.unread[slot]
+        return self.state.pop(slot), self.unread.pop(slot), self.text.pop(slot)
+
+    def resume(self, slot: int, stream: object) -> None:
+        assert slot not in self.state
+        self.state[slot], self.unread[slot], self.text[slot] = stream  # type: ignore[misc]
+
     def free(self, slot: int) -> None:
         if self.break_free:
             self.break_free = False

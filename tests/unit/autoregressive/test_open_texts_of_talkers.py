@@ -98,6 +98,48 @@ def test_codes_equal_those_of_the_whole_text(
     engine.close()
 
 
+@pytest.mark.parametrize(("deterministic", "ahead"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("frames", [0, 1, 4])
+def test_a_stream_goes_on_in_another_slot(
+    talker: Talker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool, frames: int
+) -> None:
+    """It has waited for text without a slot, after so many frames; others have used its memory meanwhile."""
+    if ahead and isinstance(talker, NativeTalker):
+        pytest.skip("steps are begun ahead on a GPU alone, where torch computes")
+    made = make_prompt(config, 1)
+    prompt = dataclasses.replace(made, text_ids=made.text_ids[:1], text_open=True)
+    request, company = (
+        TalkerRequest(each, SamplingParameters(seed=7), FRAMES) for each in (prompt, make_prompt(config, 2))
+    )
+    codes = []
+    with torch.no_grad():
+        for parked in (False, True):
+            generator = Generator(talker, SLOTS, MAX_LENGTH, deterministic, 5, GraphRunner() if ahead else None)
+            slot, heard = 0, []
+            left = generator.start(slot, request)
+            generator.extend(slot, MoreText(made.text_ids[1 : 1 + frames], False, FRAMES, False))
+            if frames:
+                generator.prefill({slot: left})
+            while frames and generator.ready(slot, 0):
+                heard += generator.step([slot])
+            if parked:
+                stream = generator.park(slot)
+                for other in range(2):
+                    generator.prefill({other: generator.start(other, company)})
+                generator.step([0, 1])
+                slot = 2
+                generator.resume(slot, stream)
+                generator.free(0)
+            generator.extend(slot, MoreText(made.text_ids[1 + frames :], True, FRAMES, False))
+            if not frames:
+                generator.prefill({slot: generator._streams[slot].unread})
+            while not heard or heard[-1].finish is None:
+                heard += generator.step([slot])
+            codes.append(np.stack([frame.payload for frame in heard if frame.payload is not None]))
+    assert len(codes[0]) == FRAMES
+    np.testing.assert_array_equal(*codes)
+
+
 def test_a_text_that_is_cut_ends_as_such(talker: Talker, config: Qwen3TTSConfig) -> None:
     """The end code then has another name; a text without any token is no reason to fail."""
     with torch.no_grad():

@@ -58,6 +58,12 @@ class Model:
     def extend(self, slot: int, more: object) -> None:
         raise AssertionError
 
+    def park(self, slot: int) -> object:
+        raise AssertionError
+
+    def resume(self, slot: int, stream: object) -> None:
+        raise AssertionError
+
     def free(self, slot: int) -> None:
         del self.left[slot]
 

@@ -14,6 +14,7 @@ from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FLUSH_LEAD, Stream
 from voice_clone.errors import Cancelled, DeadlineExceeded, Internal, Overloaded
+from voice_clone.turns import Caller
 
 FRAME = 0.08
 
@@ -233,3 +234,83 @@ def test_the_engine_sends_a_half_full_chunk(source: Counter) -> None:
         assert collector.wait().values == [*range(100, 109)]
     finally:
         engine.close()
+
+
+def of(engine: Engine[Wish], name: str, wish: Wish, caller: str, deadline: float | None = None) -> Collector:
+    collector = Collector()
+    engine.submit(name, wish, collector, deadline, text_open=wish.text is not None, caller=Caller(caller))
+    return collector
+
+
+def test_a_slot_whose_stream_waits_for_text_goes_to_a_caller_that_has_none(
+    source: Counter, engine: Engine[Wish]
+) -> None:
+    texts = [of(engine, str(number), Wish(100 * number, 5, text=1 - number), f"c {number}") for number in (1, 2)]
+    until(lambda: starved(engine, "1") and starved(engine, "2"))
+    assert of(engine, "mine", Wish(500, 3), "me").wait().values == [500, 501, 502]
+    more = of(engine, "3", Wish(300, 4, text=2), "c 3")
+    until(lambda: starved(engine, "3"))
+    for name in ("3", "2", "1"):
+        engine.extend(name, 1, False)
+        engine.extend(name, None, True)
+    assert more.wait().values == [*range(300, 304)]
+    assert [each.wait().values for each in texts] == [[*range(100, 105)], [*range(200, 205)]]
+    assert not engine._parked and not engine._turns.names()
+
+
+def test_a_caller_never_takes_its_own_slots(source: Counter, engine: Engine[Wish]) -> None:
+    texts = [of(engine, str(number), Wish(100 * number, 3, text=1), "c") for number in (1, 2)]
+    until(lambda: starved(engine, "1") and starved(engine, "2"))
+    other = of(engine, "other", Wish(300, 3), "c")
+    time.sleep(0.05)
+    assert not other.chunks
+    engine.extend("1", None, True)
+    assert texts[0].wait().values and other.wait().values == [300, 301, 302]
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline", "close", "failure", "bad text"])
+def test_a_stream_without_a_slot_can_end(source: Counter, how: str) -> None:
+    clock = Clock()
+    engine: Engine[Wish] = Engine(source, schedule=(1,), max_queue=3, clock=clock)
+    parked = [of(engine, str(n), Wish(100 * n, 9, text=1), "a", clock.now + 5) for n in (1, 2)]
+    until(lambda: starved(engine, "1") and starved(engine, "2"))
+    others = [of(engine, f"other {n}", Wish(500, 9, text=1), f"b {n}") for n in (1, 2)]
+    until(lambda: starved(engine, "other 1") and starved(engine, "other 2") and len(engine._parked) == 2)
+    if how == "cancel":
+        engine.cancel("1")
+        engine.cancel("2", Overloaded("too much"))
+    elif how == "deadline":
+        clock.now += 6
+    elif how == "failure":
+        source.lose_a_frame = True
+        engine.extend("other 1", 2, False)
+    elif how == "bad text":
+        engine.extend("1", 0, False)
+        engine.extend("2", 0, False)
+    if how == "close":
+        engine.close()
+    kind = {"deadline": DeadlineExceeded, "close": Overloaded, "failure": Internal, "bad text": RuntimeError}
+    assert isinstance(parked[0].wait().error, kind.get(how, Cancelled))
+    parked[1].wait()
+    assert not {"1", "2"} & {stream.id for stream in engine._parked}
+    if how != "close":
+        assert of(engine, "1", Wish(300, 2), "c").wait().values == [300, 301]
+        for n in (1, 2):
+            engine.cancel(f"other {n}")
+        engine.close()
+    assert all(each.wait().error for each in others)
+
+
+def test_half_a_chunk_of_a_stream_without_a_slot_goes_out(source: Counter) -> None:
+    engine: Engine[Wish] = Engine(source, schedule=(8,), max_queue=3, frame_seconds=FRAME)
+    texts = [of(engine, str(n), Wish(100 * n, 9, text=2), "a") for n in (1, 2)]
+    until(lambda: all(each.chunks for each in texts))
+    others = [of(engine, f"other {n}", Wish(500, 9, text=1), f"b {n}") for n in (1, 2)]
+    until(lambda: len(engine._parked) == 2)
+    for n in (1, 2):
+        engine.extend(str(n), None, True)
+    assert [each.wait().values for each in texts] == [[*range(100, 109)], [*range(200, 209)]]
+    for n in (1, 2):
+        engine.cancel(f"other {n}")
+    assert all(each.wait().error for each in others)
+    engine.close()

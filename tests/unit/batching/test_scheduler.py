@@ -93,6 +93,12 @@ class Model:
             frames.append(Frame(np.zeros(2, np.int32), None if self.left[slot] else "length"))
         return lambda: frames
 
+    def park(self, slot: int) -> object:
+        raise AssertionError
+
+    def resume(self, slot: int, stream: object) -> None:
+        raise AssertionError
+
     def free(self, slot: int) -> None:
         del self.left[slot]
 

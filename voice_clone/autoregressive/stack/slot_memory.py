@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Sequence
 from typing import Protocol
 
-from voice_clone.array_kinds import Numbers
+from voice_clone.array_kinds import Numbers, kept, put
 
 
 class KeysAndValues(Protocol):
@@ -25,6 +25,12 @@ class KeysAndValues(Protocol):
 
     def move(self, source: int, target: int, length: int) -> None:
         """Move the first `length` positions of a slot to another one. Nothing of them stays."""
+
+    def kept(self, slot: int, length: int) -> list[Numbers]:
+        """A copy of the first `length` positions of a slot in the host's memory."""
+
+    def put(self, slot: int, positions: list[Numbers]) -> None:
+        """Write positions that were kept into a slot."""
 
     def wipe(self, slot: int, length: int) -> None:
         """Zero the first `length` positions of a slot.
@@ -55,6 +61,13 @@ class SlotMemory:
         for part in self._parts:
             part[:, target, :, :length] = part[:, source, :, :length]
         self.wipe(source, length)
+
+    def kept(self, slot: int, length: int) -> list[Numbers]:
+        return [kept(part[:, slot, :, :length]) for part in self._parts]
+
+    def put(self, slot: int, positions: list[Numbers]) -> None:
+        for part, own in zip(self._parts, positions, strict=True):
+            put(part[:, slot, :, : own.shape[2]], own)
 
     def wipe(self, slot: int, length: int) -> None:
         for part in self._parts:
