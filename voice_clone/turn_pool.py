@@ -6,9 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import ContextVar
+from typing import TypeVar
 
 from voice_clone.turns import PLAIN, Caller, Turns
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +59,19 @@ class TurnPool:
                 thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
+
+    def result(self, work: Callable[[], T]) -> T:
+        """What `work` returns, or raises, in the turn of the caller for whom this thread works."""
+        done: Future[T] = Future()
+
+        def do() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.submit(caller_now.get(), do)
+        return done.result()
 
     def shutdown(self) -> None:
         """Do all work that waits, then end the threads."""

@@ -30,9 +30,10 @@ from .http.heads import OneReading
 from .http.limits import Exports, Gate
 from .http.origins import Cors
 from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
-from .http.speech_first import Listeners, SpeechFirst
+from .http.speech_first import CALLERS, Listeners, SpeechFirst
 from .listening import bound, check_certificate, most_files, named
 from .manifest_reader import ManifestReader
+from .places import Places
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, voices, websocket
 from .settings import Settings
@@ -85,6 +86,7 @@ def create_app(settings: Settings) -> FastAPI:
         audit        the AuditLog
         signing      the Signing of whole files
         gate         the Gate of the speeches that run
+        items        the Places of the items of batches
         exports      the Exports that are under way
         sockets      the Sockets that are open
         clips        the ClipReader
@@ -139,6 +141,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.audit = audit
     app.state.signing = Signing(settings)
     app.state.gate = Gate(settings.max_requests)
+    app.state.items = Places(batch.MOST_ITEMS, more=CALLERS)
     app.state.exports = Exports()
     app.state.sockets = Sockets()
     processes = ConfinedProcesses()

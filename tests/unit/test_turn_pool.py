@@ -132,3 +132,11 @@ def test_a_pool_without_more_threads_gives_callers_turns() -> None:
     assert work.done == ["first", "other", "second", "third"]
     pool.shutdown()
     assert len(freed) == 4
+
+
+def test_a_result_comes_in_the_turn_of_the_caller(pool: TurnPool) -> None:
+    token = caller_now.set(Caller("me"))
+    assert pool.result(caller_now.get) == Caller("me")
+    with pytest.raises(ZeroDivisionError):
+        pool.result(lambda: 1 // 0)
+    caller_now.reset(token)

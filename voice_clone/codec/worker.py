@@ -47,6 +47,7 @@ from voice_clone.gpu import log_failure
 from voice_clone.turns import PLAIN
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
+RECENT = 10.0  # seconds
 SWEEP_SECONDS = 1.0  # between two sweeps of idle streams
 GONE = "the client gave the stream up"
 MAX_REFERENCES = 16  # that wait for `prepare`
@@ -102,7 +103,7 @@ class ChunkQueue:
         self._waiting: dict[str, deque[Entry]] = {}  # by stream
         self._chunks = 0
         self._playback: dict[str, Playback] = {}  # by open stream
-        self._callers: dict[str, str] = {}  # likewise
+        self._callers: dict[str, float] = {}  # when a chunk of each came last
 
     def __len__(self) -> int:
         """How many chunks wait."""
@@ -116,20 +117,24 @@ class ChunkQueue:
     def put(self, entry: Entry) -> None:
         """Behind the other chunks of its stream."""
         self._waiting.setdefault(entry.chunk.stream_id, deque()).append(entry)
-        self._callers[entry.chunk.stream_id] = entry.caller
+        self._callers[entry.caller] = self._clock()
         self._chunks += 1
 
     def take(self, count: int, ragged: bool = False) -> list[Entry]:
         """The most urgent chunk, and those of other streams with as many frames, the most urgent ones first.
 
-        Where streams of several callers are open and ragged batches are not supported, on a CPU, it is one chunk: a
-        batch takes as long there as its chunks one after the other, and another caller's first chunk would wait for it.
+        Where several callers speak and ragged batches are not supported, on a CPU, it is one chunk: a batch takes as
+        long there as its chunks one after the other, and another caller's first chunk would wait for it. A caller is
+        expected to go on for `RECENT` seconds.
 
         Args:
             ragged: with as many frames or fewer. A longer chunk would keep the most urgent one waiting.
         """
-        if not ragged and len(set(self._callers.values())) > 1:
+        since = self._clock() - RECENT
+        if not ragged and sum(last >= since for last in self._callers.values()) > 1:
             count = 1
+        elif len(self._callers) > 1:
+            self._callers = {caller: last for caller, last in self._callers.items() if last >= since}
         heads = sorted((entries[0] for entries in self._waiting.values()), key=self._due)
         most = heads[0].frames if heads else 0
         batch = [entry for entry in heads if entry.frames == most or (ragged and entry.frames < most)][:count]
@@ -147,7 +152,6 @@ class ChunkQueue:
 
     def forget(self, stream_id: str) -> Playback | None:
         """A stream has ended; its chunks that wait stay. Returns its playback; None if nothing was sent."""
-        self._callers.pop(stream_id, None)
         return self._playback.pop(stream_id, None)
 
     def _due(self, entry: Entry) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.transfer import Transfer
 from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
+from voice_clone.turn_pool import TurnPool
 
 log = logging.getLogger(__name__)
 _PRESETS_SECONDS = 5.0  # for which a list waits for encoders that have not said yet what their checkpoints bring
@@ -96,6 +99,8 @@ class SpeakerCache:
         self._artifact_states = ArtifactStates(self._voice_states, describer)
         self._extractor = Extractor(self._registry, self._store, self._voice_states, describer, config)
         self._transfer = Transfer(self._registry, self._store, describer, config)
+        # Clips take a processor each; more at once would keep the requests that need none waiting.
+        self._clips = TurnPool(len(os.sched_getaffinity(0)), "clips")
         self._partial_bundles = PartialBundles(config.max_bundle_bytes)
         self._background = Background(
             self._registry, self._extractor, self._voice_states, describer, model_types, config.finish_seconds
@@ -142,6 +147,7 @@ class SpeakerCache:
     def close(self) -> None:
         """End the work under way and release the directory. May be called twice."""
         self._background.close()
+        self._clips.shutdown()
         self._partial_bundles.close()
         self._voice_states.flights.close()
         self._store.close()
@@ -161,7 +167,8 @@ class SpeakerCache:
     def _upload_clip(self, upload: UploadClip) -> Reply:
         until = self._until(upload.timeout)
         self._check_upload(upload)
-        return self._register(upload, of_clip(upload, self._config.clip), until)
+        draft = self._clips.result(partial(of_clip, upload, self._config.clip))
+        return self._register(upload, draft, until)
 
     def _upload_embedding(self, upload: UploadEmbedding) -> Reply:
         until = self._until(upload.timeout)
@@ -257,7 +264,7 @@ class SpeakerCache:
 
     def _resolve_clip(self, resolve: ResolveClip) -> Reply:
         model_type, until = self._family(resolve.model_type), self._until(resolve.timeout)
-        clip = decode(resolve.audio, self._config.clip)
+        clip = self._clips.result(partial(decode, resolve.audio, self._config.clip))
         check_audible(clip)
         resolved = self._extractor.inline(clip, resolve, model_type, until)
         warnings = {"warnings": [warning._asdict() for warning in of_file(clip.losses)]}

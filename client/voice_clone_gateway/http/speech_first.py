@@ -1,8 +1,8 @@
 """Speech goes first, and no caller takes the time of the gateway from another one.
 
 The gateway has one thread, so whatever a request does in it delays all others. The requests of one caller begin one
-after the other: each has a turn until it is answered, or waits for its body or its work, and another one once its body
-is whole.
+after the other: each has a turn until it is answered, or waits for its body or its work, and another one for each piece
+of its body.
 
 Requests for speech have turns of their own. The others wait for the first audio of the speeches that have begun, but
 not for long.
@@ -113,8 +113,8 @@ class SpeechFirst:
             nonlocal follows
             turn.end()
             message = await receive()
-            if follows and not message.get("more_body", False):
-                follows = False
+            if follows:
+                follows = message.get("more_body", False)
                 await turn.begin()
             return message
 

@@ -27,6 +27,7 @@ from ..schemas import BatchRequest, SpeechRequest
 from ..synthesis import encoder as encoder_of
 from ..synthesis import open_speech
 
+MOST_ITEMS = 64  # of all batches that are spoken at once; more would be refused by the talker, and be asked again
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -77,7 +78,7 @@ async def create_batch(payload: BatchRequest, request: Request) -> Response:
 
     async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> tuple[BatchResult, bytes | None]:
         try:
-            async with places:
+            async with places, app.state.items.place():
                 return await speak_item(app, key, request_id, index, _merge(defaults, item), held)
         except Exception as error:
             detail = ErrorDetail(**failure(error, request_id).body()["error"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from voice_clone.codec.chunk import CodecChunk
-from voice_clone.codec.worker import ChunkQueue, Entry
+from voice_clone.codec.worker import RECENT, ChunkQueue, Entry
 
 NO_TICKET = cast(Any, None)
 
@@ -41,12 +41,13 @@ def test_no_chunk_waits_for_a_longer_one(ragged: bool, batches: list[str]) -> No
 @pytest.mark.parametrize(("ragged", "sizes"), [(False, [1, 1, 1, 1, 2]), (True, [3, 1, 2])])
 def test_on_a_cpu_chunks_of_several_callers_are_decoded_one_by_one(ragged: bool, sizes: list[int]) -> None:
     """A first chunk of another caller would wait for the whole batch."""
-    waiting = ChunkQueue(24_000, clock=lambda: 10.0)
+    now = [10.0]
+    waiting = ChunkQueue(24_000, clock=lambda: now[0])
     for number in range(3):
         waiting.put(entry(f"many {number}", 1, 12, 10.0, "many"))
     waiting.put(entry("few", 0, 1 if not ragged else 13, 20.0, "few"))
     taken = [len(waiting.take(8, ragged)) for _ in range(4 if not ragged else 2)]
-    waiting.forget("few")
+    now[0] += RECENT + 1  # without a chunk of the other one
     for number in range(2):
         waiting.put(entry(f"many {number}", 2, 12, 10.0, "many"))
     taken.append(len(waiting.take(8, ragged)))

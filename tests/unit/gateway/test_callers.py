@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 from voice_clone_gateway.http import speech_first
 from voice_clone_gateway.http.speech_first import Listeners, SpeechFirst
+from voice_clone_gateway.routes import batch
 from websockets.sync.client import connect
 
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Server
-from tests.support.waiting import WAIT
+from tests.support.doubles.triton_double import Server, speech
+from tests.support.waiting import WAIT, until
 
 KEYS = {"a": "name=alice owner", "a2": "name=alice owner", "b": "name=bob", "c": "", "d": ""}
 SPEECH = {"input": "Hello there.", "voice": "ada", "response_format": "pcm"}
@@ -158,6 +163,63 @@ def test_the_bodies_of_a_caller_are_handled_one_by_one(path: str) -> None:
     handled = asyncio.run(run())
     assert [name for name in handled if name != "b1"] in (["a1"] * 9 + ["a2"] * 9, ["a2"] * 9 + ["a1"] * 9)
     assert handled.index("b1") < 4, "another caller's waits for none of them"
+
+
+def test_each_piece_of_a_body_has_its_turn() -> None:
+    """All that one caller sends at once is else handled before another's next event."""
+
+    async def run() -> int:
+        handling, most = 0, 0
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal handling, most
+            for _ in range(3):
+                await receive()
+                handling += 1
+                most = max(most, handling)
+                await asyncio.sleep(0)
+                handling -= 1
+            await send({"type": "http.response.start"})
+
+        async def piece() -> Message:
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+        async def nothing(_: Message) -> None:
+            pass
+
+        first = SpeechFirst(app, Listeners(), lambda connection: connection.scope["client"])
+        scope = {"type": "http", "method": "POST", "path": "/v1/audio/voices", "client": "a"}
+        await asyncio.gather(*(first(scope, piece, nothing) for _ in range(8)))
+        return most
+
+    assert asyncio.run(run()) == 1
+
+
+def test_items_of_many_batches_wait_for_each_other_but_not_for_those_of_another_caller(
+    triton: Server, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "MOST_ITEMS", 2)
+    (tmp_path / "keys").write_text("key-a speak\nkey-b speak")
+    http, go = serve(triton.url, api_keys_file=str(tmp_path / "keys")), threading.Event()
+
+    def play(context: Any) -> Iterator[Any]:
+        assert go.wait(WAIT)
+        yield from speech(3)
+
+    def post(key: str) -> httpx2.Response:
+        order = {"voice": "ada", "items": [{"input": "One."}, {"input": "Two."}]}
+        return http.post("/v1/audio/speech/batch", json=order, headers={"Authorization": f"Bearer key-{key}"})
+
+    triton.play = play
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(post, key) for key in "aaa"]
+        until(lambda: len(triton.spoken) == 2)
+        answers.append(pool.submit(post, "b"))
+        until(lambda: len(triton.spoken) == 3)
+        time.sleep(0.2)
+        assert len(triton.spoken) == 3
+        go.set()
+        assert all(answer.result(WAIT).json()["succeeded"] == 2 for answer in answers)
 
 
 def test_websockets_of_a_caller_are_accepted_one_by_one() -> None:
