@@ -11,8 +11,8 @@ The requests of one caller keep their order, and a caller alone is served as by 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Generic, Literal, TypeVar, get_args
@@ -61,6 +61,16 @@ class Caller:
 
 PLAIN = Caller()
 """A caller without a name."""
+
+
+def may_have_more(held: Iterable[str], caller: str, most: int) -> bool:
+    """Whether a caller may have one more where `most` are for all: if they are held, only one with less than its share.
+
+    Args:
+        held: the caller of each that is held.
+    """
+    count = Counter(held)
+    return count.total() < most or count[caller] < max(1, most // len({*count, caller}))
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.turns import AGED, MOST_CALLERS, SHARED, Caller, Turns, Urgency
+from voice_clone.turns import AGED, MOST_CALLERS, SHARED, Caller, Turns, Urgency, may_have_more
 
 NAMES = "abcd"
 COSTS = st.lists(st.floats(0.1, 3.0), min_size=30, max_size=120)
@@ -141,3 +141,13 @@ def test_very_many_callers_share_turns() -> None:
 def test_what_is_no_caller(name: object, urgency: object) -> None:
     with pytest.raises(InvalidArgument):
         Caller(name, urgency)  # type: ignore[arg-type]
+
+
+def test_what_is_held_refuses_no_caller_with_less_than_its_share() -> None:
+    held = ["many"] * 8
+    assert may_have_more(held[:7], "many", 8) and not may_have_more(held, "many", 8)
+    for _ in range(4):
+        assert may_have_more(held, "few", 8)
+        held.append("few")
+    assert not may_have_more(held, "few", 8)
+    assert may_have_more(["a", "b"], "c", 2), "one at least"

@@ -44,7 +44,7 @@ from voice_clone.errors import (
     VoiceCloneError,
 )
 from voice_clone.gpu import log_failure
-from voice_clone.turns import PLAIN
+from voice_clone.turns import PLAIN, may_have_more
 
 FIRST_CHUNK_LEAD = 2.0  # seconds; a first chunk goes ahead of listeners that have waited for less
 RECENT = 10.0  # seconds
@@ -113,6 +113,13 @@ class ChunkQueue:
     def streams(self) -> Collection[str]:
         """The streams with chunks that wait."""
         return self._waiting.keys()
+
+    def has_room(self, caller: str, most: int) -> bool:
+        """Whether another chunk of a caller may wait, where `most` may."""
+        if self._chunks < most:
+            return True
+        callers = [entry.caller for entries in self._waiting.values() for entry in entries]
+        return may_have_more(callers, caller, most)
 
     def put(self, entry: Entry) -> None:
         """Behind the other chunks of its stream."""
@@ -240,7 +247,7 @@ class Code2WavWorker:
     def submit(self, chunk: CodecChunk, ticket: Ticket, caller: str = PLAIN.name) -> None:
         """Queue a chunk of this caller's; returns at once."""
         with self._changed:
-            if len(self._waiting) >= self._max_queue:
+            if not self._waiting.has_room(caller, self._max_queue):
                 full = Overloaded(f"{self._max_queue} chunks are waiting to be decoded already; try again later")
                 # It waits like the others, without its frames: a stream is answered in order.
                 chunk = replace(chunk, payload=chunk.payload[:0], context=chunk.context[:0], failure=full)

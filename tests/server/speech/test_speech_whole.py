@@ -335,13 +335,16 @@ def test_a_client_that_leaves(limited: TritonServer, waits: bool) -> None:
 
 def test_too_many_at_once(limited: TritonServer) -> None:
     short = asked("Good morning.", max_frames=np.array([3], np.int32))
-    with ThreadPoolExecutor(2) as pool:
+    other = {**in_json(short), "parameters": {"caller": "other"}}
+    with ThreadPoolExecutor(3) as pool:
         with occupied(limited):
             made = [pool.submit(plain, limited, short) for _ in range(2)]
             until(lambda: metric(limited, "talker_waiting_streams") == 2)
             refused = plain(limited, short)
             assert refused["status"] == 503
             assert "overloaded: 2 whole speeches are made already" in refused["error"]
+            others = pool.submit(post, limited, f"/v2/models/{MODEL}/infer", other)
+            assert "outputs" in others.result(), "another caller has its share"
         for answer in made:
             assert len(answer.result()["audio"]) == 3 * 1920
     assert len(plain(limited, short)["audio"]) == 3 * 1920

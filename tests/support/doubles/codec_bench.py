@@ -87,10 +87,10 @@ class Bench:
     def report(self, report: Report) -> None:
         self.reports.append(report)
 
-    def submit(self, *chunks: CodecChunk) -> list[Ticket]:
+    def submit(self, *chunks: CodecChunk, caller: str = "") -> list[Ticket]:
         tickets = [Ticket(chunk, self.order) for chunk in chunks]
         for chunk, ticket in zip(chunks, tickets, strict=True):
-            self.worker.submit(chunk, ticket)
+            self.worker.submit(chunk, ticket, caller)
         return tickets
 
     def hold(self) -> None:

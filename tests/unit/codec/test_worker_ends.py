@@ -171,6 +171,16 @@ def test_a_talkers_stream_ends_with_a_wrong_chunk_and_its_error_waits_for_the_la
     assert one.answered_streams == one.lost_streams and not one.worker._broken
 
 
+def test_a_queue_that_one_caller_has_filled_takes_chunks_of_another(bench: Callable[..., Bench]) -> None:
+    one = bench(max_queue=2)
+    one.hold()
+    many = one.submit(*chunks_of("many", random_codes(6, 0), [1, 2, 3]))
+    mine = one.submit(*chunks_of("mine", random_codes(1, 1), [1]), caller="me")
+    one.release()
+    heard(mine)
+    assert isinstance(many[2].wait(), Overloaded)
+
+
 def test_the_talker_of_a_stream_that_is_not_open_is_notified(bench: Callable[..., Bench]) -> None:
     one = bench()
     [ticket] = one.submit(CodecChunk("lost", 3, random_codes(1, 0), NO_CODES, False))

@@ -386,3 +386,15 @@ def test_close_while_an_answer_is_given(texts: TextStreams, clock: Clock) -> Non
     closing.start()
     closing.join(WAIT / 6)
     assert not closing.is_alive() and isinstance(answer.error, StreamNotFound)
+
+
+def test_early_pieces_of_one_caller_refuse_no_other(texts: TextStreams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_streams, "MAX_EARLY", 4)
+    for index in range(4):
+        append(texts, index, "many", name="m" * 16)
+    with pytest.raises(Overloaded):
+        append(texts, 4, "many", name="m" * 16)
+    other = Answered()
+    texts.append(NAME, Piece(0, "mine", False), other, "other")
+    begin(texts)
+    assert info_of(other)["accepted"] == 0

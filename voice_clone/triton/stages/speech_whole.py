@@ -29,6 +29,7 @@ from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Array, Value
+from voice_clone.turns import may_have_more
 
 LOOK_SECONDS = 0.25  # between two questions whether the client of a speech has left
 MOST = 2.0**53  # of a float parameter
@@ -43,19 +44,24 @@ class WholeSpeechModel(Model):
         settings = WholeSpeechSettings.of(given)
         self._most_seconds = settings.max_whole_seconds
         self._most = settings.max_whole_speeches
-        self._places = threading.Semaphore(self._most)
+        self._callers: list[str] = []  # of the speeches that are made
+        self._lock = threading.Lock()
         self.threads = self._most + REFUSING
         self._families: tuple[str, ...] = ()
         self._clients = Clients()
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Make a speech, and wait for its end."""
-        if not self._places.acquire(blocking=False):
-            raise Overloaded(f"{self._most} whole speeches are made already (max_whole_speeches); try again later")
+        caller = self.caller(request).name
+        with self._lock:
+            if not may_have_more(self._callers, caller, self._most):
+                raise Overloaded(f"{self._most} whole speeches are made already (max_whole_speeches); try again later")
+            self._callers.append(caller)
         try:
             return self._speak(request, responder)
         finally:
-            self._places.release()
+            with self._lock:
+                self._callers.remove(caller)
 
     def _speak(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         family = self._family(request.text("model"))

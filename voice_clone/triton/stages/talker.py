@@ -98,7 +98,7 @@ class TalkerModel(Model):
         appended = request.text("append")
         if appended is not None:
             piece = Piece(request.number("index"), request.text("text") or "", bool(request.number("last")))
-            self._texts.append(appended, piece, responder)
+            self._texts.append(appended, piece, responder, self.caller(request).name)
             return
         cancelled = request.text("cancel")
         if cancelled is not None:

@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from voice_clone.batching.engine import Engine
 from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, VoiceCloneError
 from voice_clone.speech import NO_WORDS
 from voice_clone.stages.protocols import OpenText
+from voice_clone.turns import may_have_more
 
 if TYPE_CHECKING:  # at run time it brings Triton, which exists only inside a model's process
     from voice_clone.triton.responder import Responder
@@ -117,7 +118,7 @@ class Refusals:
 
 MAX_UNREAD = 1024  # tokens that the talker has not read yet
 MAX_GAP = 64  # pieces that may be missing before one
-MAX_EARLY = 1024  # pieces that wait for their streams
+MAX_EARLY = 1024  # pieces of all callers that wait for their streams
 EARLY_SECONDS = 30.0  # the longest time that they wait
 KEPT_SECONDS = 60.0  # how long an ended stream is remembered
 SWEEP_SECONDS = 0.25
@@ -135,6 +136,15 @@ class _Stream:
     reason: str | None = None  # how it ended
     ended: float = 0.0  # when
     frames: int = 0  # when it ended
+
+
+class _Early(NamedTuple):
+    """A piece without a stream."""
+
+    until: float  # it waits
+    piece: Piece
+    answer: Responder
+    caller: str
 
 
 class TextStreams:
@@ -166,7 +176,7 @@ class TextStreams:
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
-        self._early: dict[str, list[tuple[float, Piece, Responder]]] = {}  # pieces without a stream, and until when
+        self._early: dict[str, list[_Early]] = {}
         self._refused = Refusals(clock)
         self._changed = threading.Condition()
         self._closing = False
@@ -191,25 +201,28 @@ class TextStreams:
                 try:
                     stream = self._begin(stream_id, text, submit, caller)
                 except VoiceCloneError as error:
-                    answers = [(answer, error) for _, _, answer in early]
+                    answers = [(each.answer, error) for each in early]
                     self._refused.add(stream_id, error)
                     self._changed.notify()
                     raise
                 self._refused.drop(stream_id)
-                answers = [answer for _, piece, later in early for answer in self._given(stream, piece, later)]
+                answers = [answer for each in early for answer in self._given(stream, each.piece, each.answer)]
                 self._changed.notify()
         finally:
             send(answers)
 
-    def append(self, stream_id: str, piece: Piece, answer: Responder) -> None:
-        """Take a piece; `answer` gets what became of it."""
+    def append(self, stream_id: str, piece: Piece, answer: Responder, caller: str = "") -> None:
+        """Take a piece of a caller's; `answer` gets what became of it."""
         with self._changed:
             stream = self._streams.get(stream_id)
             if stream is None:
                 self._refused.check(stream_id)
-                if self._closing or sum(map(len, self._early.values())) >= MAX_EARLY:
+                callers = [early.caller for waiting in self._early.values() for early in waiting]
+                if self._closing or not may_have_more(callers, caller, MAX_EARLY):
                     raise Overloaded("too many pieces of text wait for their streams; try again later")
-                self._early.setdefault(stream_id, []).append((self._clock() + EARLY_SECONDS, piece, answer))
+                self._early.setdefault(stream_id, []).append(
+                    _Early(self._clock() + EARLY_SECONDS, piece, answer, caller)
+                )
                 self._changed.notify()
                 return
             answers = self._given(stream, piece, answer)
@@ -249,7 +262,7 @@ class TextStreams:
         self.close_texts()
         with self._changed:
             self._closing = True
-            early = [answer for waiting in self._early.values() for _, _, answer in waiting]
+            early = [each.answer for waiting in self._early.values() for each in waiting]
             self._early.clear()
             self._changed.notify()
         self._thread.join()
@@ -373,9 +386,9 @@ class TextStreams:
                     answers += self._released(stream)
         self._refused.sweep()
         for stream_id, waiting in list(self._early.items()):
-            late = [answer for until, _, answer in waiting if until < now]
+            late = [each.answer for each in waiting if each.until < now]
             answers += [(answer, StreamNotFound("there is no speech of this `text_stream`")) for answer in late]
-            self._early[stream_id] = [entry for entry in waiting if entry[0] >= now]
+            self._early[stream_id] = [each for each in waiting if each.until >= now]
             if not self._early[stream_id]:
                 del self._early[stream_id]
         return answers
