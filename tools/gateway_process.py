@@ -13,6 +13,7 @@ from tools import addresses, guard
 from tools.restarts import Restarts
 
 PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
+SETTLE = 10.0  # seconds after a start until another one may take the processor for its own
 OOM_SCORE = "300"  # where memory runs out, the kernel ends the gateway before a server with its voices
 
 
@@ -22,6 +23,8 @@ class GatewayFailed(Exception):
 
 class GatewayProcess:
     """The gateway. What it listens at is open for as long as this object, so callers wait while it starts again.
+
+    Another process stands by, with all code loaded: that takes a second, and on a busy machine several.
 
     Args:
         options: of the command voice-clone-gateway.
@@ -41,16 +44,30 @@ class GatewayProcess:
         except OSError as error:
             raise GatewayFailed(f"the gateway {error}") from None
         numbers = ",".join(str(each.fileno()) for each in self._sockets)
-        self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers]
+        self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers, "--standby", "true"]
         self._url = f"{'https' if tls else 'http'}://{addresses.at(addresses.local(host), port)}"
         self._restarts = Restarts("the gateway", restarts)
+        self._standby: subprocess.Popen[bytes] | None = self._load()
         self._process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _load(self) -> subprocess.Popen[bytes]:
+        """A gateway that stands by."""
         numbers = [each.fileno() for each in self._sockets]
-        process = subprocess.Popen(self._command, start_new_session=True, env=guard.marked(), pass_fds=numbers)
+        process = subprocess.Popen(
+            self._command, start_new_session=True, env=guard.marked(), pass_fds=numbers, stdin=subprocess.PIPE
+        )
         with contextlib.suppress(OSError):
             Path(f"/proc/{process.pid}/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
+        return process
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Let the one that stands by serve."""
+        process, self._standby = self._standby or self._load(), None
+        self._started = time.monotonic()
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            process.stdin.write(b"!")
+            process.stdin.close()
         return process
 
     def keep(self) -> None:
@@ -61,6 +78,8 @@ class GatewayProcess:
         """
         status = self._process.poll()
         if status is None:
+            if self._standby is None and time.monotonic() > self._started + SETTLE:
+                self._standby = self._load()
             return
         if not self._restarts.again(status):
             raise GatewayFailed("the gateway is not started again")
@@ -91,13 +110,20 @@ class GatewayProcess:
     def stop(self) -> None:
         """Refuse new connections, and let it end."""
         self._close()
+        self._leave_standby()
         self._process.terminate()
         self._process.wait()
 
     def kill(self) -> None:
         """End it at once."""
         self._close()
+        self._leave_standby()
         self._process.kill()
+
+    def _leave_standby(self) -> None:
+        if self._standby is not None:
+            self._standby.kill()
+            self._standby.communicate()
 
     def _close(self) -> None:
         for each in self._sockets:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # the image of the server has no gateway
 GATEWAY = "--gateway-"  # begins each option that is passed on
 PERIOD = 0.1  # seconds between two looks at the processes
 COMPUTES = r"%s_talker: weights in (\w+) on (\w+)"
-FIXED = ("triton", "port", "sockets")  # options of the gateway that are ours to set
+FIXED = ("triton", "port", "sockets", "standby")  # options of the gateway that are ours to set
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

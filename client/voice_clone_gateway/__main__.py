@@ -29,6 +29,8 @@ def _serve() -> int:
             file=sys.stderr,
         )
         return 1
+    if settings.standby and not sys.stdin.buffer.read(1):
+        return 0  # whoever started it has ended
     return serve(settings)
 
 

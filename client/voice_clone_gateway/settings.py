@@ -148,6 +148,7 @@ class Settings:
         "numbers of open sockets to listen on, from the program that starts the gateway, in place of host and port",
         item=int,
     )
+    standby: bool = _setting(False, "load all code, then wait for a byte on the standard input before serving")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
     audit_log: str = _setting(
         "", "file of one JSON line for each upload, delete, export, import and speech; log: into the gateway's own log"

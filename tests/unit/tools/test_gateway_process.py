@@ -14,6 +14,7 @@ import pytest
 from voice_clone_gateway.listening import bound
 
 from tests.support.waiting import WAIT
+from tools import gateway_process
 from tools.gateway_process import GatewayFailed, GatewayProcess
 from tools.triton_server import free_ports
 
@@ -51,6 +52,24 @@ def test_callers_wait_while_a_gateway_that_was_killed_starts_again(capfd: pytest
             process.keep()
     said = capfd.readouterr().err
     assert said.count("ended by itself, with status -9") == 2 and said.count("starting it again (1 of 1)") == 1
+
+
+def test_another_one_stands_by_and_ends_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_process, "SETTLE", 0.0)
+    with gateway(*free_ports(1)) as process:
+        process.wait_for("/metrics", first=True)
+        process.keep()
+        standby = process._standby
+        assert standby is not None and standby.poll() is None
+        ended(process, signal.SIGKILL)
+        process.keep()
+        assert process._process is standby and process._standby is None
+        process.wait_for("/metrics")
+        process.keep()
+        other = process._standby
+        assert other is not None and other is not standby
+        process.stop()
+        assert other.poll() is not None
 
 
 def test_a_gateway_that_somebody_ended_is_not_started_again() -> None:
