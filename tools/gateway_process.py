@@ -44,7 +44,8 @@ class GatewayProcess:
         except OSError as error:
             raise GatewayFailed(f"the gateway {error}") from None
         numbers = ",".join(str(each.fileno()) for each in self._sockets)
-        self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers, "--standby", "true"]
+        self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers]
+        self._command += ["--standby", "true"]
         self._url = f"{'https' if tls else 'http'}://{addresses.at(addresses.local(host), port)}"
         self._restarts = Restarts("the gateway", restarts)
         self._standby: subprocess.Popen[bytes] | None = self._load()
