@@ -40,8 +40,9 @@ def test_the_session_of_the_prompt_cache(
     answer = upload(http, reference_clip, name=name, ref_text=reference_text)
     assert answer.status_code == 200
     voice = answer.json()["voice"]
-    assert answer.json() == {"success": True, "voice": voice}
-    created = voice.pop("created_at")
+    created, id = voice.pop("created_at"), voice.pop("id")
+    shape = {"id": id, "object": "audio.voice", "type": "audio_sample", "name": name, "created_at": created}
+    assert answer.json() == {"success": True, "voice": voice, **shape} and id.startswith("voice_")
     assert voice.pop("report")["snr_db"] == 60.0
     assert isinstance(created, int) and created > 1_700_000_000
     assert voice == {
@@ -84,9 +85,12 @@ def test_the_session_of_the_prompt_cache(
         for file, moved in away.items():
             moved.rename(file)
     assert away and info["cache"] == "hit" and info["mode"] == "icl"
-    assert http.delete(f"{VOICES}/{name}").json() == {
+    assert http.delete(f"{VOICES}/{id}").json() == {
         "success": True,
         "message": f"Voice '{name}' deleted successfully",
+        "id": id,
+        "object": "audio.voice.deleted",
+        "deleted": True,
     }
     assert http.delete(f"{VOICES}/{name}").status_code == 404
 
