@@ -6,10 +6,10 @@ digests of the keys. The key of a request is compared with all of them, in const
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from .errors import HTTPFailure
 from .keys import Key, Scope, caller_of, parse_key
 from .origins import check_host, check_origin
 from .presented_keys import presented
+from .tokens import digest_of, is_valid, name_of, token_of
 
 ANYONE = Key()
 
@@ -40,6 +41,7 @@ class Keys:
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
         self._keys: list[tuple[bytes, Key]] = []
+        self._of_tokens: dict[str, tuple[bytes, Key]] = {}  # what the bearers of their tokens may do
         self._add(lines)
 
     def _add(self, lines: Iterable[str]) -> None:
@@ -50,7 +52,7 @@ class Keys:
                 secret, key = parse_key(line)
             except ValueError as error:
                 raise ValueError(f"key {number} {error}") from None
-            digest = _digest(secret)
+            digest = digest_of(secret)
             if any(digest == known for known, _ in self._keys):
                 raise ValueError(f"key {number} is that of an earlier line; give each line a key of its own")
             for _, other in self._keys:
@@ -58,6 +60,7 @@ class Keys:
                     key.gate.join(other.gate)
                     key.characters.join(other.characters)
             self._keys.append((digest, key))
+            self._of_tokens[name_of(digest)] = digest, replace(key, scopes=key.scopes & {"speak"})
 
     @classmethod
     def load(cls, path: str, environment: Mapping[str, str] | None = None) -> Keys:
@@ -86,8 +89,8 @@ class Keys:
         return bool(self._keys)
 
     def all(self) -> list[Key]:
-        """All keys, without their secrets."""
-        return [key for _, key in self._keys]
+        """All keys, and those of tokens, without their secrets."""
+        return [key for _, key in (*self._keys, *self._of_tokens.values())]
 
     def find(self, connection: HTTPConnection) -> Key:
         """The key of a request.
@@ -100,13 +103,21 @@ class Keys:
         secret = presented(connection)
         if secret is None:
             raise _unauthorized("the key is missing; send the header Authorization: Bearer KEY")
-        digest, found = _digest(secret), None
+        if (token := token_of(secret)) is not None:
+            return self._of_token(*token)
+        digest, found = digest_of(secret), None
         for known, key in self._keys:
             if hmac.compare_digest(digest, known):
                 found = key
         if found is None:
             raise _unauthorized("the key is unknown; ask the operator of this gateway for one")
         return found
+
+    def _of_token(self, name: str, end: int, code: str) -> Key:
+        digest, key = self._of_tokens.get(name, (b"", ANYONE))
+        if not digest or not is_valid(digest, end, code):
+            raise _unauthorized("the token is unknown, or its time is over; get another one")
+        return key
 
     def caller(self, connection: HTTPConnection) -> str:
         """The name under which a request takes turns before it is admitted; without a known key its address has it."""
@@ -178,10 +189,6 @@ def _lines_of(path: str) -> list[str]:
     if "\0" in text:  # as UTF-16 has it
         raise ValueError(f"{path} is not UTF-8; save it as UTF-8")
     return text.splitlines()
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def _unauthorized(message: str) -> HTTPFailure:
