@@ -18,7 +18,7 @@ from .accounts import audited, audited_result
 from .audio import Encoder
 from .http.account import Answer, Item
 from .http.connection import ClientGone, while_connected
-from .http.errors import HTTPFailure, failure
+from .http.errors import FIELDS, HTTPFailure, failure
 from .http.keys import Key
 from .schemas import SpeechRequest
 from .speech_forms import Form
@@ -40,6 +40,9 @@ class SpeechResponse(Response):
         form: of the answer.
         warnings: sentences: what was ignored or replaced before.
     """
+
+    theirs: Mapping[str, str] = {}
+    """What the caller's API calls fields of `SpeechRequest`, in errors."""
 
     def __init__(
         self, request: Request, payload: SpeechRequest, form: Form | None = None, warnings: Sequence[str] = ()
@@ -91,7 +94,8 @@ class SpeechResponse(Response):
         if isinstance(error, VoiceNotFound) and name is not None and is_vendors(name):
             do = f"to have one of yours speak for it, start the gateway with --voice-aliases {name}=VOICE, or with "
             error = VoiceNotFound(f"{error.text}; {do}--default-voice VOICE for all such names")  # clients hide hints
-        failed = failure(error, self._id, self._app.state.settings.retry_after)
+        fields = {name: self.theirs.get(field, field) for name, field in FIELDS.items()}
+        failed = failure(error, self._id, self._app.state.settings.retry_after, fields)
         self._progress.fail(failed, getattr(error, "finish_reason", None))
         self._trace.fail(failed.body()["error"]["code"])
         return failed

@@ -18,6 +18,20 @@ from ..speech_forms import Form
 from ..speech_response import SpeechResponse
 from ..voice_ids import VoiceIds
 
+LANGUAGES = {
+    "zh": "Chinese",
+    "en": "English",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "de": "German",
+    "fr": "French",
+    "ru": "Russian",
+    "pt": "Portuguese",
+    "es": "Spanish",
+    "it": "Italian",
+}
+"""Those of Qwen3-TTS, which most of the other families speak, too."""
+
 
 class Lenient(BaseModel):
     """A JSON object whose unknown fields are ignored, as null is."""
@@ -55,7 +69,9 @@ def speak(
     Raises:
         HTTPFailure: a value is invalid.
     """
-    return SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored))
+    response = SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored))
+    response.theirs = theirs
+    return response
 
 
 def speech_request(values: Mapping[str, Any], theirs: Mapping[str, str]) -> SpeechRequest:

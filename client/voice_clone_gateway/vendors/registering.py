@@ -13,7 +13,6 @@ import numpy as np
 import soundfile
 from fastapi import Request
 from voice_clone_client import InvalidArgument, Voice, VoiceExists
-from voice_clone_client.types import MAX_NAME
 from voice_clone_client.wav import WavWriter
 
 from ..audio.resampler import Resampler
@@ -21,6 +20,7 @@ from ..http.audit import recorded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure
 
+MOST_NAME = 64  # characters of a name; the server's rule
 MOST_SECONDS = 30.0  # of clips that are joined
 _TRIES = 20
 _PAUSE = 0.3  # seconds between clips
@@ -28,7 +28,7 @@ _PAUSE = 0.3  # seconds between clips
 
 def plain_name(text: str) -> str:
     """A name that a voice may have: other characters become hyphens."""
-    name = re.sub(r"[^\w .-]", "-", text).strip(" ")[:MAX_NAME].strip(" ")
+    name = re.sub(r"[^\w .-]", "-", text).lstrip(" .")[:MOST_NAME].rstrip(" ")
     return name or "voice"
 
 
@@ -67,7 +67,7 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
     clip = await while_connected(request.receive, _joined(request, clips))
     wanted = plain_name(name)
     for number in count(1):
-        chosen = wanted if number == 1 else f"{wanted[: MAX_NAME - len(str(number)) - 1]} {number}"
+        chosen = wanted if number == 1 else f"{wanted[: MOST_NAME - len(str(number)) - 1]} {number}"
         try:
             with recorded(request, "upload", chosen) as entry:
                 voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)

@@ -47,6 +47,9 @@ class VendorSession(Session):
     async def tell_end_of(self, utterance: Utterance) -> None:
         """All audio of an utterance was sent."""
 
+    async def tell_end_of_session(self) -> None:
+        """All was spoken; the connection will be closed."""
+
     @abstractmethod
     async def tell_error(self, message: str, code: str, close_code: int, utterance: Utterance | None) -> None:
         """An error, before the connection is closed with this code."""
@@ -68,6 +71,7 @@ class VendorSession(Session):
 
     async def _close_if_spoken(self) -> None:
         if self._ending and all(utterance.over for utterance in self._utterances):
+            await self.tell_end_of_session()
             await self.close(1000)
 
     async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
@@ -79,20 +83,20 @@ class VendorSession(Session):
 
 
 class Query:
-    """The options in a URL's query, in the words of a vendor; what is left of them are the gateway's own.
-
-    Raises:
-        HTTPFailure: one is given twice.
-    """
+    """The options in a URL's query, in the words of a vendor; what is left of them are the gateway's own."""
 
     def __init__(self, params: QueryParams) -> None:
         self._left = dict(params)
-        for name, times in Counter(name for name, _ in params.multi_items()).items():
-            if times > 1:
-                raise refused(name, "it is given more than once")
+        self._times = Counter(name for name, _ in params.multi_items())
 
     def take(self, name: str) -> str | None:
-        """The value of an option; None if it is absent or empty."""
+        """The value of an option; None if it is absent or empty.
+
+        Raises:
+            HTTPFailure: it is given twice.
+        """
+        if self._times[name] > 1:
+            raise refused(name, "it is given more than once")
         return self._left.pop(name, None) or None
 
     def choose(self, name: str, values: Collection[str], default: str | None = None) -> str | None:
@@ -112,7 +116,7 @@ class Query:
         Raises:
             HTTPFailure, InvalidArgument: an option is unknown or invalid.
         """
-        left = {name: value for name, value in self._left.items() if name in _OWN}
+        left = {name: self.take(name) or "" for name in [*self._left] if name in _OWN}
         own = {name: value if name in _TEXTS else _parsed(value) for name, value in left.items()}
         for name, value in vendor.items():
             if value is not None and own.setdefault(name, value) != value:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import Scope
 
 from ..http.auth import guarded
-from ..http.errors import Shape
+from ..http.errors import HTTPFailure, Shape
 from ..http.keys import Scope as KeyScope
 
 
@@ -37,12 +37,15 @@ class Vendor:
     def is_asked(self, scope: Scope) -> bool:
         """Whether a request is one to this vendor."""
         path: str = scope["path"]
-        own = any(path == begin or path.startswith(f"{begin}/") for begin in self.paths)
-        return own or (path in SHARED and self.speaks(Headers(scope=scope)))
+        return _begins(path, self.paths) or (_begins(path, SHARED) and self.speaks(Headers(scope=scope)))
 
 
-SHARED = ("/v1/models",)
-"""Paths that several APIs have."""
+SHARED = ("/", "/v1/models")
+"""How the paths begin that several APIs have."""
+
+
+def _begins(path: str, begins: Collection[str]) -> bool:
+    return any(path == begin or path.startswith(f"{begin}/") for begin in begins)
 
 
 def adapter(scope: KeyScope = "speak", several: Collection[str] = ()) -> APIRouter:
@@ -64,3 +67,17 @@ def shared(speaks: Callable[[Headers], bool]) -> APIRouter:
 
     route_class: type[APIRoute] = OwnClients
     return APIRouter(route_class=route_class, include_in_schema=False)
+
+
+def refuse(router: APIRouter, path: str, why: str) -> None:
+    """Refuse all calls of a path, and of the paths below it, for which there is no route before.
+
+    Args:
+        why: what the path does, and what to do here.
+    """
+
+    async def refused(request: Request) -> None:
+        raise HTTPFailure(400, f"{request.url.path} {why}", "unsupported")
+
+    for each in (path, f"{path}/{{rest:path}}"):
+        router.add_api_route(each, refused, methods=["GET", "POST", "PATCH", "DELETE"])

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import Request
 
-from ...http.errors import HTTPFailure
-from ..vendor import adapter, shared
+from ..orders import LANGUAGES
+from ..vendor import adapter, refuse, shared
 from .speaking import CLIENT_HEADER
 
 REFUSED = {
@@ -18,19 +18,6 @@ REFUSED = {
     "/v1/pronunciation-dictionaries": "keeps pronunciations; write the words as they are spoken",
 }
 """How the paths begin of what is not here, and why."""
-LANGUAGES = {
-    "zh": "Chinese",
-    "en": "English",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "de": "German",
-    "fr": "French",
-    "ru": "Russian",
-    "pt": "Portuguese",
-    "es": "Spanish",
-    "it": "Italian",
-}
-"""Those of Qwen3-TTS, which most of the other families speak, too."""
 _UNLIMITED = 1_000_000_000
 
 router = adapter()
@@ -133,14 +120,5 @@ async def shared_voices() -> dict[str, Any]:
     return {"voices": [], "has_more": False, "total_count": 0}
 
 
-def _refuse(path: str, why: str) -> None:
-    async def refused(request: Request) -> None:
-        raise HTTPFailure(400, f"{request.url.path} {why}", "unsupported")
-
-    methods = ["GET", "POST", "PATCH", "DELETE"]
-    for each in (path, f"{path}/{{rest:path}}"):
-        router.add_api_route(each, refused, methods=methods)
-
-
 for _path, _why in REFUSED.items():
-    _refuse(_path, _why)
+    refuse(router, _path, _why)

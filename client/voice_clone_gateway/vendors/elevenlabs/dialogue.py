@@ -146,6 +146,8 @@ class Dialogue:
 class DialogueResponse(SpeechResponse):
     """The answer to a dialogue."""
 
+    theirs = FIELDS
+
     def __init__(
         self,
         request: Request,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import File, Form, Query, Request, UploadFile
-from voice_clone_client import InvalidArgument, Voice, VoiceNotFound
+from voice_clone_client import InvalidArgument, Voice
 
 from ...http.audit import recorded
 from ...http.errors import HTTPFailure
-from ...voice_ids import VoiceIds
+from ..listing import Listed, description_of, find, is_own, listed, page, registered
 from ..orders import voice_name
 from ..registering import consent_of, plain_name, register
 from ..vendor import adapter
@@ -24,11 +24,7 @@ MOST = 100  # voices of a page
 @router.get("/v1/voices")
 async def get_all(request: Request) -> dict[str, Any]:
     """`voices.get_all`."""
-    voices, after = await _presets(request), None
-    while page := await request.state.client.list(limit=1000, after=after):
-        voices += [_voice(request, voice) for voice in page]
-        after = page[-1].name
-    return {"voices": voices}
+    return {"voices": [_voice(request, each) for each in await listed(request)]}
 
 
 @router.get("/v2/voices")
@@ -49,12 +45,9 @@ async def search(
         found = [each for each in found if each["category"] == (category or "premade")]
     if voice_ids:
         found = [each for each in found if each["voice_id"] in voice_ids]
-    found.sort(key=lambda each: str(each["voice_id"]))
-    behind = [each for each in found if next_page_token is None or each["voice_id"] > next_page_token]
-    page = behind[:page_size]
-    more = len(behind) > len(page)
-    token = page[-1]["voice_id"] if more else None
-    return {"voices": page, "has_more": more, "total_count": len(found), "next_page_token": token}
+    voices, more = page(found, lambda each: str(each["voice_id"]), page_size, next_page_token)
+    token = voices[-1]["voice_id"] if more else None
+    return {"voices": voices, "has_more": more, "total_count": len(found), "next_page_token": token}
 
 
 @router.get("/v1/voices/settings/default")
@@ -73,14 +66,7 @@ async def settings(voice_id: str, request: Request) -> dict[str, Any]:
 @router.get("/v1/voices/{voice_id}")
 async def get(voice_id: str, request: Request) -> dict[str, Any]:
     """`voices.get`."""
-    name = await voice_name(request, voice_id)
-    try:
-        return _voice(request, await request.state.client.get(name))
-    except VoiceNotFound:
-        preset = next((each for each in await _presets(request) if each["name"] == name), None)
-        if preset is None:
-            raise
-        return preset
+    return _voice(request, await find(request, voice_id))
 
 
 @manage.post("/v1/voices/{voice_id}/settings/edit")
@@ -102,9 +88,7 @@ async def add(
     """`voices.ivc.create`."""
     clips = [await file.read() for file in files]
     voice = await register(request, name, clips, consent, description=description, reference_text=reference_text)
-    ids: VoiceIds = request.app.state.voice_ids
-    id = ids.remember(request.state.client, voice.owner, voice.name)
-    return {"voice_id": id, "requires_verification": False}
+    return {"voice_id": registered(request, voice).id, "requires_verification": False}
 
 
 @manage.post("/v1/voices/{voice_id}/edit")
@@ -147,40 +131,22 @@ async def delete(voice_id: str, request: Request) -> dict[str, Literal["ok"]]:
     return {"status": "ok"}
 
 
-async def _presets(request: Request) -> list[dict[str, Any]]:
-    """The voices that models bring, but for those in whose place a registered voice speaks."""
-    return [
-        {**_fields(request, None, preset.name), "category": "premade", "labels": {"model": preset.model_type}}
-        for preset in await request.state.client.presets()
-        if not preset.registered
-    ]
-
-
-def _voice(request: Request, voice: Voice) -> dict[str, Any]:
-    mine = voice.owner == request.state.client.owner
-    fields = _fields(request, voice.owner, voice.name)
-    fields |= {"category": "generated" if voice.design else "cloned", "is_owner": mine}
-    if "manage" in request.state.key.scopes:
-        fields["description"] = voice.description
-    return {**fields, "created_at_unix": int(voice.created_at or 0)}
-
-
-def _fields(request: Request, owner: str | None, name: str) -> dict[str, Any]:
-    ids: VoiceIds = request.app.state.voice_ids
+def _voice(request: Request, each: Listed) -> dict[str, Any]:
+    voice = each.voice
     return {
-        "voice_id": ids.remember(request.state.client, owner, name),
-        "name": name,
-        "category": "cloned",
+        "voice_id": each.id,
+        "name": each.name,
+        "category": "premade" if voice is None else "generated" if voice.design else "cloned",
         "samples": [],
-        "labels": {},
-        "description": None,
+        "labels": {} if each.model is None else {"model": each.model},
+        "description": description_of(request, each),
         "preview_url": None,
         "available_for_tiers": [],
         "settings": SETTINGS,
         "high_quality_base_model_ids": [],
         "verified_languages": [],
-        "is_owner": False,
+        "is_owner": is_own(request, each),
         "is_legacy": False,
         "is_mixed": False,
-        "created_at_unix": 0,
+        "created_at_unix": int((voice and voice.created_at) or 0),
     }

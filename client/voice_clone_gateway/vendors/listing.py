@@ -1,0 +1,86 @@
+"""The voices that a caller may use, as the APIs of vendors list them: registered ones, and those that models bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fastapi import Request
+from voice_clone_client import Voice, VoiceNotFound
+
+from ..voice_ids import VoiceIds
+from .orders import voice_name
+
+_PAGE = 1000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A voice of a list."""
+
+    id: str
+    name: str
+    voice: Voice | None
+    """The registered one; None: a model brings it."""
+    model: str | None = None
+    """That brings it."""
+
+
+async def listed(request: Request) -> list[Listed]:
+    """All voices that a caller may use, but for those of models in whose place a registered voice speaks."""
+    client = request.state.client
+    presets = [preset for preset in await client.presets() if not preset.registered]
+    found = [Listed(_id(request, None, preset.name), preset.name, None, preset.model_type) for preset in presets]
+    after = None
+    while some := await client.list(limit=_PAGE, after=after):
+        found += [registered(request, voice) for voice in some]
+        after = some[-1].name
+    return found
+
+
+async def find(request: Request, text: str) -> Listed:
+    """The voice of an id or a name.
+
+    Raises:
+        VoiceNotFound: the caller has none.
+    """
+    name = await voice_name(request, text)
+    try:
+        return registered(request, await request.state.client.get(name))
+    except VoiceNotFound:
+        preset = next((each for each in await listed(request) if each.voice is None and each.name == name), None)
+        if preset is None:
+            raise
+        return preset
+
+
+def registered(request: Request, voice: Voice) -> Listed:
+    """A registered voice."""
+    return Listed(_id(request, voice.owner, voice.name), voice.name, voice)
+
+
+def is_own(request: Request, each: Listed) -> bool:
+    """Whether it is the caller's own voice."""
+    return each.voice is not None and each.voice.owner == request.state.client.owner
+
+
+def description_of(request: Request, each: Listed) -> str | None:
+    """What is written about a voice, for a caller who manages voices."""
+    return each.voice.description if each.voice is not None and "manage" in request.state.key.scopes else None
+
+
+def page(
+    entries: Sequence[T], id: Callable[[T], str], most: int, after: str | None = None, before: str | None = None
+) -> tuple[list[T], bool]:
+    """The entries behind an id, or before one, in the order of their ids; and whether there are more beyond them."""
+    ordered = sorted(entries, key=id)
+    left = [each for each in ordered if (not after or id(each) > after) and (not before or id(each) < before)]
+    chosen = left[-most:] if before and not after else left[:most]
+    return chosen, len(left) > len(chosen)
+
+
+def _id(request: Request, owner: str | None, name: str) -> str:
+    ids: VoiceIds = request.app.state.voice_ids
+    return ids.remember(request.state.client, owner, name)
