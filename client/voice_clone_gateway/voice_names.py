@@ -13,7 +13,7 @@ OPENAI_VOICES = (
 )  # fmt: skip
 """OpenAI's own voices. Many apps can name no others."""
 _REPLACED = frozenset((*OPENAI_VOICES, "default"))  # "default" is vLLM-Omni's
-_REPLACED_FAMILY = "aura-"  # so begin the names of Deepgram's voices
+_REPLACED_FAMILIES = ("aura-", "flux-")  # so begin the names of Deepgram's voices
 
 
 class Finder(Protocol):
@@ -82,7 +82,7 @@ class VoiceNames:
 def is_vendors(name: str) -> bool:
     """Whether it is the name of a voice of OpenAI's or Deepgram's own."""
     key = name_key(name)
-    return key in _REPLACED or key.startswith(_REPLACED_FAMILY)
+    return key in _REPLACED or key.startswith(_REPLACED_FAMILIES)
 
 
 def reserved(default: str, aliases: Iterable[str]) -> list[str]:
@@ -95,7 +95,8 @@ def reserved(default: str, aliases: Iterable[str]) -> list[str]:
         ValueError: as of `VoiceNames`.
     """
     pairs = [parse_voice_alias(alias) for alias in aliases]
-    return sorted({*_REPLACED, f"{_REPLACED_FAMILY}*", *filter(None, (default, *(n for pair in pairs for n in pair)))})
+    families = [f"{begin}*" for begin in _REPLACED_FAMILIES]
+    return sorted({*_REPLACED, *families, *filter(None, (default, *(n for pair in pairs for n in pair)))})
 
 
 def parse_voice_alias(text: str) -> tuple[str, str]:

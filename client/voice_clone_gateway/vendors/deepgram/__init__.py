@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from ...http.errors import HTTPFailure
 from ..vendor import Vendor
-from . import speech
+from . import account, speech
 
 
 def shape(failed: HTTPFailure, scope: Scope) -> Response:
@@ -30,7 +30,7 @@ def _speaks(headers: Headers) -> bool:
 
 DEEPGRAM = Vendor(
     paths=("/v1/speak", "/v2/speak", "/v1/auth"),
-    routers=(speech.router, speech.sockets),
+    routers=(speech.router, speech.sockets, account.router, account.models(_speaks)),
     shape=shape,
     speaks=_speaks,
     headers=("dg-request-id", "dg-model-name", "dg-model-uuid", "dg-char-count"),

@@ -19,7 +19,6 @@ To the client
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, Any, Literal
 
 from fastapi import WebSocket
@@ -30,21 +29,24 @@ from ...http.errors import HTTPFailure
 from ...http.keys import Key
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
-from ...schemas import Strict
 from ...settings import Settings
-from ..session import Query, VendorSession, number, refused
+from ..orders import Lenient
+from ..session import Query, VendorSession, number
+from .speaking import format_of, uuid_of
 
-_FORMATS = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
-_RATES = {"linear16": 24000, "mulaw": 8000, "alaw": 8000}  # Hz, by default
-_NOTHING = ("mip_opt_out", "tag")  # about Deepgram's own training and accounts
+_ENCODINGS = ("linear16", "mulaw", "alaw")
 
 
-class Speak(Strict):
+class Speak(Lenient):
+    """A piece of the text."""
+
     type: Literal["Speak"]
     text: InstanceOf[str]
 
 
-class Control(Strict):
+class Control(Lenient):
+    """A message without a value."""
+
     type: Literal["Flush", "Clear", "Close"]
 
 
@@ -60,19 +62,15 @@ def configure(websocket: WebSocket) -> StreamConfig:
     """
     settings: Settings = websocket.app.state.settings
     query = Query(websocket.query_params)
-    for name in _NOTHING:
-        query.take(name)
-    encoding = query.choose("encoding", _FORMATS, "linear16") or ""
-    container = query.choose("container", ("none", "wav"), "none")
-    if container == "wav" and encoding != "linear16":
-        raise refused("container", "wav is for the encoding linear16; others have none")
+    encoding = query.choose("encoding", _ENCODINGS, "linear16")
+    spoken = format_of(encoding, query.choose("container", ("none", "wav"), "none"))
     rate, voice, model = number("sample_rate", query.take("sample_rate")), query.take("voice"), query.take("model")
     return query.config(
         settings,
         voice=voice or model,
         model=model if voice else None,
-        response_format="wav" if container == "wav" else _FORMATS[encoding],
-        sample_rate=_RATES[encoding] if rate is None else rate,
+        response_format=spoken["response_format"],
+        sample_rate=spoken["sample_rate"] if rate is None else rate,
         speed=number("speed", query.take("speed")),
     )
 
@@ -85,14 +83,13 @@ class DeepgramSession(VendorSession):
         self._sequence = 0
 
     async def greet(self) -> None:
+        await self.send_message({"type": "Metadata", **self.about, "model_uuid": uuid_of(self.about["model_name"])})
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the first message of either protocol says."""
         name = self._config.voice_name or self._settings.default_voice
-        metadata = {
-            "request_id": self._id,
-            "model_name": name,
-            "model_version": __version__,
-            "model_uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, name)),
-        }
-        await self.send_message({"type": "Metadata", **metadata})
+        return {"request_id": self._id, "model_name": name, "model_version": __version__}
 
     async def follow(self, message: Any) -> None:
         try:
