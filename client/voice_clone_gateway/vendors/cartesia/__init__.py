@@ -1,43 +1,37 @@
-"""Cartesia."""
+"""Cartesia: speech, voices and what applications ask beside them."""
 
 from __future__ import annotations
 
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
 from ...http.errors import HTTPFailure
 from ..vendor import Vendor
-
-_JSON_SINCE = "2026-03-01"
+from . import account, speech, voices
+from .generation import VERSION_HEADER, error_of, has_text_errors
 
 
 def shape(failed: HTTPFailure, scope: Scope) -> Response:
-    """Their error: JSON or, for clients of versions before, text."""
-    detail, headers = failed.body()["error"], {**(failed.headers or {})}
+    """Their error: JSON or, for clients of older versions, text."""
+    headers = {**(failed.headers or {})}
     if failed.final:
         headers["x-should-retry"] = "false"
-    title = detail["code"].replace("_", " ").capitalize()
-    if Headers(scope=scope).get("cartesia-version", _JSON_SINCE) < _JSON_SINCE:
-        return PlainTextResponse(f"{title}: {detail['message']}", failed.status_code, headers)
-    body = {
-        "error_code": detail["code"],
-        "title": title,
-        "message": detail["message"],
-        "request_id": scope["state"]["request_id"],
-        "doc_url": None,
-    }
+    body = error_of(failed, scope["state"]["request_id"])
+    if has_text_errors(HTTPConnection(scope)):
+        return PlainTextResponse(f"{body['title']}: {body['message']}", failed.status_code, headers)
     return JSONResponse(body, failed.status_code, headers)
 
 
 def _speaks(headers: Headers) -> bool:
-    return "cartesia-version" in headers
+    return VERSION_HEADER in headers
 
 
 CARTESIA = Vendor(
-    paths=("/tts", "/voices", "/access-token", "/infill", "/pronunciation-dicts"),
-    routers=(),
+    paths=("/tts", "/voices", "/accents", "/access-token", "/infill", "/voice-changer", "/pronunciation-dicts"),
+    routers=(speech.router, speech.sockets, voices.router, voices.manage, account.status, account.router),
     shape=shape,
     speaks=_speaks,
 )

@@ -1,0 +1,152 @@
+"""The protocol of Cartesia's WebSocket `/tts/websocket`: several texts at once, each in a context.
+
+From the client, each message an object:
+
+    transcript      more of the text of its context, with the voice and all else of `generation`, of which the first
+                    message of a context counts. It is spoken while it comes.
+    context_id      to which of the texts the message belongs.
+    continue        true: more of the text will come. Without it, the text is complete.
+    flush           the text so far is complete in itself; what comes behind it begins anew.
+    cancel          true: stop the context at once. No message about it follows.
+
+To the client
+
+    chunk           data: audio in base64.
+    flush_done      flush_id: all audio of the text before a flush was sent. The first one of a context is 1.
+    done            all audio of a context was sent. The connection stays open.
+    error           title, message, error_code: a message cannot be followed, or a context has ended with it. The
+                    connection stays open.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import WebSocket
+from pydantic import Field, ValidationError
+
+from ...http.errors import HTTPFailure, failure, validation_failure
+from ...http.keys import Key
+from ...live.config import StreamConfig
+from ...live.session import Session
+from ...live.utterance import Piece, Utterance
+from ..orders import Lenient, in_their_words
+from ..session import checked
+from .generation import FIELDS, Generation, error_of, has_text_errors
+
+
+class Message(Generation):
+    """A piece of a text."""
+
+    continue_: bool | None = Field(None, alias="continue")
+    flush: bool | None = None
+
+
+class Cancel(Lenient):
+    """The end of a context."""
+
+    cancel: Literal[True]
+    context_id: str
+
+
+@dataclass
+class Context:
+    """A text whose messages still come."""
+
+    config: StreamConfig
+    flushes: int = 0
+
+
+class CartesiaSession(Session):
+    """A session of this protocol. The text of a context up to each flush is an utterance in the lane of the context."""
+
+    def __init__(self, websocket: WebSocket, key: Key) -> None:
+        super().__init__(websocket, key)
+        self._contexts: dict[str, Context] = {}
+        self._flushes: dict[int, int] = {}  # of utterances that a flush has ended
+        self._since = self._loop.time()  # the latest chunk
+        self._context_id: str | None = None  # of the message that is followed
+
+    async def follow(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            raise HTTPFailure(400, "a message is a JSON object", "invalid_argument")
+        id = message.get("context_id")
+        self._context_id = id if isinstance(id, str) else None
+        try:
+            command = (Cancel if message.get("cancel") else Message).model_validate(message)
+        except ValidationError as error:
+            raise validation_failure(error.errors(include_url=False), Message.model_fields) from None
+        lane = command.context_id or ""
+        if isinstance(command, Cancel):
+            await self._stop(lane)
+            return
+        try:
+            self._add(lane, command)
+        except Exception:
+            await self._stop(lane)
+            raise
+
+    async def _stop(self, lane: str) -> None:
+        """End a context at once."""
+        self._contexts.pop(lane, None)
+        for utterance in await self.stop(lambda each: each.lane == lane):
+            self._flushes.pop(utterance.index, None)
+
+    def _add(self, lane: str, message: Message) -> None:
+        context = self._contexts.get(lane) or self._open_context(lane, message)
+        self.write(message.transcript, context.config, lane)
+        if message.flush:
+            context.flushes += 1
+            utterance = self._open.get(lane)
+            index = self._count if utterance is None else utterance.index
+            self.end(context.config, lane)
+            self._flushes[index] = context.flushes
+        if not message.continue_:
+            del self._contexts[lane]
+            self.end(context.config, lane)
+
+    def _open_context(self, lane: str, message: Message) -> Context:
+        if len(self._contexts) >= self._settings.session_utterances:
+            text = f"{len(self._contexts)} contexts are open, the maximum of this gateway; end one"
+            raise HTTPFailure(429, text, "too_many_utterances")
+        values = {name: value for name, value in message.values().items() if value is not None}
+        try:
+            config = checked(self._settings, {"streaming_mode": "token_level", "voice": message.voice_id, **values})
+        except HTTPFailure as failed:
+            raise in_their_words(failed, FIELDS) from None
+        context = self._contexts[lane] = Context(config)
+        return context
+
+    async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
+        now = self._loop.time()
+        step, self._since = 1000 * (now - self._since), now
+        await self._tell("chunk", utterance.lane, {"data": base64.b64encode(data).decode(), "step_time": step})
+
+    async def tell_done(self, utterance: Utterance) -> None:
+        flush = self._flushes.pop(utterance.index, None)
+        if utterance.failed:
+            return  # the error was the end
+        if flush is None:
+            await self._tell("done", utterance.lane, {"done": True})
+        else:
+            await self._tell("flush_done", utterance.lane, {"flush_done": True, "flush_id": flush})
+
+    async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:
+        failed = failure(error, self._id, self._settings.retry_after, {})
+        said = error_of(failed, self._id)
+        if has_text_errors(self._websocket):
+            said["error"] = f"{said['title']}: {said['message']}"
+        lane = self._context_id
+        if utterance is not None:  # its context ends with it
+            lane = utterance.lane
+            self._contexts.pop(lane, None)
+            self._open.pop(lane, None)
+            utterance.complete.set()
+        await self._tell("error", lane, {"done": True, "status_code": failed.status_code, **said})
+
+    async def _tell(self, kind: str, context_id: str | None, values: Mapping[str, Any]) -> None:
+        place = {"context_id": context_id} if context_id else {}
+        await self.send_message({"type": kind, "status_code": 200, "done": False, **values, **place})

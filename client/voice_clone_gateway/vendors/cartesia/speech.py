@@ -1,0 +1,86 @@
+"""Their speech over HTTP: as a file, or as events with pieces of one.
+
+A file is sent as it is made, but for WAV, whose header must have its length.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, WebSocket
+
+from ...audio import Encoder
+from ...http.errors import HTTPFailure
+from ...live.connection import serve
+from ...speech_forms import Form
+from ...speech_response import SpeechResponse
+from ..orders import speak
+from ..session import refused
+from ..vendor import adapter
+from .generation import FIELDS, Generation, error_of
+from .session import CartesiaSession
+
+router = adapter()
+sockets = APIRouter()
+
+
+class Events(Form):
+    """Server-sent events.
+
+    Args:
+        request_id: of the request.
+        context_id: what the client calls the speech.
+    """
+
+    def __init__(self, request_id: str, context_id: str | None) -> None:
+        super().__init__()
+        self._id = request_id
+        self._context = {} if context_id is None else {"context_id": context_id}
+        self._since = time.monotonic()  # the latest piece
+
+    def media_type(self, encoder: Encoder) -> str:
+        return "text/event-stream; charset=utf-8"
+
+    def piece(self, encoder: Encoder, index: int, data: bytes) -> bytes:
+        now = time.monotonic()
+        step, self._since = 1000 * (now - self._since), now
+        return self._event("chunk", 200, False, {"data": base64.b64encode(data).decode(), "step_time": step})
+
+    def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
+        return self._event("done", 200, True, {})
+
+    def broken(self, failed: HTTPFailure, error: Exception) -> bytes | None:
+        return self._event("error", failed.status_code, True, error_of(failed, self._id))
+
+    def _event(self, kind: str, status: int, done: bool, values: Mapping[str, Any]) -> bytes:
+        data = {"type": kind, "status_code": status, "done": done, **values, **self._context}
+        return f"event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+@router.post("/tts/bytes")
+async def generate(body: Generation, request: Request) -> SpeechResponse:
+    """`tts.generate`."""
+    return _speak(request, body, Form(whole=body.output_format.container == "wav"))
+
+
+@router.post("/tts/sse")
+async def generate_sse(body: Generation, request: Request) -> SpeechResponse:
+    """`tts.generate_sse`."""
+    if body.output_format.container != "raw":
+        raise refused("output_format.container", "events have pieces of audio without a header: it must be raw")
+    return _speak(request, body, Events(request.state.request_id, body.context_id))
+
+
+def _speak(request: Request, body: Generation, form: Form) -> SpeechResponse:
+    values = {"input": body.transcript, "voice": body.voice_id, **body.values()}
+    return speak(request, values, FIELDS, form, body.ignored())
+
+
+@sockets.websocket("/tts/websocket")
+async def websocket(websocket: WebSocket) -> None:
+    """`tts.websocket_connect`."""
+    await serve(websocket, lambda key: CartesiaSession(websocket, key))
