@@ -89,10 +89,10 @@ class CartesiaSession(Session):
             await self._stop(lane)
             raise
 
-    async def _stop(self, lane: str) -> None:
-        """End a context at once."""
+    async def _stop(self, lane: str, failed: Utterance | None = None) -> None:
+        """End a context at once; an utterance that has failed ends by itself."""
         self._contexts.pop(lane, None)
-        for utterance in await self.stop(lambda each: each.lane == lane):
+        for utterance in await self.stop(lambda each: each.lane == lane and each is not failed):
             self._flushes.pop(utterance.index, None)
 
     def _add(self, lane: str, message: Message) -> None:
@@ -142,7 +142,7 @@ class CartesiaSession(Session):
         lane = self._context_id
         if utterance is not None:  # its context ends with it
             lane = utterance.lane
-            self._contexts.pop(lane, None)
+            await self._stop(lane, utterance)
             self._open.pop(lane, None)
             utterance.complete.set()
         await self._tell("error", lane, {"done": True, "status_code": failed.status_code, **said})
