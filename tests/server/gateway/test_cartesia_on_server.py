@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +12,20 @@ from cartesia import Cartesia, NotFoundError
 
 from perf.bench.gateway_process import Gateway
 
-pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.share("servers"),
+    pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning"),  # by Cartesia's client
+]
 RAW: dict[str, Any] = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
 
 
 @pytest.fixture
-def cartesia(lenient_gateway: Gateway) -> Cartesia:
+def cartesia(lenient_gateway: Gateway) -> Iterator[Cartesia]:
     url = lenient_gateway.url
-    return Cartesia(api_key="unused", base_url=url, websocket_base_url=url.replace("http", "ws"), max_retries=0)
+    sockets = url.replace("http", "ws")
+    with Cartesia(api_key="unused", base_url=url, websocket_base_url=sockets, max_retries=0) as client:
+        yield client
 
 
 def test_a_clone_speaks(cartesia: Cartesia, reference_clip: bytes) -> None:
