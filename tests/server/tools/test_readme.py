@@ -214,8 +214,16 @@ def test_http_from_python(server: TritonServer, gateway: Gateway, cleo: None, fo
     assert library == "openai" or json.loads(answer)["type"] == "session.done"
 
 
-@pytest.mark.parametrize(("library", "file"), [("openai", "openai.wav"), ("elevenlabs.client", "elevenlabs.mp3")])
-def test_migration(server: TritonServer, no_voices: None, checkout: Path, library: str, file: str) -> None:
+@pytest.mark.parametrize(
+    ("library", "file"),
+    [
+        ("openai", "openai.wav"),
+        ("elevenlabs.client", "elevenlabs.mp3"),
+        ("deepgram", "deepgram.mp3"),
+        ("cartesia", "cartesia.wav"),
+    ],
+)
+def test_migration(server: TritonServer, no_voices: None, ada: None, checkout: Path, library: str, file: str) -> None:
     options = ("--vendors-consent", "in a letter", "--allow-partial", "true")  # random weights miss their ends
     with Gateway(server.url, checkout / "log", *options) as gateway:
         program = here(block("docs/migrate.md", "python", f"from {library}"), server, gateway)
