@@ -24,10 +24,11 @@ from voice_clone.errors import InvalidArgument
 
 PREFIX = "VOICE_CLONE_"
 
-Precision = Literal["fp32", "bf16", "int8", "int4"]
-"""Of a talker's weights."""
+_CpuPrecision = Literal["int8", "int4"]
+Precision = Literal["fp32", "bf16", _CpuPrecision]
+"""Of a talker's weights; the heaviest first."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-CPU_PRECISIONS: tuple[Precision, ...] = ("int8", "int4")  # those that native code alone computes in
+CPU_PRECISIONS: tuple[Precision, ...] = get_args(_CpuPrecision)  # those that native code alone computes in
 
 S = TypeVar("S", bound="StageSettings")
 
@@ -321,7 +322,7 @@ class TalkerSettings(CheckpointSettings, ChunkSettings, StreamSettings, KnownVoi
 
     precision: str = setting(
         "auto",
-        "fp32, bf16 or, on a CPU, int8 or int4; auto: fp32 on a CPU, bf16 on a GPU",
+        f"fp32, bf16 or, on a CPU, {' or '.join(CPU_PRECISIONS)}; auto: fp32 on a CPU, bf16 on a GPU",
         choices=("auto", *PRECISIONS),
     )
     max_streams: int | None = setting(
@@ -363,7 +364,7 @@ class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSet
     precision: str = setting(
         "auto",
         "on a GPU: tf32, fp32 or bf16; auto: tf32. A CPU computes in fp32",
-        choices=("auto", "tf32", "fp32", "bf16", "int8", "int4"),  # the last two are a talker's; a CPU ignores all
+        choices=("auto", "tf32", *PRECISIONS),  # those of native code are a talker's; a CPU ignores all
     )
     engine: str = setting(
         "torch", "torch; onnx: ONNX Runtime, in fp32, with the graphs of tools/export_onnx", choices=("torch", "onnx")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from tools.diagnosis.speed import stack_weights
 from tools.diagnosis.workload import Workload
-from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP
-from voice_clone.native.matrix.weights import head_precision
-from voice_clone.settings import Precision
+from voice_clone.native.matrix.weights import Packed, head_precision
+from voice_clone.settings import PRECISIONS, Precision
 
 PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own
 NATIVE_PROCESS = 90_000_000  # of one with compiled code alone
 OTHERS = 150_000_000  # tritonserver, and the processes without torch
+_SIDE = 1 << 10  # of a matrix that no form pads
 WEIGHT_BYTES: dict[Precision, float] = {
-    "fp32": 4,
-    "bf16": 2,
-    "int8": 1 + 4 / INT8_GROUP,  # a float32 scale for each group
-    "int4": 0.5 + 2 / INT4_GROUP,  # a bf16 scale for each group
+    name: Packed.empty(1, (_SIDE, _SIDE), name).nbytes / _SIDE**2 for name in PRECISIONS
 }
 
 

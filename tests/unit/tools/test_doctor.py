@@ -26,7 +26,6 @@ from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.arrays import Array
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.weights import pack
 from voice_clone.settings import PRECISIONS, ComputeSettings
 
 pytestmark = pytest.mark.thorough
@@ -107,10 +106,14 @@ def test_a_container_s_limits_are_known(tmp_path: Path, monkeypatch: pytest.Monk
     assert "other programs" in machine.hints(busy, True)[0] and machine.hints(busy, False) == []
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_bytes_of_a_weight_are_those_of_a_packed_one(precision: Any) -> None:
-    packed = pack(torch.ones(256, 512), precision)
-    assert packed.nbytes == pytest.approx(256 * 512 * WEIGHT_BYTES[precision], rel=1e-4)
+def test_bytes_of_a_weight() -> None:
+    """A float32 scale for each 128 weights of int8, a bf16 one for each 32 of int4."""
+    assert {name: round(size, 3) for name, size in WEIGHT_BYTES.items()} == {
+        "fp32": 4.0,
+        "bf16": 2.0,
+        "int8": 1.031,
+        "int4": 0.562,
+    }
 
 
 def test_released_models_have_their_sizes() -> None:
