@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any
 
+from voice_clone.metrics import SeriesForm
+from voice_clone.speakers.lru import POOLS
+
 COUNTERS = ("hits", "misses", "restores", "extractions", "extraction_failures", "uploads", "deletes")
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # upper bounds, seconds
+SERIES: Mapping[str, SeriesForm] = {
+    "hits_total": SeriesForm("counter", "voices that were in memory"),
+    "misses_total": SeriesForm("counter", "voices whose artifacts had to be made"),
+    "restores_total": SeriesForm("counter", "voices that were read from their files"),
+    "extractions_total": SeriesForm("counter", "extractions of artifacts from clips"),
+    "extraction_failures_total": SeriesForm("counter", "extractions that failed"),
+    "extraction_seconds": SeriesForm("histogram", "seconds of an extraction", buckets=BUCKETS),
+    "uploads_total": SeriesForm("counter", "uploads"),
+    "deletes_total": SeriesForm("counter", "deletes"),
+    "evictions_total": SeriesForm("counter", "artifacts that had to leave memory", "pool", POOLS),
+    "oversize_skips_total": SeriesForm("counter", "artifacts that were too large for memory", "pool", POOLS),
+    "bytes": SeriesForm("gauge", "bytes of artifacts in memory", "pool", POOLS),
+    "entries": SeriesForm("gauge", "artifacts in memory", "pool", POOLS),
+    "voices": SeriesForm("gauge", "registered voices"),
+    "store_write_failures_total": SeriesForm("counter", "changes that the voice store did not take"),
+    "store_quarantined_total": SeriesForm("counter", "in a folder: files that were set aside"),
+    "store_age_seconds": SeriesForm("gauge", "in a database: seconds since memory was known to be as the store"),
+    "store_unreadable": SeriesForm("gauge", "in a database: voices that are left out, for their rows are damaged"),
+    "store_look_failures_total": SeriesForm("counter", "in a database: failed questions for changes"),
+    "store_resets_total": SeriesForm("counter", "in a database: times that all voices were read again"),
+    "store_claims_refused_total": SeriesForm("counter", "in a database: artifacts that another server was making"),
+}
+"""Each follows an entry of `stats`."""
 
 
 class Metrics:
