@@ -1,4 +1,4 @@
-"""What client, gateway and documents say of the fields of a request, written from voice_clone/request_fields.py.
+"""What client, gateway and documents say of fields, families, settings and metrics, written from where these stand.
 
 The client does without the server's package, and type checkers see only what is written. `python -m tools.models`
 writes these files, too.
@@ -14,15 +14,22 @@ from pathlib import Path
 
 from tools.families.cards import PACKAGES, cards
 from tools.families.table import table
+from tools.settings_table import tables
 from tools.triton_server import MODELS, ROOT
+from voice_clone.batching import statistics
+from voice_clone.codec import series
+from voice_clone.metrics import SeriesForm
 from voice_clone.request_fields import FIELDS, KNOBS, RequestField
+from voice_clone.speakers import metrics
 
 CLIENT = ROOT / "client" / "voice_clone_client" / "_fields.py"
 GATEWAY = ROOT / "client" / "voice_clone_gateway" / "fields.py"
+DOCS = ROOT / "docs"
 WRITTEN = "Written by tools/models.py from voice_clone/request_fields.py; change that."
 PYTHON: Mapping[str, str] = {"STRING": "str", "BOOL": "bool", "INT32": "int", "UINT64": "int", "FP32": "float"}
 ENDS: Mapping[str, str] = {"INT32": "lt=2**31", "UINT64": "lt=2**64", "FP32": "allow_inf_nan=False"}
 """What a tensor cannot hold, as pydantic checks it."""
+SERIES = {"talker": statistics.SERIES, "code2wav": series.SERIES, "speaker_cache": metrics.SERIES}
 OPTIONS = "options"  # a string for Triton, an object for all others
 
 
@@ -49,20 +56,21 @@ def tensor(each: RequestField) -> Tensor:
 
 
 def wanted() -> dict[Path, str]:
-    """The files, as they should be."""
-    whole = MODELS / "speech_whole" / "config.pbtxt"
-    api, families = ROOT / "docs" / "triton_api.md", ROOT / "docs" / "families.md"
-    return {
-        CLIENT: client(),
-        GATEWAY: gateway(),
-        whole: with_part(whole.read_text(encoding="utf-8"), "inputs", _whole_inputs(), "  # {}\n"),
-        api: with_part(api.read_text(encoding="utf-8"), "inputs", _inputs_table()),
-        families: with_part(
-            with_part(families.read_text(encoding="utf-8"), "families", table(cards())),
-            "parameters",
-            _parameters_table(),
-        ),
+    """The files, as they should be. Those of the models must be written before: docs/settings.md follows them."""
+    parts = {
+        MODELS / "speech_whole" / "config.pbtxt": {"inputs": _whole_inputs()},
+        DOCS / "triton_api.md": {"inputs": _inputs_table()},
+        DOCS / "families.md": {"families": table(cards()), "parameters": _parameters_table()},
+        DOCS / "settings.md": {"settings": f"\n{tables()}\n"},
+        DOCS / "operations.md": {"metrics": _metrics_table()},
     }
+    found = {CLIENT: client(), GATEWAY: gateway()}
+    for path, named in parts.items():
+        text = path.read_text(encoding="utf-8")
+        for name, part in named.items():
+            text = with_part(text, name, part, "<!-- {} -->\n" if path.suffix == ".md" else "  # {}\n")
+        found[path] = text
+    return found
 
 
 def with_part(text: str, name: str, part: str, mark: str = "<!-- {} -->\n") -> str:
@@ -197,3 +205,17 @@ def _parameters_table() -> str:
     ]
     head = f"| | {' | '.join(card.title for card in known)} |\n|{'---|' * (len(known) + 1)}\n"
     return "".join([head, *rows])
+
+
+def _metrics_table() -> str:
+    """Markdown: the series of all parts of the server."""
+    rows = [
+        f"| `voice_clone_{part}_{name}` | {form.kind} | {form.label and _labels(form)} | {form.meaning} |\n"
+        for part, forms in SERIES.items()
+        for name, form in forms.items()
+    ]
+    return "".join(["| name | kind | label | what it counts |\n", "|---|---|---|---|\n", *rows])
+
+
+def _labels(form: SeriesForm) -> str:
+    return f"`{form.label}`: {', '.join(form.values)}"

@@ -3,7 +3,7 @@
 Each family has a card, voice_clone/families/<family>/family.py, and the inputs of all public models stand in
 voice_clone/request_fields.py. Change these, then write the models again, and what tools/fields.py writes.
 
-python -m tools.models                           writes those of model_repository/, and the files of tools/fields.py
+python -m tools.models                           writes all: model_repository/, and the files of tools/fields.py
 python -m tools.models --check                   exits 1 if they are behind
 python -m tools.models --output DIR PACKAGE ...  writes those of other packages' cards, such as mine.families.tenor
 """
@@ -382,15 +382,20 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=MODELS, metavar="DIR", help="the model repository")
     parser.add_argument("--check", action="store_true", help="change nothing")
     asked = parser.parse_args()
-    texts = {asked.output / path: text for path, text in wanted(asked.packages or PACKAGES).items()}
+    behind = _update({asked.output / path: text for path, text in wanted(asked.packages or PACKAGES).items()}, asked)
     if not asked.packages and asked.output == MODELS:
-        texts |= request_fields.wanted()
+        behind |= _update(request_fields.wanted(), asked)  # they follow the models
+    return 1 if asked.check and behind else 0
+
+
+def _update(texts: Mapping[Path, str], asked: argparse.Namespace) -> bool:
+    """Write the files that are behind, or only name them. Whether there were any."""
     behind = {path: text for path, text in texts.items() if not path.is_file() or path.read_text("utf-8") != text}
     if not asked.check:
         _write(behind)
     for path in behind:
         print(f"{path} {'is behind: python -m tools.models' if asked.check else 'is written'}")
-    return 1 if asked.check and behind else 0
+    return bool(behind)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,22 @@
-"""Writes the tables of docs/settings.md from where the settings stand.
+"""The tables of docs/settings.md, from where the settings stand. `python -m tools.models` writes them.
 
 These are the parameters of all config.pbtxt, with comments, which a test compares with the settings of the stages; of
 these settings those that only a variable has; the gateway's `Settings`; and the few variables that are read by
 themselves.
-
-python -m tools.settings_table           writes it
-python -m tools.settings_table --check   exits 1 if the file is behind
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from dataclasses import fields
 from pathlib import Path
 
-from voice_clone_client._arguments import Parser
-from voice_clone_client._whole_file import whole_file
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
 from tools.config_file import ConfigFile
 from tools.families.names import owner
 from tools.families.recognition import PARAMETER, families
-from tools.triton_server import MODELS, ROOT
+from tools.triton_server import MODELS
 from voice_clone.settings import (
     DecoderSettings,
     EncoderSettings,
@@ -33,8 +26,6 @@ from voice_clone.settings import (
     WholeSpeechSettings,
 )
 
-DOCUMENT = ROOT / "docs" / "settings.md"
-BEGIN, END = "<!-- settings: written by tools/settings_table.py -->\n", "<!-- end of settings -->\n"
 STAGES = {  # as the table names their models
     "prompt": PromptSettings,
     "talker": TalkerSettings,
@@ -143,25 +134,3 @@ def tables() -> str:
             others_table(),
         ]
     )
-
-
-def main() -> int:
-    """The command line."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing")
-    check = parser.parse_args().check
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    wanted = before + BEGIN + "\n" + tables() + "\n" + END + after
-    if check and wanted != text:
-        print("docs/settings.md is behind: python -m tools.settings_table", file=sys.stderr)
-        return 1
-    if not check:
-        with whole_file(DOCUMENT) as file:
-            file.write(wanted.encode())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

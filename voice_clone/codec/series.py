@@ -19,7 +19,7 @@ SERIES: Mapping[str, SeriesForm] = {
     ),
     "marks_total": SeriesForm(
         "counter",
-        "finished streams that were to be [marked as synthetic](provenance.md)",
+        "finished streams that were to be marked as synthetic",
         "result",
         ("marked", "failed"),
     ),

@@ -12,15 +12,11 @@ from voice_clone_gateway.settings import Settings as GatewaySettings
 
 from tools.families.recognition import families
 from tools.settings_table import (
-    BEGIN,
-    DOCUMENT,
-    END,
     OTHERS,
     STAGES,
     gateway_table,
     others_table,
     parameters,
-    tables,
     variables_only,
 )
 from tools.triton_server import MODELS, ROOT
@@ -62,11 +58,6 @@ def test_no_setting_is_left_unread() -> None:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Call):
                 read.add(node.attr)
     assert names() <= read
-
-
-def test_the_document_has_them_all() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert text.partition(BEGIN)[2].partition(END)[0].strip() == tables().strip()
 
 
 def test_every_variable_that_the_code_names_is_in_a_table() -> None:
