@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.families.cards import PACKAGES, cards
-from tools.families.table import table
+from tools.families.table import options_table, table
 from tools.settings_table import tables
 from tools.triton_server import MODELS, ROOT
 from voice_clone.batching import statistics
@@ -60,7 +60,11 @@ def wanted() -> dict[Path, str]:
     parts = {
         MODELS / "speech_whole" / "config.pbtxt": {"inputs": _whole_inputs()},
         DOCS / "triton_api.md": {"inputs": _inputs_table()},
-        DOCS / "families.md": {"families": table(cards()), "parameters": _parameters_table()},
+        DOCS / "families.md": {
+            "families": table(cards()),
+            "parameters": _parameters_table(),
+            "options": options_table(cards()),
+        },
         DOCS / "settings.md": {"settings": f"\n{tables()}\n"},
         DOCS / "operations.md": {"metrics": _metrics_table()},
     }

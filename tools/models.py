@@ -115,6 +115,12 @@ def _public(card: Family) -> str:
         said += [("instructions_option", card.instructions, "takes instructions of the OpenAI speech API")]
     if card.voiceless:
         said += [("voiceless", "true", "speaks without a voice, too")]
+    if card.languages:
+        said += [("languages", ", ".join(card.languages), "that a request may name")]
+    for option in card.options:
+        said += [
+            (f"option_{option.name}", f"{option.meaning} ({option.takes})", "one of `options`, for callers to read")
+        ]
     own = ", ".join(each.name for each in card.options) or "none"
     inputs = [tensor(each) for each in FIELDS]
     inputs[-1] = Tensor("options", "STRING", f"{FIELDS[-1].meaning}: {own}")

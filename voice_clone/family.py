@@ -96,6 +96,16 @@ class Option:
     words: bool = False
     default: Any = None
 
+    @property
+    def takes(self) -> str:
+        """What it may be, in words, and what it is where a caller gives none."""
+        kind = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.type]
+        if self.choices:
+            kind = f"one of {', '.join(self.choices)}"
+        elif self.least is not None and self.most is not None:
+            kind += f" from {self.least:g} to {self.most:g}"
+        return kind if self.default is None else f"{kind}; default: {self.default}"
+
 
 @dataclass(frozen=True)
 class Weights:

@@ -202,8 +202,16 @@ def models(response: Any) -> list[str]:
 def families(response: Any) -> dict[str, Family]:
     """As `models`, each with what it can do."""
     stats = result(response)
-    options, voiceless = stats.get("instructions", {}), stats.get("voiceless", ())
-    return {family: Family(options.get(family), family in voiceless) for family in models(response)}
+    options, languages = stats.get("options", {}), stats.get("languages", {})
+    return {
+        family: Family(
+            stats.get("instructions", {}).get(family),
+            family in stats.get("voiceless", ()),
+            options.get(family, {}),
+            tuple(languages.get(family, ())),
+        )
+        for family in models(response)
+    }
 
 
 def default_model(families: Sequence[str]) -> str:

@@ -70,6 +70,10 @@ class Family:
     """The key of `options` that takes instructions on how to speak, a sentence or so. None: it follows none."""
     voiceless: bool = False
     """Whether it can speak without a voice."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What it takes in `options`: what each means, and what it may be."""
+    languages: tuple[str, ...] = ()
+    """Those that a speech may name; empty: none, or the checkpoint decides."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,10 @@
-"""The table of docs/families.md: what each family can do, a column each, from their cards."""
+"""The tables of docs/families.md from the cards: what each family can do, a column each, and their options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from voice_clone.family import Family
-
-SHOWN = 4  # options of a family
 
 
 def _mode(card: Family, transcript: bool) -> str:
@@ -15,11 +13,6 @@ def _mode(card: Family, transcript: bool) -> str:
 
 def _language(card: Family) -> str:
     return f"one of {len(card.languages)}" if card.languages else "no"
-
-
-def _options(card: Family) -> str:
-    names = [f"`{each.name}`" for each in card.options]
-    return ", ".join(names[:SHOWN] + ["..."] * (len(names) > SHOWN)) or "none"
 
 
 ROWS: Mapping[str, tuple[str, Callable[[Family], str]]] = {
@@ -39,7 +32,6 @@ ROWS: Mapping[str, tuple[str, Callable[[Family], str]]] = {
     "appends": ("text may follow while it is spoken", lambda card: "yes" if card.appends else "no"),
     "kept": ("kept of a clip of 10 s with its transcript", lambda card: ""),
     "language": ("`language`", _language),
-    "options": ("options of its own", _options),
 }
 """By name: what the row says, and what of it the other fields of a card say."""
 
@@ -66,3 +58,14 @@ def _cell(card: Family, name: str) -> str:
     if not cell:
         raise ValueError(f"the card {card.name} lacks the cell {name!r}")
     return cell
+
+
+def options_table(cards: Sequence[Family]) -> str:
+    """Markdown: the options of each family, without those of kinds that have the same."""
+    rows = [
+        f"| `{card.name}` | `{each.name}` | {each.takes} | {each.meaning} |\n"
+        for card in cards
+        if not card.decoder_of
+        for each in card.options
+    ]
+    return "".join(["| family | option | it may be | |\n", "|---|---|---|---|\n", *rows])

@@ -35,6 +35,7 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              that, and find it within `scope` alone: what comes of an owner's clip is found for this owner.
     stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
+             "options", by family what each is; "languages", by family, where the checkpoint does not decide;
              "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
     export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
     import   audio: a bundle; options reextract, replace, max_owned, reserved. {"speakers": [speaker, ...], "count": n}.

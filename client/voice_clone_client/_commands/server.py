@@ -21,7 +21,8 @@ MISSING_SDK = "voice-clone mcp needs the SDK of the protocol: pip install './cli
 def add(commands: Any) -> None:
     """Add the commands."""
     command(commands, "stats", _stats, "counters of the voice cache, as JSON")
-    command(commands, "models", _models, "the model families of the server, its default first")
+    models = command(commands, "models", _models, "the model families of the server, its default first")
+    models.add_argument("--options", action="store_true", help="and what each takes as speak --option")
     command(commands, "doctor", _doctor, "check the server, its models and voices, and the player of this machine")
     mcp = command(commands, "mcp", _mcp, "serve the Model Context Protocol on stdin and stdout: list voices, and speak")
     add_mark(mcp)
@@ -38,8 +39,10 @@ def _stats(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _models(client: Client, parsed: argparse.Namespace) -> None:
-    for model in client.models():
+    for model, family in client.families().items():
         print_line(model)
+        for name, meaning in family.options.items() if parsed.options else ():
+            print_line(f"  {name}\t{meaning}")
 
 
 def _doctor(client: Client, parsed: argparse.Namespace) -> int:

@@ -56,7 +56,8 @@ export function fieldsAreValid(form) {
 // Shows an error of the API beside the field that it is about, if the form shows this field.
 export function placeError(form, error) {
   const begun = BEGUN.filter(([words]) => words.test(error.message)).map(([, field]) => field);
-  const named = [NAMED[error.param], NAMED[error.code], ...begun];
+  const option = error.param?.startsWith("options.") && error.param.replace("options.", "option-");
+  const named = [option, NAMED[error.param], NAMED[error.code], ...begun];
   const id = named.find((each) => each && form.contains(find(`${each}-error`)));
   const box = id && find(`${id}-error`);
   if (!box || box.parentElement.hidden) {

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { element, find } from "./dom.js";
 import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.js";
 import { listen, stopListening } from "./listening.js";
-import { chosenModel, refreshModels } from "./models.js";
+import { chosenModel, chosenOptions, refreshModels } from "./models.js";
 import { Player } from "./player.js";
 import { chosenVoice, refreshVoices } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
@@ -134,6 +134,7 @@ async function begin(mine, rate) {
 function fields({ voice, model }) {
   const seed = find("seed").value.trim();
   const instructions = find("instructions-field").hidden ? "" : find("instructions").value.trim();
+  const options = chosenOptions();
   return {
     input: find("text").value,
     ...(voice ? { voice } : {}),
@@ -143,6 +144,7 @@ function fields({ voice, model }) {
     // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.
     seed: seed ? Number(seed) : crypto.getRandomValues(new Uint32Array(1))[0],
     ...(model ? { model } : {}),
+    ...(Object.keys(options).length ? { options } : {}),
   };
 }
 

@@ -32,6 +32,12 @@ class Model(BaseModel):
     """Whether it follows instructions on how to speak."""
     voiceless: bool
     """Whether it can speak without a voice."""
+    options: dict[str, str]
+    """What it takes in `options`: what each means, and what it may be."""
+    instructions_option: str | None
+    """The one that `instructions` fill."""
+    languages: list[str]
+    """Those that `language` may name; empty: none, or the checkpoint decides."""
 
 
 class Models(BaseModel):
@@ -61,6 +67,9 @@ async def _models(request: Request) -> dict[str, Model]:
             root=root,
             instructions=family.instructions_option is not None,
             voiceless=family.voiceless,
+            options=dict(family.options),
+            instructions_option=family.instructions_option,
+            languages=list(family.languages),
         )
     return found
 

@@ -309,6 +309,8 @@ def test_the_gateway_lists_what_each_can_do(http: httpx2.Client, client: Client)
     listed = {each["id"]: each for each in http.get("/v1/models").json()["data"]}
     for name, card in CARDS.items():
         assert (listed[name]["instructions"], listed[name]["voiceless"]) == (bool(card.instructions), card.voiceless)
+        assert [*listed[name]["options"]] == [each.name for each in card.options]
+        assert listed[name]["languages"] == [*(card.languages or ())]
     assert (listed["tts-1"]["root"], listed["tts-1-hd"]["root"]) == ("qwen3_tts", "chirp")
     body = {"input": TEXT, "voice": ADA, "response_format": "pcm", "max_new_tokens": 4}
     for named, rate in (({}, 24000), ({"model": "tts-1"}, 24000), ({"model": "tts-1-hd"}, 44100)):

@@ -48,8 +48,8 @@ class Spoken(NamedTuple):
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
-    It adds `model_types`, `instructions` and `voiceless` to each answer of the operation `stats`. `model_types` is None
-    on an older server, which has none of them.
+    It adds `model_types` and what they can do to each answer of the operation `stats`. `model_types` is None on an
+    older server, which says nothing of them.
     """
 
     def __init__(self) -> None:
@@ -61,6 +61,8 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.model_types: list[str] | None = [FAMILY]
         self.instructions: dict[str, str] = {}
         self.voiceless: list[str] = []
+        self.options: dict[str, dict[str, str]] = {}
+        self.languages: dict[str, list[str]] = {}
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -101,6 +103,8 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 "model_types": self.model_types,
                 "instructions": self.instructions,
                 "voiceless": self.voiceless,
+                "options": self.options,
+                "languages": self.languages,
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
         return response(outputs)

@@ -146,6 +146,9 @@ def test_models(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) ->
     triton.model_types = ["made_up", "qwen3_tts"]
     assert run("models") == 0
     assert capsys.readouterr().out == "made_up\nqwen3_tts\n"
+    triton.options = {"made_up": {"warmth": "how warm (a number)"}}
+    assert run("models", "--options") == 0
+    assert capsys.readouterr().out == "made_up\n  warmth\thow warm (a number)\nqwen3_tts\n"
 
 
 def test_an_older_server(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

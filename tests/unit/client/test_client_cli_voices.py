@@ -116,6 +116,8 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
         "model_types": ["qwen3_tts"],
         "instructions": {},
         "voiceless": [],
+        "options": {},
+        "languages": {},
     }
 
 

@@ -175,7 +175,7 @@ def test_delete_and_stats(triton: Server, client: Any) -> None:
     answer(triton, {"hits": 2})
     assert client.delete("Ada") is None
     assert sent(triton) == {"operation": b"delete", "name": b"Ada"}
-    assert client.stats() == {"hits": 2, "model_types": ["qwen3_tts"], "instructions": {}, "voiceless": []}
+    assert client.stats()["hits"] == 2 and client.stats()["model_types"] == ["qwen3_tts"]
     assert sent(triton) == {"operation": b"stats"}
 
 

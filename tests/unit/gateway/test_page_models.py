@@ -103,6 +103,28 @@ def test_the_language_is_any(page: Page, triton: Server, serve: Serve) -> None:
     assert triton.speeches[-1][1]["language"] == b"Esperanto"
 
 
+def test_languages_and_options_are_those_of_the_chosen_model(page: Page, triton: Server, serve: Serve) -> None:
+    triton.languages, triton.instructions = {"made_up": ["welsh"]}, {"made_up": "instruct"}
+    triton.options = {"made_up": {"warmth": "how warm (a number)", "tone": "a word", "instruct": "how to speak"}}
+    open_page(page, triton, serve, FAMILY, "made_up")
+    suggested = page.locator("#languages option")
+    assert suggested.count() == 10 and page.locator("#own-options input").count() == 0
+    page.get_by_label("Model").select_option("made_up")
+    assert suggested.all_inner_texts() == ["welsh"]
+    assert page.locator("#own-options label").all_inner_texts() == ["warmth", "tone"], "instructions have a field"
+    expect(page.get_by_label("warmth")).to_have_attribute("title", "how warm (a number)")
+    page.get_by_label("warmth").fill("0.5")
+    page.get_by_label("tone").fill("dark")
+    refused = service_pb2.ModelStreamInferResponse(error_message="invalid_argument: `options.tone` is 'dark'")
+    triton.play = lambda context: iter([refused])
+    page.get_by_label("Text", exact=True).fill("Hello there.")
+    page.get_by_role("button", name="Speak").click()
+    expect(page.locator("#option-tone-error")).to_contain_text("ptions.tone is 'dark'")
+    assert json.loads(triton.speeches[-1][1]["options"]) == {"warmth": 0.5, "tone": "dark"}
+    page.get_by_label("Model").select_option(FAMILY)
+    assert suggested.count() == 10 and page.locator("#own-options input").count() == 0
+
+
 def test_a_voice_that_no_model_supports_says_why(page: Page, triton: Server, serve: Serve) -> None:
     reason = "made_up in mode best needs reference_text"
     artifacts = {"model_type": "made_up", "mode": "best", "state": "unsupported", "reason": reason}

@@ -49,6 +49,7 @@ def test_a_card_agrees_with_itself(package: str, card: Family) -> None:
     assert made == [each.name for each in card.artifacts]
     assert len(card.encoders) in (1, len(card.fingerprints))
     assert card.instructions in ("", *(each.name for each in card.options))
+    assert not any('"' in f"{each.meaning}{each.takes}" for each in card.options), "a config.pbtxt cannot quote it"
     assert card.decoder_of in ("", *NAMES)
     for part in card.encoders:
         module, function = part.load.split(".")

@@ -69,7 +69,6 @@ BASE = Family(
         "first audio": "one frame",
         "kept": "12 kB",
         "language": "one of its list",
-        "options": "`subtalker_*`",
     },
 )
 

@@ -29,7 +29,8 @@ from voice_clone.speech import parse_object
 from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"
-_PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "(\w+)" \} \}', re.M)
+_PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "([^"]*)" \} \}', re.M)
+_OPTION = "option_"  # begins the names of parameters that say what an option of a family is
 _FINGERPRINT, _MODES, _PRESETS, _LIMITS = "fingerprint", "modes", "presets", "limits"
 
 
@@ -62,8 +63,8 @@ class TritonVoiceEncoders:
         return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and is_ready(name))
 
     def traits(self) -> dict[str, Any]:
-        """What the families' public models say: the option of each that takes instructions, and which need no voice."""
-        instructions, voiceless = {}, []
+        """What the families' public models say of themselves: see `speakers.operations`."""
+        instructions, voiceless, options, languages = {}, [], {}, {}
         for model_type in self.model_types():
             config = self._repository / model_type / "config.pbtxt"
             said = dict(_PARAMETER.findall(config.read_text(encoding="utf-8"))) if config.is_file() else {}
@@ -71,7 +72,12 @@ class TritonVoiceEncoders:
                 instructions[model_type] = said["instructions_option"]
             if said.get("voiceless") == "true":
                 voiceless.append(model_type)
-        return {"instructions": instructions, "voiceless": voiceless}
+            if "languages" in said:
+                languages[model_type] = said["languages"].split(", ")
+            options[model_type] = {
+                name.removeprefix(_OPTION): meaning for name, meaning in said.items() if name.startswith(_OPTION)
+            }
+        return {"instructions": instructions, "voiceless": voiceless, "options": options, "languages": languages}
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`; before the server is ready no encoder is loaded."""
