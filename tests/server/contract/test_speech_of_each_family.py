@@ -26,7 +26,7 @@ from voice_clone_client import (
 )
 
 from tests.support.families.bare import Bare
-from tests.support.families.trials import ADA, CARDS, CLONING, KNOBS, MUTE, TEXT, TRIALS, Way, merged
+from tests.support.families.trials import ADA, CARDS, CLONING, KNOBS, MUTE, TEXT, TRIALS, Way, merged, other_value
 from tests.support.official.deployment_files import metrics_in_manifests
 from tests.support.official.encoded_sound import decode
 from tests.support.same_audio import is_same_audio
@@ -34,6 +34,7 @@ from tests.support.servers.contract_calls import IDS, SEED, WAYS, Samples, expec
 from tests.support.servers.server_metrics import metric, series, until_cancelled, wait_until_quiet
 from tests.support.waiting import WAIT, until
 from tools.triton_server import TritonServer
+from voice_clone.family import Option
 from voice_clone.marking.marker import PerthMarker
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("contract")]
@@ -175,12 +176,7 @@ def test_each_knob_counts_or_is_refused(
 
 @pytest.mark.parametrize(
     ("family", "option"),
-    [
-        (name, each.name)
-        for name, card in CARDS.items()
-        for each in card.options
-        if TRIALS[name].options[each.name] is not None
-    ],
+    [(name, each) for name, card in CARDS.items() for each in card.options if other_value(name, each) is not None],
 )
 def test_each_option_counts(
     client: Client,
@@ -188,11 +184,11 @@ def test_each_option_counts(
     reference_clip: bytes,
     reference_text: str,
     family: str,
-    option: str,
+    option: Option,
 ) -> None:
-    value = TRIALS[family].options[option]
     way, bare = FIRST[family], bare_of(family)
-    voice, given = of_voice(bare, way, reference_clip, reference_text), {"options": {option: value}}
+    voice = of_voice(bare, way, reference_clip, reference_text)
+    given = {"options": {option.name: other_value(family, option)}}
     wanted = expected(bare, voice, **given).samples
     assert not is_same_audio(wanted, expected(bare, voice).samples)
     assert is_same_audio(speak(client, family, way.voice, **given)[0], wanted)

@@ -13,12 +13,15 @@ from tests.support.families.fish import make_fish
 from tests.support.families.omnivoice import make_omnivoice
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.families.voxtral import make_voxtral
+from tests.support.request_values import another
 from tools.example_family import checkpoint_maker as chirp
 from tools.families.cards import PACKAGES, cards, code_of
 from tools.families.qwen3_tts.checkpoint_config import SPEAKERS
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from tools.families.voxtral.checkpoint_config import VOICES
-from voice_clone.family import Family
+from voice_clone import request_fields
+from voice_clone.family import Family, Option
+from voice_clone.request_fields import FIELDS
 
 EXAMPLE = "tools.example_family"
 TEXT = "Good morning."
@@ -43,7 +46,7 @@ class Trial:
         asked: knobs and options of a request that speaks soon.
         ways: to speak; a different speech comes of each.
         knobs: values in place of those of `KNOBS`.
-        options: another value of each option of the card; None: it changes no speech of these checkpoints and texts.
+        options: in place of `another` value of an option; None: it changes no speech of these checkpoints and texts.
         control: a token that no text may hold.
         bytes_of_ten_seconds: of the artifacts, by name.
         presets: of the checkpoint.
@@ -63,14 +66,12 @@ class Trial:
 
 
 KNOBS: dict[str, Any] = {
-    "do_sample": False,
-    "temperature": 0.4,
-    "top_k": 2,
+    **{each.name: another(each) for each in FIELDS if each.name in request_fields.KNOBS},
     "top_p": 0.2,
     "repetition_penalty": 1.9,
-    "non_streaming_mode": False,
 }
-"""A value of each that changes what is heard."""
+"""A value of each that changes what is heard, without those that all families have."""
+del KNOBS["seed"], KNOBS["max_frames"]
 
 
 def _qwen3_tts(shape: str) -> Callable[[int, Path], Path]:
@@ -93,7 +94,6 @@ TRIALS = {
         make=chirp.make_checkpoint,
         asked={"max_frames": 31},
         ways=(Way("clone"), Way("clone", asked={"options": {"vibrato": 4.0}})),
-        options={"vibrato": 4.0, "breath": True},
         bytes_of_ten_seconds={"timbre": 640},
     ),
     "cosyvoice3": Trial(
@@ -105,7 +105,7 @@ TRIALS = {
             Way("instruct", asked={"options": {"instruct": WHISPER}}),
             Way("zero_shot", asked={"options": {"align": True}}),
         ),
-        options={"instruct": WHISPER, "align": True},
+        options={"instruct": WHISPER},
         control="<|endofprompt|>",
         bytes_of_ten_seconds={"speech_tokens": 500, "speaker": 768, "mel": 80_000},
         longest=30.0,
@@ -207,6 +207,12 @@ TRIALS = {
 CARDS: dict[str, Family] = {card.name: card for card in cards([*PACKAGES, EXAMPLE])}
 """All families of the package, and the example of docs/adding_a_family.md."""
 CLONING = tuple(name for name, card in CARDS.items() if card.artifacts)
+
+
+def other_value(family: str, option: Option) -> Any:
+    """As `Trial.options` says."""
+    options = TRIALS[family].options
+    return options[option.name] if option.name in options else another(option)
 
 
 def package_of(family: str) -> str:

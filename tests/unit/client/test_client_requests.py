@@ -23,7 +23,9 @@ from voice_clone_client._servers.affinity import HEADER
 from voice_clone_client._sources import PART
 
 from tests.support.doubles.triton_double import Failure, Server
+from tests.support.request_values import another
 from tests.support.waiting import WAIT
+from voice_clone.request_fields import FIELDS
 
 RECORD = {
     "name": "Ada",
@@ -231,16 +233,7 @@ def test_a_large_bundle_goes_in_parts(triton: Server, client: Any, tmp_path: Pat
 def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> None:
     (tmp_path / "clip.ogg").write_bytes(b"OggS")
     knobs = {
-        "language": "German",
-        "seed": 2**64 - 1,
-        "max_frames": 7,
-        "temperature": 0.5,
-        "top_k": 3,
-        "top_p": 0.25,
-        "repetition_penalty": 1.5,
-        "do_sample": False,
-        "non_streaming_mode": True,
-        "cache": False,
+        **{each.name: another(each) for each in FIELDS if each.role == "knob"},
         "options": {"warmth": np.float32(0.5), "layers": (1, None, "é"), "nested": MappingProxyType({"on": True})},
     }
     assert knobs.keys() == vc.Knobs.__annotations__.keys()
@@ -259,10 +252,7 @@ def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> N
         "x_vector_only": False,
     }
     assert {name: value.dtype.name for name, value in numbers.items()} == {
-        "seed": "uint64",
-        **dict.fromkeys(["max_frames", "top_k"], "int32"),
-        **dict.fromkeys(["x_vector_only", "do_sample", "non_streaming_mode", "cache"], "bool"),
-        **dict.fromkeys(["temperature", "top_p", "repetition_penalty"], "float32"),
+        each.name: each.dtype.lower().replace("fp", "float") for each in FIELDS if each.name in numbers
     }
 
 

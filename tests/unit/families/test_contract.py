@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,15 @@ from tests.support.families.trials import (
     Way,
     bare,
     merged,
+    other_value,
 )
+from tests.support.request_values import outside
 from tests.support.same_audio import is_same_audio
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.family import Family
 from voice_clone.native import compilation, packed_file
+from voice_clone.request_fields import FIELDS
 from voice_clone.settings import CPU_PRECISIONS, PRECISIONS
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays
@@ -76,13 +80,13 @@ def own(family: str, stages: Callable[[str], Bare]) -> Bare:
 cloning = pytest.mark.parametrize("family", CLONING)
 
 
-def voice_of(own: Bare, way: Way | None = None, seed: int = 1) -> Any:
+def voice_of(own: Bare, way: Way | None = None, seed: int = 1, seconds: float = 3.0) -> Any:
     """The voice of a way, by default of the first one."""
     trial = TRIALS[own.card.name]
     way = way or trial.ways[0]
     if way.voice is None or way.voice in trial.presets:
         return way.voice
-    return own.voice(clip(seed, 3.0, 24000), None if way.voice == MUTE else TRANSCRIPT)
+    return own.voice(clip(seed, seconds, 24000), None if way.voice == MUTE else TRANSCRIPT)
 
 
 def planned(own: Bare, way: Way | None = None, **asked: Any) -> Any:
@@ -316,15 +320,6 @@ def test_a_language_that_it_speaks_may_be_named(own: Bare) -> None:
     assert taken in (0, 3)
 
 
-RANGES: dict[str, tuple[Any, ...]] = {
-    "temperature": (0.0, -1.0, float("nan")),
-    "top_k": (-1,),
-    "top_p": (0.0, 1.5),
-    "repetition_penalty": (0.0,),
-    "max_frames": (0,),
-}
-
-
 UNLIMITED = {"chirp": ("text", "transcript"), "cosyvoice3": ("mel", "speaker"), "voxcpm2": ("target_tokens",)}
 """Bytes, mel frames, an embedding, a count: any numbers will do."""
 
@@ -337,11 +332,10 @@ def start(own: Bare, tensors: Arrays, **knobs: Any) -> None:
 
 def test_knobs_that_are_refused(own: Bare, card: Family) -> None:
     tensors = own.prepared(TEXT, voice_of(own)).tensors
-    for name, values in RANGES.items():
-        if name == "max_frames" or name in card.knobs:
-            for value in values:
-                with pytest.raises(InvalidArgument, match=name):
-                    start(own, tensors, **{name: value})
+    for each in FIELDS:
+        for value in outside(each) if each.name in (*card.knobs, "seed", "max_frames") else ():
+            with pytest.raises(InvalidArgument, match=each.name):
+                start(own, tensors, **{each.name: value})
     for name, value in KNOBS.items():
         if name not in card.knobs:
             with pytest.raises(Unsupported, match=f"has no {name}|whole text first"):
@@ -350,6 +344,23 @@ def test_knobs_that_are_refused(own: Bare, card: Family) -> None:
         if option.most is not None:
             with pytest.raises(InvalidArgument, match=option.name):
                 own.talker.plan(tensors, {"seed": 0}, {option.name: option.type(option.most) + 1})
+
+
+def test_each_knob_of_a_card_is_read(own: Bare, card: Family) -> None:
+    """Its talker's `sampling` has it; any other would be taken and forgotten."""
+    read = {each.name for each in dataclasses.fields(own.talker.sampling)}
+    assert card.knobs.keys() - read <= {"non_streaming_mode"}, "add a field to the talker's `sampling`"
+
+
+def test_each_option_of_a_card_counts(own: Bare, card: Family) -> None:
+    voice = voice_of(own, seconds=5.0)  # CosyVoice3 aligns behind a longer clip alone
+    plan = planned(own, voice=voice)
+    usual = own.decode(frames(own, plan)[0], plan)
+    for option in card.options:
+        if (value := other_value(card.name, option)) is not None:
+            other = planned(own, voice=voice, options={option.name: value})
+            heard = own.decode(frames(own, other)[0], other)
+            assert not is_same_audio(heard, usual), f"options.{option.name} changes nothing: who reads it?"
 
 
 @pytest.mark.parametrize("family", [name for name, card in CARDS.items() if card.autoregressive])
