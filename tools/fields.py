@@ -65,6 +65,7 @@ def wanted() -> dict[Path, str]:
             "parameters": _parameters_table(),
             "options": options_table(cards()),
         },
+        DOCS / "adding_a_family.md": {"card": _card()},
         DOCS / "settings.md": {"settings": f"\n{tables()}\n"},
         DOCS / "operations.md": {"metrics": _metrics_table()},
     }
@@ -209,6 +210,13 @@ def _parameters_table() -> str:
     ]
     head = f"| | {' | '.join(card.title for card in known)} |\n|{'---|' * (len(known) + 1)}\n"
     return "".join([head, *rows])
+
+
+def _card() -> str:
+    """Markdown: the card of the family with the shortest one."""
+    codes = [(ROOT / package.replace(".", "/") / "family.py").read_text(encoding="utf-8") for package in PACKAGES]
+    shortest = min(codes, key=len)
+    return f"```python\n{shortest[shortest.index('CARD = ') :]}```\n"
 
 
 def _metrics_table() -> str:

@@ -388,6 +388,13 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=MODELS, metavar="DIR", help="the model repository")
     parser.add_argument("--check", action="store_true", help="change nothing")
     asked = parser.parse_args()
+    try:
+        return _main(asked)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _main(asked: argparse.Namespace) -> int:
     behind = _update({asked.output / path: text for path, text in wanted(asked.packages or PACKAGES).items()}, asked)
     if not asked.packages and asked.output == MODELS:
         behind |= _update(request_fields.wanted(), asked)  # they follow the models

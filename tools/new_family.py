@@ -19,46 +19,60 @@ from voice_clone_client._arguments import Parser
 
 from tools.families.cards import PACKAGES, cards
 from tools.models import write
-from tools.triton_server import ROOT
+from tools.triton_server import MODELS, ROOT
 
 EXAMPLE = "tools.example_family"
 SOURCE = ROOT / "tools" / "example_family"
+CLIP = ROOT / "tools" / "data" / "reference"
+FAMILIES = ROOT / "voice_clone" / "families"
 
 
-def renamed(text: str, name: str) -> str:
+def renamed(text: str, name: str, package: str) -> str:
     """A file of the example for another family."""
     title = "".join(part.capitalize() for part in name.split("_"))
-    return text.replace(EXAMPLE, name).replace("chirp", name).replace("Chirp", title).replace("CHIRP", name.upper())
+    return text.replace(EXAMPLE, package).replace("chirp", name).replace("Chirp", title).replace("CHIRP", name.upper())
 
 
-def begin(name: str, folder: Path) -> Path:
+def begin(name: str, folder: Path) -> tuple[Path, Path, Path]:
     """Write the package of a family into a folder, which becomes importable here.
 
     Returns:
-        The package's folder.
+        The package's folder, the repository of its models and the folder of its checkpoint. Of a family among those of
+        this repository these are the repository's own, and `checkpoints/`, which Git ignores.
 
     Raises:
         FileExistsError: it is there.
     """
-    package = folder / name
+    own, package = folder == FAMILIES, folder / name
+    dotted = f"voice_clone.families.{name}" if own else name
+    models = MODELS if own else package / "models"
+    checkpoint = ROOT / "checkpoints" / name if own else package / "checkpoint"
     package.mkdir(parents=True)
     try:
+        (package / "__init__.py").touch()
         for file in sorted(SOURCE.glob("*.py")):
-            (package / file.name).write_text(renamed(file.read_text(encoding="utf-8"), name), encoding="utf-8")
-        sys.path.insert(0, str(folder))
-        write([name], package / "models")
-        importlib.import_module(f"{name}.checkpoint_maker").make_checkpoint(0, package / "checkpoint")
+            (package / file.name).write_text(renamed(file.read_text(encoding="utf-8"), name, dotted), encoding="utf-8")
+        if not own:
+            sys.path.insert(0, str(folder))
+        write([dotted], models)
+        importlib.import_module(f"{dotted}.checkpoint_maker").make_checkpoint(0, checkpoint)
     except BaseException:
         shutil.rmtree(package)
         raise
-    return package
+    return package, models, checkpoint
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = Parser(prog="tools/new_family", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", metavar="NAME", help="of the family and its package: lower-case letters, digits, _")
-    parser.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="where the package goes (here)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the package goes (here); voice_clone/families: it becomes one of this repository's",
+    )
     asked = parser.parse_args(arguments)
     name, folder = asked.name, asked.output.resolve()
     taken = {card.name for card in cards(PACKAGES)}
@@ -69,15 +83,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if importlib.util.find_spec(name):
         parser.error(f"NAME is {name!r}, which is a Python package already; take another")
     try:
-        package = begin(name, folder)
+        package, models, checkpoint = begin(name, folder)
     except OSError as error:
         parser.error(f"{folder / name}: {error.strerror}")
+    path, where, again = "", "", f"{sys.executable} -m tools.models"
+    if models != MODELS:
+        path, where = f"PYTHONPATH={folder} ", f"--repository {models} "
+        again += f" {name} --output {models}"
     print(f"{package} is a family that speaks noise. Serve it, then change it:\n")
-    print(f"  PYTHONPATH={folder} tools/serve --repository {package / 'models'} --checkpoint {package / 'checkpoint'}")
-    print("  voice-clone upload Ada clip.wav --text 'the words spoken in the clip'")
+    print(f"  {path}tools/serve {where}--checkpoint {checkpoint}")
+    print(f'  voice-clone upload Ada {CLIP}.wav --text "$(cat {CLIP}.txt)"')
     print("  voice-clone speak 'Good morning.' --voice Ada --max-frames 200 -o noise.wav\n")
-    print(f"After a change of {package / 'family.py'}, write its models again:\n")
-    print(f"  PYTHONPATH={folder} .venv/bin/python -m tools.models {name} --output {package / 'models'}")
+    print(f"After a change of {package / 'family.py'}, write again what follows from it:\n")
+    print(f"  {path}{again}")
     return 0
 
 

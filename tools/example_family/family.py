@@ -23,4 +23,7 @@ CARD = Family(
         Option("breath", bool, "true: breathe in before the first word"),
     ),
     prefix_bytes=0,
+    sizes="0.1 M",
+    licence="Apache-2.0",
+    cells={"rate": "44.1 kHz", "frame": "3 codes; 100", "first audio": "two frames", "kept": "640 bytes"},
 )

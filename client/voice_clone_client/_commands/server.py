@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     """Add the commands."""
     command(commands, "stats", _stats, "counters of the voice cache, as JSON")
     models = command(commands, "models", _models, "the model families of the server, its default first")
-    models.add_argument("--options", action="store_true", help="and what each takes as speak --option")
+    models.add_argument("--details", action="store_true", help="and what each takes in --option of speak")
     command(commands, "doctor", _doctor, "check the server, its models and voices, and the player of this machine")
     mcp = command(commands, "mcp", _mcp, "serve the Model Context Protocol on stdin and stdout: list voices, and speak")
     add_mark(mcp)
@@ -41,7 +41,7 @@ def _stats(client: Client, parsed: argparse.Namespace) -> None:
 def _models(client: Client, parsed: argparse.Namespace) -> None:
     for model, family in client.families().items():
         print_line(model)
-        for name, meaning in family.options.items() if parsed.options else ():
+        for name, meaning in family.options.items() if parsed.details else ():
             print_line(f"  {name}\t{meaning}")
 
 

@@ -83,7 +83,7 @@ def add(commands: Any) -> None:
         action="append",
         type=_pair,
         metavar="NAME=VALUE",
-        help="a parameter that only this model family has, see models --options; VALUE is JSON, or else a text; may be "
+        help="a parameter that only this model family has, see models --details; VALUE is JSON, or else a text; may be "
         "repeated",
     )
 

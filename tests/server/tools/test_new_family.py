@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from voice_clone_client import Client
 
+import voice_clone.families
 from tests.support.servers.running import SETTINGS, running
 from tools import new_family
 from tools.triton_server import MODELS, ROOT
@@ -35,6 +36,19 @@ def test_a_new_family_speaks_at_once(
         knobs: dict[str, Any] = {"voice": "Ada", "max_frames": 20, "top_k": 5, "options": {"vibrato": 3}}
         first, second = (client.speak("Good morning.", seed=7, **knobs).read()[0] for _ in range(2))
         assert np.allclose(first, second, atol=1e-5) and first.any()  # a state that is cached was made in another batch
+
+
+def test_it_may_be_one_of_this_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, path in (("FAMILIES", tmp_path), ("MODELS", tmp_path / "models"), ("ROOT", tmp_path)):
+        monkeypatch.setattr(new_family, name, path)
+    monkeypatch.setattr(voice_clone.families, "__path__", [*voice_clone.families.__path__, str(tmp_path)])
+    assert new_family.main(["tenor_three", "--output", str(tmp_path)]) == 0
+    model = (tmp_path / "models" / "tenor_three_talker" / "1" / "model.py").read_text(encoding="utf-8")
+    assert "from voice_clone.families.tenor_three.talker import" in model
+    assert (tmp_path / "checkpoints" / "tenor_three" / "tenor_three.json").is_file()
+    assert "tools/serve --checkpoint" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

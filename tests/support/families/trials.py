@@ -22,6 +22,7 @@ from tools.families.voxtral.checkpoint_config import VOICES
 from voice_clone import request_fields
 from voice_clone.family import Family, Option
 from voice_clone.request_fields import FIELDS
+from voice_clone.settings import PRECISIONS
 
 EXAMPLE = "tools.example_family"
 TEXT = "Good morning."
@@ -51,6 +52,11 @@ class Trial:
         bytes_of_ten_seconds: of the artifacts, by name.
         presets: of the checkpoint.
         longest: seconds of a clip; a longer one is refused with `too_long`.
+        long: knobs and options of a speech that is not over soon.
+        precisions: that native code computes its talker in.
+        unlimited: tensors of a prompt that may hold any numbers.
+        finished: whether its samples are cut or lengthened after they were decoded.
+        late: whether its prompt stage looks at a transcript after the clip was encoded.
     """
 
     make: Callable[[int, Path], Path]
@@ -63,6 +69,11 @@ class Trial:
     presets: tuple[str, ...] = ()
     longest: float = 60.0
     too_long: str = ""
+    long: Mapping[str, Any] = field(default_factory=lambda: {"max_frames": 3000})
+    precisions: tuple[str, ...] = PRECISIONS
+    unlimited: tuple[str, ...] = ()
+    finished: bool = False
+    late: bool = False
 
 
 KNOBS: dict[str, Any] = {
@@ -95,6 +106,10 @@ TRIALS = {
         asked={"max_frames": 31},
         ways=(Way("clone"), Way("clone", asked={"options": {"vibrato": 4.0}})),
         bytes_of_ten_seconds={"timbre": 640},
+        long={"max_frames": 900, "top_k": 5},
+        precisions=(),
+        unlimited=("text", "transcript"),
+        late=True,
     ),
     "cosyvoice3": Trial(
         make=lambda seed, folder: make_cosyvoice3(folder, seed=seed),
@@ -108,6 +123,7 @@ TRIALS = {
         options={"instruct": WHISPER},
         control="<|endofprompt|>",
         bytes_of_ten_seconds={"speech_tokens": 500, "speaker": 768, "mel": 80_000},
+        unlimited=("mel", "speaker"),
         longest=30.0,
         too_long="CosyVoice3 takes at most 30 s",
     ),
@@ -146,6 +162,9 @@ TRIALS = {
         },
         control="<|text_end|>",
         bytes_of_ten_seconds={"codec_codes": 4000, "ref_rms": 4},
+        long={"max_frames": 3000, "options": {"num_step": 1000, "duration": 20.0}},
+        precisions=PRECISIONS[1:],
+        finished=True,
         longest=30.0,
         too_long="this family takes at most 768",
     ),
@@ -156,6 +175,7 @@ TRIALS = {
         knobs={"non_streaming_mode": True},
         options={**SUBTALKER, "instruct": None},  # Base follows none
         bytes_of_ten_seconds={"speaker_embedding": 256, "codec_codes": 8000},
+        late=True,
     ),
     "qwen3_tts_custom_voice": Trial(
         make=_qwen3_tts("tiny-custom"),
@@ -189,6 +209,7 @@ TRIALS = {
         options={"cfg_value": 1.5, "inference_timesteps": 20, "mode": "continuation", "style": WHISPER},
         control="</s>",
         bytes_of_ten_seconds={"reference_latents": 64_512, "prompt_latents": 64_512},
+        unlimited=("target_tokens",),
     ),
     "voxtral": Trial(
         make=lambda seed, folder: make_voxtral(folder, "tiny", seed=seed),
@@ -206,6 +227,7 @@ TRIALS = {
 }
 CARDS: dict[str, Family] = {card.name: card for card in cards([*PACKAGES, EXAMPLE])}
 """All families of the package, and the example of docs/adding_a_family.md."""
+assert CARDS.keys() == TRIALS.keys(), f"give each card an entry in TRIALS: {sorted(CARDS.keys() ^ TRIALS.keys())}"
 CLONING = tuple(name for name, card in CARDS.items() if card.artifacts)
 
 

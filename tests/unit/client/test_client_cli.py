@@ -147,7 +147,7 @@ def test_models(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) ->
     assert run("models") == 0
     assert capsys.readouterr().out == "made_up\nqwen3_tts\n"
     triton.options = {"made_up": {"warmth": "how warm (a number)"}}
-    assert run("models", "--options") == 0
+    assert run("models", "--details") == 0
     assert capsys.readouterr().out == "made_up\n  warmth\thow warm (a number)\nqwen3_tts\n"
 
 

@@ -33,7 +33,7 @@ from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.family import Family
 from voice_clone.native import compilation, packed_file
 from voice_clone.request_fields import FIELDS
-from voice_clone.settings import CPU_PRECISIONS, PRECISIONS
+from voice_clone.settings import CPU_PRECISIONS
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Arrays
 
@@ -41,12 +41,7 @@ pytestmark = pytest.mark.thorough
 
 SETTINGS = {"MAX_STREAMS": 4, "MAX_LENGTH": 1024}
 TRANSCRIPT = "It's late, we're tired."
-PACKED = [  # the example's networks are torch's alone, and so is OmniVoice's in fp32
-    (name, precision)
-    for name in CARDS
-    for precision in PRECISIONS
-    if name != "chirp" and (name, precision) != ("omnivoice", "fp32")
-]
+PACKED = [(name, precision) for name, trial in TRIALS.items() for precision in trial.precisions]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +115,7 @@ def test_chunks_of_any_size_make_the_whole(own: Bare) -> None:
     [made] = frames(own, plan)
     whole, count = own.decode(made, plan), len(made)
     assert float(whole.std()) > 0.003
-    if own.card.name != "omnivoice":  # it cuts silences out and adds some
+    if not TRIALS[own.card.name].finished:
         assert len(whole) == count * own.decoder.form.frame_samples
     for sizes in ([1] * count, [3, count - 3], [count - 1, 1], [2, 4, count - 6]):
         assert is_same_audio(own.decode(made, plan, sizes), whole), sizes
@@ -302,7 +297,7 @@ def test_speeches_that_are_refused_before_a_clip_is_encoded(own: Bare, card: Fam
             wrong.append(({**source, "reference_text": f"a {control}"}, "reference_text holds .* a control token"))
         if card.instructions:
             wrong.append(({"options": {card.instructions: f"a {control}"}}, "holds|unknown"))
-    if "reference_text" in str(card.modes) and card.name not in ("chirp", "qwen3_tts"):  # these look at it later
+    if "reference_text" in str(card.modes) and not TRIALS[card.name].late:
         wrong.append(({**source, "reference_text": "a b " * 2000}, "reference_text has .* split it"))
     for given, message in wrong:
         with pytest.raises((InvalidArgument, Unsupported), match=message):
@@ -318,10 +313,6 @@ def test_a_language_that_it_speaks_may_be_named(own: Bare) -> None:
             own.prompt.draft(asked_of(own, language=language))
             taken += 1
     assert taken in (0, 3)
-
-
-UNLIMITED = {"chirp": ("text", "transcript"), "cosyvoice3": ("mel", "speaker"), "voxcpm2": ("target_tokens",)}
-"""Bytes, mel frames, an embedding, a count: any numbers will do."""
 
 
 def start(own: Bare, tensors: Arrays, **knobs: Any) -> None:
@@ -374,7 +365,7 @@ def test_a_text_has_a_budget_of_frames(own: Bare) -> None:
 
 def test_prompts_that_are_refused(own: Bare, card: Family) -> None:
     """Each tensor is looked at: it may not be missing, of another type or of other numbers."""
-    tensors, unlimited = own.prepared(TEXT, voice_of(own)).tensors, UNLIMITED.get(card.name, ())
+    tensors, unlimited = own.prepared(TEXT, voice_of(own)).tensors, TRIALS[card.name].unlimited
     start(own, tensors)
     for name in card.prompt:
         array = tensors[name]
