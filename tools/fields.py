@@ -18,6 +18,7 @@ from tools.settings_table import tables
 from tools.triton_server import MODELS, ROOT
 from voice_clone.batching import statistics
 from voice_clone.codec import series
+from voice_clone.family import Family
 from voice_clone.metrics import SeriesForm
 from voice_clone.request_fields import FIELDS, KNOBS, RequestField
 from voice_clone.speakers import metrics
@@ -65,6 +66,7 @@ def wanted() -> dict[Path, str]:
             "parameters": _parameters_table(),
             "options": options_table(cards()),
         },
+        ROOT / "README.md": {"models": _models()},
         DOCS / "adding_a_family.md": {"card": _card()},
         DOCS / "settings.md": {"settings": f"\n{tables()}\n"},
         DOCS / "operations.md": {"metrics": _metrics_table()},
@@ -200,8 +202,7 @@ def _inputs_table() -> str:
 
 def _parameters_table() -> str:
     """Markdown: which families have which knobs."""
-    known = [card for package in PACKAGES for card in cards([package]) if not card.decoder_of]
-    known.sort(key=lambda card: (not card.appends, card.name))
+    known = [card for card in _by_name() if not card.decoder_of]
     rows = [
         f"| `{name}` | "
         + " | ".join("yes" if name in (*card.knobs, "seed", "max_frames") else "no" for card in known)
@@ -210,6 +211,18 @@ def _parameters_table() -> str:
     ]
     head = f"| | {' | '.join(card.title for card in known)} |\n|{'---|' * (len(known) + 1)}\n"
     return "".join([head, *rows])
+
+
+def _models() -> str:
+    """Markdown: an entry of a list, the families with their pages."""
+    links = [f"[{card.title}](docs/{card.decoder_of or card.name}.md)" for card in _by_name()]
+    text = f"- **Models**: {', '.join(links)}. [docs/families.md](docs/families.md) compares them."
+    return textwrap.fill(text, 120, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+
+
+def _by_name() -> list[Family]:
+    """The cards of the package; those to whose speech text can be appended come first."""
+    return sorted(cards(), key=lambda card: (not card.appends, card.name))
 
 
 def _card() -> str:

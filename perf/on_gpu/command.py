@@ -15,7 +15,7 @@ Then come our engine on the GPU against the one on the CPU, compared likewise; t
 At the end stands a table of the marks that the project set itself for Qwen3-TTS. The result file is written after each
 phase, and with `--within` no phase begins after so many seconds: the result names those that are left out.
 
-`--family fish_speech`, `voxtral` or `voxcpm2` tries these likewise; the result names what it lacks. Of
+`--family` tries another one likewise; the result names what it lacks. Of
 the released shape, the default, the checkpoint takes 25 GB of disk (Voxtral's 9) and some minutes, and a GPU should
 have 80 GB; `--shape s2-pro-2` and `--shape 4b-2-encoder` have the same widths and few layers.
 

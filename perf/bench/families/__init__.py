@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from perf.bench.families.family import Family
-from perf.bench.families.fish_speech import FishSpeech
-from perf.bench.families.qwen3_tts import Qwen3TTS
-from perf.bench.families.voxcpm2 import VoxCPM2
-from perf.bench.families.voxtral import Voxtral
+import importlib
+import pkgutil
 
-FAMILIES: dict[str, type[Family]] = {family.name: family for family in (Qwen3TTS, FishSpeech, Voxtral, VoxCPM2)}
+from perf.bench.families.family import Family
+
+_MODULES = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
+_FOUND = [value for module in _MODULES for value in vars(module).values() if isinstance(value, type)]
+FAMILIES: dict[str, type[Family]] = {
+    each.name: each for each in _FOUND if issubclass(each, Family) and hasattr(each, "name")
+}
