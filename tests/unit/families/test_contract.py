@@ -268,6 +268,11 @@ def test_voices_that_are_refused(family: str, own: Bare, checkpoint: Callable[[s
             own.prepared(TEXT, ResolvedVoice(voice.artifacts, f"Good {control} day", voice.mode))
 
 
+@pytest.mark.parametrize("family", [name for name in CLONING if not all(CARDS[name].modes.values())])
+def test_a_voice_without_a_transcript_speaks_where_a_mode_needs_none(own: Bare) -> None:
+    assert len(frames(own, planned(own, voice=own.voice(clip(1, 3.0, 24000), None))))
+
+
 def asked_of(own: Bare, **asked: Any) -> SpeechRequest:
     voice = TRIALS[own.card.name].ways[0].voice
     return SpeechRequest(**{"text": TEXT, "voice": voice, "voiceless": own.prompt.voiceless, **asked})
@@ -390,3 +395,5 @@ def test_a_checkpoint_says_what_the_card_says(own: Bare, card: Family) -> None:
     assert (prompt.appends, prompt.voiceless) == (card.appends, card.voiceless)
     assert tuple(prompt.presets) == trial.presets and bool(trial.presets) <= card.presets
     assert own.decoder.form.payload.width == own.talker.source.payload.width
+    if card.streams == "states":
+        assert (own.decoder.decoder.device is None) == card.native_decoder, "native code works on numpy's arrays"

@@ -51,6 +51,8 @@ def test_a_card_agrees_with_itself(package: str, card: Family) -> None:
     assert card.instructions in ("", *(each.name for each in card.options))
     assert not any('"' in f"{each.meaning}{each.takes}" for each in card.options), "a config.pbtxt cannot quote it"
     assert card.decoder_of in ("", *NAMES)
+    if "first audio" in card.cells:
+        assert (card.cells["first audio"] == "one frame") == (card.chunk_frames[:1] == (1,))
     for part in card.encoders:
         module, function = part.load.split(".")
         assert hasattr(importlib.import_module(f"{package}.{module}"), function)
