@@ -110,7 +110,7 @@ def examine(
     tell("")
     show(machine_lines(found))
     show(need_lines(found))
-    works = [work for family in families_with("workloads") for work in workloads(family).values()]
+    works = [work for family in families_with("checkpoint_maker") for work in workloads(family).values()]
     for work in works:
         for precision in PRECISIONS:
             memory = {"server_bytes": server_bytes(work, precision), "stream_bytes": stream_bytes(work)}

@@ -25,7 +25,7 @@ from torch import nn
 from perf.bench import report
 from perf.bench.machine import arithmetic, bandwidth, give_threads, keep_threads
 from tools import guard
-from tools.diagnosis.speed import stack_weights
+from tools.diagnosis.workload import stack_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_predictor import NativePredictor

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tools.diagnosis.speed import stack_weights
-from tools.diagnosis.workload import Workload
+from tools.diagnosis.workload import Workload, stack_weights
 from voice_clone.native.matrix.weights import Packed, head_precision
 from voice_clone.settings import PRECISIONS, Precision
 

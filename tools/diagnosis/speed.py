@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tools.diagnosis.workload import Pace, Workload
+from tools.diagnosis.workload import Pace, Workload, stack_weights
 from voice_clone.autoregressive.stack.native_stack import NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
@@ -85,17 +85,6 @@ class Measurement:
             self._layers[precision] = _layer_seconds(self._config, precision)
         single, many = self._layers[precision]
         return single / stack_weights(self._config), many / stack_weights(self._config)
-
-
-def stack_weights(config: StackConfig) -> int:
-    """Of the projections of all layers."""
-    queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    return config.num_hidden_layers * config.hidden_size * (2 * queries + 2 * keys + 3 * config.intermediate_size)
-
-
-def weights(module: nn.Module) -> int:
-    """Of a whole module."""
-    return sum(tensor.numel() for tensor in module.state_dict().values())
 
 
 def decoder_seconds(decoder: StreamDecoder[Any], form: PayloadForm) -> float:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from torch import nn
+
+from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.stages.loading import TalkerPart
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,62 @@ class Workload:
     positions: int = 1000
     other_stream_bytes: int = 0
     native_processes: int = 0
+
+
+@dataclass(frozen=True)
+class Released:
+    """The networks of a released model, without weights, on the meta device.
+
+    Attributes:
+        name: as people call it.
+        talker, parts: the network, and where its weights are.
+        encoders, decoder: of clips and of frames; the decoder's weights where it is no module.
+        layers: of the talker, then those of its predictor, where they are no `DecoderStack`s.
+        positions, other_stream_bytes, pace: as of `Workload`.
+    """
+
+    name: str
+    talker: nn.Module
+    parts: Sequence[TalkerPart]
+    encoders: Sequence[nn.Module]
+    decoder: nn.Module | int
+    positions: int
+    layers: tuple[StackConfig, ...] = ()
+    other_stream_bytes: int = 0
+    pace: Pace | None = None
+
+    def workload(self, encoder_processes: int) -> Workload:
+        """What it costs: a table has full numbers, and what is neither table nor layer is a head."""
+        found = self.layers or tuple(each.config for each in self.talker.modules() if isinstance(each, DecoderStack))
+        layers = (*found, replace(found[0], num_hidden_layers=0))[:2]
+        in_file = {f"{part.place}{name}" for part in self.parts for name in part.in_file}
+        kept = sum(each.numel() for name, each in self.talker.named_parameters() if name not in in_file)
+        modules = {f"{name}.weight": each for name, each in self.talker.named_modules()}
+        tables = [each for name, each in modules.items() if isinstance(each, nn.Embedding) and name not in in_file]
+        table_weights = sum(map(weights, tables))
+        processes = 2 + encoder_processes  # talker and code2wav, too
+        return Workload(
+            name=self.name,
+            talker=layers[0],
+            predictor=layers[1],
+            head_weights=kept - table_weights - sum(map(stack_weights, layers)),
+            table_weights=table_weights,
+            encoder_weights=sum(map(weights, self.encoders)),
+            decoder_weights=self.decoder if isinstance(self.decoder, int) else weights(self.decoder),
+            processes=0 if self.pace else processes,
+            native_processes=processes if self.pace else 0,
+            pace=self.pace,
+            positions=self.positions,
+            other_stream_bytes=self.other_stream_bytes,
+        )
+
+
+def stack_weights(config: StackConfig) -> int:
+    """Of the projections of all layers."""
+    queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    return config.num_hidden_layers * config.hidden_size * (2 * queries + 2 * keys + 3 * config.intermediate_size)
+
+
+def weights(module: nn.Module) -> int:
+    """Of a whole module."""
+    return sum(tensor.numel() for tensor in module.state_dict().values())

@@ -3,7 +3,6 @@
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
     pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
     onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
-    workloads.py         what its models cost on any machine, for tools/doctor
     repository.py        what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
 
 A tool finds a module by the family's name, or by that of the family that it is a kind of; the protocols below say what
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from tools.diagnosis.workload import Workload
+from tools.diagnosis.workload import Released, Workload
+from tools.families.cards import card_of
 from tools.families.names import kind_of
 from voice_clone.onnx.session import Runtime
 from voice_clone.settings import PRECISIONS as NUMBER_FORMATS
@@ -74,6 +74,9 @@ class CheckpointMaker(Protocol):
 
     def make_endless(self, checkpoint: Path, folder: Path) -> Path:
         """Write a checkpoint like `checkpoint` to the new folder `folder`; its speech never ends by itself."""
+
+    def released(self) -> Mapping[str, Released]:
+        """The released models, by the names of their shapes."""
 
 
 class PickleConverter(Protocol):
@@ -176,11 +179,11 @@ def repository_options(family: str) -> RepositoryOptions:
     return cast(RepositoryOptions, _module(family, "repository"))
 
 
-def workloads(family: str) -> Mapping[str, Workload]:
-    """What the models of a family cost, by the names of their shapes; nothing if the family does not say."""
-    if not _has(family, "workloads"):
-        return {}
-    return cast(Mapping[str, Workload], _module(family, "workloads").workloads())
+def workloads(family: str) -> dict[str, Workload]:
+    """What the released models of a family cost, by the names of their shapes."""
+    card, _ = card_of(family) or (None, "")
+    processes = len(card.encoders) if card else 1
+    return {shape: each.workload(processes) for shape, each in checkpoint_maker(family).released().items()}
 
 
 def _has(family: str, name: str) -> bool:

@@ -35,7 +35,7 @@ from perf.bench.official.voxcpm import official_frames, official_model
 from perf.bench.official.voxcpm_audio import official_audio_vae, official_waveform
 from perf.bench.official.voxcpm_audio import official_frames as official_latents
 from perf.bench.reference import TEXT
-from tools.diagnosis.speed import stack_weights
+from tools.diagnosis.workload import stack_weights
 from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack

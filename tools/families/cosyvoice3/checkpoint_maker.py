@@ -7,21 +7,26 @@ converted.
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tools.families.cosyvoice3.decoder import make_decoder
-from tools.families.cosyvoice3.encoders import ENCODERS, make_encoders
+from tools.diagnosis.workload import Released
+from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, flow_shapes, make_decoder, vocoder_shapes
+from tools.families.cosyvoice3.encoders import ENCODERS, SpeakerNetwork, make_encoders
 from tools.families.cosyvoice3.pickle_converter import convert
-from tools.families.cosyvoice3.talker import HEAD, make_talker
+from tools.families.cosyvoice3.talker import HEAD, TALKERS, make_talker
 from tools.families.weight_files import DTYPES, with_changed
 from tools.new_folder import unused_folder
+from voice_clone.families.cosyvoice3.codec import CPU_PAGE_BYTES
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
+from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
+from voice_clone.families.cosyvoice3.talker import PARTS, Talker
 
 SHAPES = ENCODERS
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
@@ -68,3 +73,17 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
         tensors[HEAD][:CODES] *= 10
 
     return with_changed(checkpoint, folder, LLM, [HEAD], change)
+
+
+def released() -> dict[str, Released]:
+    """The model of 0.5B. A minute of its speech would take more than all pages, which the streams share."""
+    shape = "0.5b"
+    encoder, decoder = ENCODERS[shape], {**flow_shapes(FLOWS[shape]), **vocoder_shapes(VOCODERS[shape])}
+    with torch.device("meta"):
+        talker = Talker(TALKERS[shape])
+        encoders = SpeechTokenizer(encoder.width, encoder.layers), SpeakerNetwork(encoder.channels)
+    numbers = sum(map(prod, decoder.values()))
+    found = Released(
+        "CosyVoice3 0.5B", talker, PARTS, encoders, numbers, positions=1800, other_stream_bytes=CPU_PAGE_BYTES
+    )
+    return {shape: found}

@@ -7,11 +7,13 @@ released widths and 2 + 1 layers. Same arguments, same bytes. codec.pth is writt
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tools.diagnosis.workload import Released
 from tools.families.fish_speech.checkpoint_config import (
     RELEASED_VOCABULARY,
     SHAPES,
@@ -25,11 +27,14 @@ from tools.families.fish_speech.pickle_converter import convert
 from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import unused_folder
 from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
+from voice_clone.families.fish_speech.codec import CodecDecoder
 from voice_clone.families.fish_speech.config import CODEC_PICKLE, HEAD_DIM, MODEL, FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.encoder import CodecEncoder
+from voice_clone.families.fish_speech.talker import PARTS, Talker
 from voice_clone.families.fish_speech.text import Tokenizer
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint", "write_configuration"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
@@ -72,6 +77,20 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
     """
     end = Tokenizer(checkpoint, Checkpoint(checkpoint).config).end_token
     return with_zero_row(checkpoint, folder, MODEL, EMBEDDINGS, end)  # far from the largest logit
+
+
+def released() -> dict[str, Released]:
+    """S2 Pro."""
+    sizes = SHAPES["s2-pro"]
+    with tempfile.TemporaryDirectory() as folder:
+        config = write_configuration(sizes, Path(folder))
+    with torch.device("meta"):
+        talker, encoder, decoder = (
+            Talker(config, config.eos_token_id),
+            CodecEncoder(sizes.codec),
+            CodecDecoder(sizes.codec),
+        )
+    return {"s2-pro": Released("Fish Speech S2 Pro", talker, PARTS, [encoder], decoder, positions=1600)}
 
 
 def write_configuration(sizes: Shape, folder: Path) -> FishSpeechConfig:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.families.omnivoice.audio_tokenizer import make_audio_tokenizer
+import torch
+
+from tools.diagnosis.workload import Released
+from tools.families.omnivoice.audio_tokenizer import CODECS, make_audio_tokenizer
 from tools.families.omnivoice.talker import TALKERS, make_talker
 from tools.families.weight_files import DTYPES
 from tools.new_folder import unused_folder
+from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
+from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
+from voice_clone.families.omnivoice.talker import PART, Talker
+from voice_clone.mask_predict.source import stream_bytes
 
 SHAPES = TALKERS
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards: int = 1) -> None:
@@ -48,3 +55,14 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
     for file in checkpoint.iterdir():
         (folder / file.name).symlink_to(file.resolve())
     return folder
+
+
+def released() -> dict[str, Released]:
+    """The model of 0.6B. It keeps no keys and values; a chunk has 15 s of speech, 10 s of a clip, and the text."""
+    shape = "released"
+    with torch.device("meta"):
+        talker = Talker(TALKERS[shape])
+        encoder, decoder = VoiceEncoder(CODECS[shape]), CodecDecoder(CODECS[shape])
+    chunk = stream_bytes(talker, 800)
+    found = Released("OmniVoice 0.6B", talker, [PART], [encoder], decoder, positions=0, other_stream_bytes=chunk)
+    return {shape: found}

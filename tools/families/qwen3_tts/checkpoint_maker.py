@@ -6,12 +6,17 @@ same bytes. Sizes: `tiny` for tests and the demo (17 MB), `0.6b` and `1.7b` with
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from tools.diagnosis.speed import arbitrary
+from tools.diagnosis.workload import Pace, Released
 from tools.families.qwen3_tts.checkpoint_config import (
     CODEC_PREPROCESSOR,
     GENERATION,
@@ -27,8 +32,15 @@ from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shap
 from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
 from tools.new_folder import unused_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
+from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE
+from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.stages.loading import TalkerPart
 
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_configuration"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_configuration"]
 
 RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer
 
@@ -46,14 +58,14 @@ def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", sh
     Raises:
         FileExistsError: there is something at `folder`.
     """
-    with unused_folder(folder) as partial:
-        config = write_configuration(SHAPES[shape], partial)
+    with unused_folder(folder) as made:
+        config = write_configuration(SHAPES[shape], made)
 
         def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:
             return random_tensor(name, sizes, seed)
 
-        write_weights(partial, model_shapes(config), tensor, dtype, shards)
-        write_weights(partial / CODEC_FOLDER, codec_shapes(config), tensor, "fp32", 1)
+        write_weights(made, model_shapes(config), tensor, dtype, shards)
+        write_weights(made / CODEC_FOLDER, codec_shapes(config), tensor, "fp32", 1)
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:
@@ -87,3 +99,27 @@ def write_configuration(
     ):
         write_json(path, content)
     return load_config(folder)
+
+
+def released() -> dict[str, Released]:
+    """The models of 0.6B and 1.7B."""
+    return {shape: _released(shape) for shape in ("0.6b", "1.7b")}
+
+
+def _released(shape: str) -> Released:
+    with tempfile.TemporaryDirectory() as folder:
+        config = write_configuration(SHAPES[shape], Path(folder))
+    codec = config.codec
+    with torch.device("meta"):
+        talker, decoder = Talker(config), CodecDecoder(codec.decoder_config)
+        codes = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
+        encoders = SpeakerEncoder(config.speaker_encoder), codes
+    pace = Pace(
+        passes=config.talker.num_code_groups - 1,
+        codebooks=codec.decoder_config.num_quantizers,
+        decoder_name="qwen3_tts",
+        decoder=lambda: NativeCodecDecoder(partial(arbitrary, decoder)),
+        frame_seconds=codec.decode_upsample_rate / codec.output_sample_rate,
+    )
+    parts = [TalkerPart("", "talker.", layers=(), in_file=(TEXT_TABLE,))]
+    return Released(f"Qwen3-TTS {shape.upper()}", talker, parts, encoders, decoder, positions=1000, pace=pace)

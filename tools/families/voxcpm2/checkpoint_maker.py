@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.families.voxcpm2.audio_vae import audio_vae_json, make_audio_vae
+import torch
+
+from tools.diagnosis.workload import Released
+from tools.families.voxcpm2.audio_vae import AUDIO_VAES, audio_vae_json, make_audio_vae
 from tools.families.voxcpm2.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxcpm2.pickle_converter import convert
 from tools.families.voxcpm2.talker import TALKERS, make_endless, talker_json, write_talker
 from tools.families.weight_files import DTYPES, write_json
 from tools.new_folder import unused_folder
 from voice_clone.families.voxcpm2.config import CONFIG_FILE
+from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
+from voice_clone.families.voxcpm2.talker import PARTS, Talker
 
 SHAPES = TALKERS
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
@@ -45,3 +51,13 @@ def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str, shards: in
     write_talker(config, seed, folder, dtype, shards)
     make_audio_vae(shape, seed, folder)
     convert(folder)
+
+
+def released() -> dict[str, Released]:
+    """The model of 2B. All but the layers of its language models has at least 8 bits, as heads have."""
+    shape = "2b"
+    with torch.device("meta"):
+        talker, sizes = Talker(TALKERS[shape]), AUDIO_VAES[shape]
+        encoder, decoder = AudioEncoder(sizes), AudioDecoder(sizes)
+    layers = (talker.models.config,)
+    return {shape: Released("VoxCPM2 2B", talker, PARTS, [encoder], decoder, positions=700, layers=layers)}

@@ -8,11 +8,14 @@ preset voices are written as released, as pickles, and converted.
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tools.diagnosis.workload import Released
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
@@ -20,9 +23,11 @@ from tools.families.voxtral.pickle_converter import convert
 from tools.families.weight_files import DTYPES, noise_of, with_zero_row, write_json, write_weights
 from tools.new_folder import unused_folder
 from voice_clone.families.voxtral.checkpoint import Checkpoint
+from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
+from voice_clone.families.voxtral.talker import Talker, VoxtralTalker
 
-__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "write_checkpoint", "write_configuration"]
+__all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]
 
 
 def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
@@ -63,6 +68,26 @@ def write_configuration(sizes: Shape, folder: Path) -> VoxtralConfig:
     vocabulary = write_tokenizer(folder, sizes.vocabulary, voice_rows(sizes))
     write_json(folder / "params.json", model_params(sizes, vocabulary))
     return load_config(folder)
+
+
+def released() -> dict[str, Released]:
+    """The model of 4B, whose voice encoder was not released."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = write_configuration(SHAPES["4b"], Path(folder))
+    with torch.device("meta"):
+        talker, decoder = Talker(config), CodecDecoder(config.codec)
+    flow, parts = config.flow, VoxtralTalker.parts(config)
+    layers = replace(
+        talker.backbone.config,
+        hidden_size=flow.dim,
+        intermediate_size=flow.hidden_dim,
+        num_hidden_layers=flow.n_layers,
+        num_attention_heads=flow.n_heads,
+        num_key_value_heads=flow.n_kv_heads,
+        head_dim=flow.head_dim,
+    )
+    both = talker.backbone.config, layers
+    return {"4b": Released("Voxtral TTS 4B", talker, parts, [], decoder, positions=1000, layers=both)}
 
 
 def voice_rows(sizes: Shape) -> dict[str, int]:
