@@ -70,16 +70,6 @@ def check_no_control_token(name: str, ids: Sequence[int], control: Mapping[int, 
             raise InvalidArgument(f"the `{name}` holds {quoted(control[index])}, a control token; remove it")
 
 
-def check_ids(name: str, ids: NDArray[Any]) -> None:
-    """Check the form of a prompt's tokens, int32 [n], n > 0.
-
-    Raises:
-        InvalidArgument: it is another one.
-    """
-    if ids.dtype != np.int32 or ids.ndim != 1 or not len(ids):
-        raise InvalidArgument(f"{name} must be INT32 of 1 dimension and not empty")
-
-
 def check_range(name: str, numbers: NDArray[Any], limit: int) -> None:
     """Check that tokens or codes, any number of them, lie in 0..limit - 1.
 

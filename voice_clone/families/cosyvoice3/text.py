@@ -6,11 +6,11 @@ digits of a number as it likes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quoted
 from voice_clone.families.cosyvoice3.config import (
@@ -32,8 +32,9 @@ from voice_clone.families.cosyvoice3.config import (
 from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt
+from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.text import Ids, check_ids, check_range, limited_ids, qwen2_tokenizer, reader
+from voice_clone.stages.text import Ids, limited_ids, qwen2_tokenizer, reader
 
 VOCABULARY_FILE, MERGES_FILE = f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"
 SYSTEM, END = "You are a helpful assistant.", "<|endofprompt|>"
@@ -132,65 +133,41 @@ class Tokenizer:
 read = reader(load_config, Tokenizer)
 
 
+def _vocabulary(config: TalkerConfig) -> int:
+    return config.vocab_size
+
+
 @dataclass(frozen=True, eq=False)
-class Prompt:
+class Prompt(PromptTensors):
     """One synthesis request for the talker.
 
     Attributes:
-        prefix_ids: int32 [m], the tokens before the text: what is asked for, and the transcript of the clip.
-        text_ids: int32 [n], the tokens of the text.
-        heard_tokens: uint16 [k], the speech tokens of the clip; none if the talker does not hear it.
-
-    Raises:
-        InvalidArgument: on construction, if a shape or a type is wrong.
+        prefix_ids: the tokens before the text: what is asked for, and the transcript of the clip.
+        text_ids: the tokens of the text.
+        heard_tokens: the speech tokens of the clip; none if the talker does not hear it.
     """
 
-    prefix_ids: npt.NDArray[np.int32]
-    text_ids: npt.NDArray[np.int32]
-    heard_tokens: npt.NDArray[np.uint16]
-
-    def __post_init__(self) -> None:
-        check_ids("prefix_ids", self.prefix_ids)
-        check_ids("text_ids", self.text_ids)
-        if self.heard_tokens.dtype != np.uint16 or self.heard_tokens.ndim != 1:
-            raise InvalidArgument("heard_tokens must be UINT16 of 1 dimension")
-
-    def check(self, config: TalkerConfig) -> None:
-        """Check all values against the checkpoint.
-
-        Raises:
-            InvalidArgument: an id is none of the checkpoint's.
-        """
-        check_range("prefix_ids", self.prefix_ids, config.vocab_size)
-        check_range("text_ids", self.text_ids, config.vocab_size)
-        check_range("heard_tokens", self.heard_tokens, CODES)
+    prefix_ids: Ids = field(metadata=tokens(_vocabulary))
+    text_ids: Ids = field(metadata=tokens(_vocabulary))
+    heard_tokens: NDArray[np.uint16] = field(metadata=tensor(np.uint16, None, below=lambda config: CODES))
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
+class Clip(PromptTensors):
     """What the decoder gets of the voice, whatever the talker hears.
 
     Attributes:
-        speech_tokens: uint16 [n].
-        mel: int16 [2 n, 80], the log-mel spectrogram in steps of 1 / `MEL_STEPS`.
-        speaker: float32 [192].
-
-    Raises:
-        InvalidArgument: on construction, if a shape, a type or a token is wrong.
+        mel: [2 n, 80] where there are n tokens, the log-mel spectrogram in steps of 1 / `MEL_STEPS`.
     """
 
-    speech_tokens: npt.NDArray[np.uint16]
-    mel: npt.NDArray[np.int16]
-    speaker: npt.NDArray[np.float32]
+    speech_tokens: NDArray[np.uint16] = field(metadata=tensor(np.uint16, None, least=1, below=CODES))
+    mel: NDArray[np.int16] = field(metadata=tensor(np.int16, None, MEL_BANDS))
+    speaker: NDArray[np.float32] = field(metadata=tensor(np.float32, SPEAKER_SIZE))
 
     def __post_init__(self) -> None:
-        tokens, mel = self.speech_tokens, self.mel
-        if tokens.dtype != np.uint16 or tokens.ndim != 1 or not len(tokens) or int(tokens.max()) >= CODES:
-            raise InvalidArgument(f"{TOKENS} must be UINT16 of 1 dimension, not empty, and lie in 0..{CODES - 1}")
-        if mel.dtype != np.int16 or mel.shape != (MEL_FRAMES * len(tokens), MEL_BANDS):
-            raise InvalidArgument(f"{MEL} must be INT16 [{MEL_FRAMES * len(tokens)}, {MEL_BANDS}]")
-        if self.speaker.dtype != np.float32 or self.speaker.shape != (SPEAKER_SIZE,):
-            raise InvalidArgument(f"{SPEAKER} must be FP32 [{SPEAKER_SIZE}]")
+        super().__post_init__()
+        if len(self.mel) != MEL_FRAMES * len(self.speech_tokens):
+            raise InvalidArgument(f"{MEL} must be INT16 [{MEL_FRAMES * len(self.speech_tokens)}, {MEL_BANDS}]")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,20 +7,21 @@ by itself, so no token spans two parts. A reference's frames stand between `refe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from voice_clone.checkpoint_folder import read_tokenizer
-from voice_clone.errors import CheckpointError, InvalidArgument
+from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.family import CARD
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
+from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, reader
+from voice_clone.stages.text import Ids, check_no_control_token, reader
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -107,45 +108,25 @@ read = reader(load_config, Tokenizer)
 [CODES] = (each.name for each in CARD.artifacts)
 
 
+def _vocabulary(config: FishSpeechConfig) -> int:
+    return config.text_config.vocab_size
+
+
 @dataclass(frozen=True, eq=False)
-class Prompt:
+class Prompt(PromptTensors):
     """One synthesis request for the talker.
 
     Attributes:
-        reference_ids: int32 [m], the tokens before the frames: instruction and transcript.
-        reference_codes: uint16 [frames, codebooks], of the reference clip.
-        text_ids: int32 [n], the tokens after the frames: the text, and the beginning of the answer.
-
-    Raises:
-        InvalidArgument: on construction, if a shape or a type is wrong.
+        reference_ids: the tokens before the frames: instruction and transcript.
+        reference_codes: [frames, codebooks], of the reference clip.
+        text_ids: the tokens after the frames: the text, and the beginning of the answer.
     """
 
-    reference_ids: npt.NDArray[np.int32]
-    reference_codes: npt.NDArray[np.uint16]
-    text_ids: npt.NDArray[np.int32]
-
-    def __post_init__(self) -> None:
-        check_ids("reference_ids", self.reference_ids)
-        check_ids("text_ids", self.text_ids)
-        codes = self.reference_codes
-        if codes.dtype != np.uint16 or codes.ndim != 2 or not len(codes):
-            raise InvalidArgument("reference_codes must be UINT16 of 2 dimensions and not empty")
-
-    def check(self, config: FishSpeechConfig) -> None:
-        """Check all values against the checkpoint.
-
-        Raises:
-            InvalidArgument: an id or a code is out of the checkpoint's range.
-        """
-        check_range("reference_ids", self.reference_ids, config.text_config.vocab_size)
-        check_range("text_ids", self.text_ids, config.text_config.vocab_size)
-        limits = np.array(config.code_limits)
-        if self.reference_codes.shape[1] != len(limits):
-            raise InvalidArgument(
-                f"reference codes have {self.reference_codes.shape[1]} codebooks; expected {len(limits)}"
-            )
-        if (self.reference_codes >= limits).any():
-            raise InvalidArgument(f"reference codes must lie in 0..{limits.min() - 1} or more, by codebook")
+    reference_ids: Ids = field(metadata=tokens(_vocabulary))
+    reference_codes: NDArray[np.uint16] = field(
+        metadata=tensor(np.uint16, None, None, least=1, below=lambda config: config.code_limits)
+    )
+    text_ids: Ids = field(metadata=tokens(_vocabulary))
 
 
 class FishSpeechPrompt(CardPrompt[FishSpeechConfig, Tokenizer, Ids]):

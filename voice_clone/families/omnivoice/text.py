@@ -7,12 +7,12 @@ Source: omnivoice 0.2.1, `models/omnivoice.py` (`_prepare_inference_inputs`, `_c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
@@ -33,8 +33,9 @@ from voice_clone.families.omnivoice.instruct import instruction
 from voice_clone.families.omnivoice.languages import language_id
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
+from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, limited_ids, reader
+from voice_clone.stages.text import Ids, check_no_control_token, limited_ids, reader
 
 DENOISE = "<|denoise|>"
 LANGUAGE = ("<|lang_start|>", "<|lang_end|>")
@@ -117,45 +118,30 @@ read = reader(load_config, Tokenizer)
 
 
 @dataclass(frozen=True, eq=False)
-class Prompt:
+class Prompt(PromptTensors):
     """One speech, for the talker.
 
     Attributes:
-        ids: int32 [sum of id_counts], the tokens before the frames, chunk after chunk.
-        id_counts: int32 [n], how many of them are of each chunk.
-        frames: int32 [n], those of each chunk.
-        codec_codes: uint16 [T, 8], the clip; T is 0 if there is none.
-
-    Raises:
-        InvalidArgument: on construction, if a shape, a type or a value is wrong.
+        ids: the tokens before the frames, chunk after chunk.
+        id_counts: how many of them are of each chunk.
+        frames: those of each chunk.
+        codec_codes: [T, 8], the clip; T is 0 if there is none.
     """
 
-    ids: npt.NDArray[np.int32]
-    id_counts: npt.NDArray[np.int32]
-    frames: npt.NDArray[np.int32]
-    codec_codes: npt.NDArray[np.uint16]
+    ids: Ids = field(metadata=tokens(lambda config: config.vocab_size))
+    id_counts: NDArray[np.int32] = field(metadata=tokens())
+    frames: NDArray[np.int32] = field(metadata=tokens())
+    codec_codes: NDArray[np.uint16] = field(metadata=tensor(np.uint16, None, CODEBOOKS, below=CODES))
 
     def __post_init__(self) -> None:
-        for name in ("ids", "id_counts", "frames"):
-            check_ids(name, getattr(self, name))
+        super().__post_init__()
         if len(self.id_counts) != len(self.frames) or self.id_counts.min() < 1 or self.frames.min() < 1:
             raise InvalidArgument("id_counts and frames must have the same length, and each number must be above 0")
         if int(self.id_counts.sum(dtype=np.int64)) != len(self.ids):
             raise InvalidArgument(f"the sum of id_counts must be the length of ids, which is {len(self.ids)}")
-        codes = self.codec_codes
-        if codes.dtype != np.uint16 or codes.ndim != 2 or codes.shape[1] != CODEBOOKS or (codes >= CODES).any():
-            raise InvalidArgument(f"codec_codes must be UINT16 [frames, {CODEBOOKS}] in 0..{CODES - 1}")
-
-    def check(self, config: TalkerConfig) -> None:
-        """Check all values against the checkpoint.
-
-        Raises:
-            InvalidArgument: an id is none of the checkpoint's.
-        """
-        check_range("ids", self.ids, config.vocab_size)
 
     @property
-    def chunks(self) -> list[npt.NDArray[np.int32]]:
+    def chunks(self) -> list[NDArray[np.int32]]:
         """The ids of each chunk."""
         return np.split(self.ids, np.cumsum(self.id_counts)[:-1])
 

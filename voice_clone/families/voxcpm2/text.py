@@ -6,12 +6,11 @@ Source: voxcpm 2.0.3, `mask_multichar_chinese_tokens` and `VoxCPM.generate`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from voice_clone.checkpoint_folder import read_tokenizer
@@ -23,8 +22,9 @@ from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINU
 from voice_clone.request_fields import SOURCES
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
+from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared, check_reference
-from voice_clone.stages.text import Ids, check_ids, check_no_control_token, check_range, reader
+from voice_clone.stages.text import Ids, check_no_control_token, reader
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -108,31 +108,22 @@ class Tokenizer:
 read = reader(load_config, Tokenizer)
 
 
+_LATENTS = tensor(np.float32, None, WIDTH)
+
+
 @dataclass(frozen=True, eq=False)
-class Prompt:
+class Prompt(PromptTensors):
     """One synthesis request for the talker.
 
     Attributes:
-        text_ids: int32 [n], the tokens of the text; before them those of what `prompt_latents` say, if there are any.
-        reference_latents: fp32 [R, WIDTH], a clip in the voice; 0 frames: none.
-        prompt_latents: fp32 [P, WIDTH], a clip that the speech goes on from; 0 frames: it begins by itself.
-
-    Raises:
-        InvalidArgument: on construction, if a shape or a type is wrong, or a number is not finite.
+        text_ids: the tokens of the text; before them those of what `prompt_latents` say, if there are any.
+        reference_latents: a clip in the voice; 0 frames: none.
+        prompt_latents: a clip that the speech goes on from; 0 frames: it begins by itself.
     """
 
-    text_ids: npt.NDArray[np.int32]
-    reference_latents: npt.NDArray[np.float32]
-    prompt_latents: npt.NDArray[np.float32]
-
-    def __post_init__(self) -> None:
-        check_ids("text_ids", self.text_ids)
-        for name in (REFERENCE_LATENTS, PROMPT_LATENTS):
-            latents = getattr(self, name)
-            if latents.dtype != np.float32 or latents.ndim != 2 or latents.shape[1] != WIDTH:
-                raise InvalidArgument(f"{name} must be FP32 [frames, {WIDTH}]")
-            if not np.isfinite(latents).all():
-                raise InvalidArgument(f"{name} must be finite")
+    text_ids: Ids = field(metadata=tokens(lambda config: config.lm_config.vocab_size))
+    reference_latents: NDArray[np.float32] = field(metadata=_LATENTS)
+    prompt_latents: NDArray[np.float32] = field(metadata=_LATENTS)
 
     @property
     def reference_length(self) -> int:
@@ -143,14 +134,6 @@ class Prompt:
     def length(self) -> int:
         """All positions."""
         return self.reference_length + len(self.text_ids) + 1 + len(self.prompt_latents)
-
-    def check(self, config: VoxCPM2Config) -> None:
-        """Check the tokens against the checkpoint.
-
-        Raises:
-            InvalidArgument: one is none of the checkpoint's.
-        """
-        check_range("text_ids", self.text_ids, config.lm_config.vocab_size)
 
 
 TARGET_TOKENS = "target_tokens"
