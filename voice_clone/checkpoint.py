@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from safetensors import SafetensorError, safe_open
 
@@ -24,6 +25,27 @@ from voice_clone.mapped_weights import MappedWeights
 if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
     import torch
     from torch import Tensor, nn
+
+
+WEIGHT_NORM = "weight_g", "weight_v"
+PARAMETRIZED = "parametrizations.weight.original0", "parametrizations.weight.original1"
+"""How torch names the length and the direction of a weight-normed weight, in its older and its newer form."""
+
+LLAMA_NAMES = (
+    (r"\.mlp\.gate_proj\.", ".feed_forward.w1."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.w2."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.w3."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.post_attention_layernorm\.", ".ffn_norm."),
+)
+"""Our names of a layer's parts -> those of Llama's first code; see `CheckpointFiles.names`."""
+DAC_NAMES = (
+    (r"\.act1\.", ".block.0."),
+    (r"\.conv1\.", ".block.1."),
+    (r"\.act2\.", ".block.2."),
+    (r"\.conv2\.", ".block.3."),
+)
+"""The same for a `ResidualUnit` in DAC's code."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,17 @@ def fold(length: Tensor, direction: Tensor) -> Tensor:
     return weight
 
 
+def weight_normed(stem: str, shape: tuple[int, ...], names: tuple[str, str]) -> Source:
+    """The source of a weight-normed weight.
+
+    Args:
+        stem: the official name without `weight`.
+        names: `WEIGHT_NORM` or `PARAMETRIZED`.
+    """
+    length, direction = names
+    return Source({stem + length: (shape[0], 1, 1), stem + direction: shape}, fold)
+
+
 def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
     """In each head's rows, [..., D, ...] of the first dimension: 0, 2, 4, ... then 1, 3, 5, ...
 
@@ -66,16 +99,37 @@ def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
 
 
 class CheckpointFiles:
-    """The weights in a checkpoint folder."""
+    """The weights in a checkpoint folder.
+
+    Attributes:
+        names: what official names have in the place of parts of ours: patterns and replacements, in their order.
+
+    Raises:
+        CheckpointError: the configuration is missing or malformed, or that of another family.
+    """
+
+    names: ClassVar[Sequence[tuple[str, str]]] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.config: Any = self.load_config(folder)
+
+    @staticmethod
+    def load_config(folder: Path, /) -> Any:
+        """The configuration; None: a family reads none here."""
+        return None
+
+    def official(self, name: str) -> str:
+        """The official name of a tensor."""
+        for ours, theirs in self.names:
+            name = re.sub(ours, theirs, name)
+        return name
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
-        """Where a module's tensor comes from: the tensor of the same name. A family whose checkpoints have other names
-        or another layout overrides this.
+        """Where a module's tensor comes from: the tensor of the official name. A family whose checkpoints have another
+        layout overrides this.
         """
-        return Source({name: shape}, as_it_is)
+        return Source({self.official(name): shape}, as_it_is)
 
     def sources(self, module: nn.Module, prefix: str = "") -> dict[str, tuple[int, ...]]:
         """Names and shapes of the tensors that a module is made of; `prefix` as in `load`."""

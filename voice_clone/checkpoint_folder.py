@@ -78,6 +78,24 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return loaded
 
 
+def read_recognised(folder: Path, mark: str) -> dict[str, Any]:
+    """The JSON file that only checkpoints of a family have.
+
+    Args:
+        mark: FILE: KEY=VALUE, as of `Family.recognised_by`.
+
+    Raises:
+        CheckpointError: the folder or the file is missing, or the checkpoint is that of another family.
+    """
+    name, _, pair = mark.partition(": ")
+    key, _, right = pair.partition("=")
+    check_folder(folder)
+    values = read_json(folder, name)
+    if values.get(key) != right:
+        raise CheckpointError(f"{name}: {key} is {values.get(key)!r}, not {right!r}")
+    return values
+
+
 def multiple_of(other: str) -> dict[str, str]:
     """Metadata of a field whose number must be a multiple of that of the field `other`; `parse` checks it."""
     return {"multiple_of": other}

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, decoders
 
 from tools.families.byte_level_bpe import QWEN_ADDED, qwen_tokenizer, train_merges, vocabulary_of
-from voice_clone.families.fish_speech.config import MODEL_TYPE, CodecConfig
+from voice_clone.families.fish_speech.config import CodecConfig
 
 CODEBOOKS, SEMANTIC_CODES, RESIDUAL_CODES = 10, 4096, 1024
 RELEASED_TEXT_TOKENS = 151643  # before the special ones
@@ -96,7 +96,7 @@ def model_config(shape: Shape, ids: dict[str, int], vocabulary: int) -> dict[str
         "audio_pad_token_id": ids["<|audio_pad|>"],
         "dtype": "bfloat16",
         "eos_token_id": ids["<|im_end|>"],
-        "model_type": MODEL_TYPE,
+        "model_type": "fish_qwen3_omni",
         "pad_token_id": ids["<|pad|>"],
         "semantic_end_token_id": ids[f"<|semantic:{SEMANTIC_CODES - 1}|>"],
         "semantic_start_token_id": ids["<|semantic:0|>"],

@@ -28,7 +28,7 @@ from tools.families.weight_files import DTYPES, with_zero_row, write_json, write
 from tools.new_folder import unused_folder
 from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
 from voice_clone.families.fish_speech.codec import CodecDecoder
-from voice_clone.families.fish_speech.config import CODEC_PICKLE, HEAD_DIM, MODEL, FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.config import HEAD_DIM, MODEL, FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.encoder import CodecEncoder
 from voice_clone.families.fish_speech.talker import PARTS, Talker
 from voice_clone.families.fish_speech.text import Tokenizer
@@ -118,4 +118,4 @@ def _write_codec(folder: Path, checkpoint: Checkpoint, sizes: Shape, seed: int) 
     ):
         tensors[f"{transformer}.freqs_cis"] = torch.zeros(positions, HEAD_DIM // 2, 2, dtype=torch.bfloat16)
         tensors[f"{transformer}.causal_mask"] = torch.ones(positions, positions, dtype=torch.bool).tril()
-    torch.save(tensors, folder / CODEC_PICKLE)
+    torch.save(tensors, folder / "codec.pth")

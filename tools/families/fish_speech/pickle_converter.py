@@ -12,11 +12,14 @@ from typing import Any
 from tools.families.fish_speech.checkpoint_weights import codec_shapes
 from tools.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.config import CODEC, CODEC_PICKLE, codec_config
+from voice_clone.families.fish_speech.config import CODEC, codec_config
+from voice_clone.families.fish_speech.family import CARD
 
 _TABLES = (".freqs_cis", ".causal_mask")
 _SPELLINGS = {".parametrizations.weight.original0": ".weight_g", ".parametrizations.weight.original1": ".weight_v"}
 _WRAPPERS = ("generator", "state_dict")
+
+CODEC_PICKLE = CARD.weights[1].pickles
 
 
 def convert(checkpoint: Path) -> list[Path]:

@@ -18,7 +18,6 @@ from torch import Tensor
 from tools.families.weight_files import Shapes, noise_of, with_changed, write_weights
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS
 from voice_clone.families.voxcpm2.config import (
-    ARCHITECTURE,
     MODEL,
     LanguageModelConfig,
     LocalConfig,
@@ -112,7 +111,7 @@ def talker_json(config: VoxCPM2Config) -> dict[str, Any]:
     lm = asdict(config.lm_config)
     scaling = {**lm["rope_scaling"], "short_factor": list(config.lm_config.rope_scaling.short_factor)}
     return {
-        "architecture": ARCHITECTURE,
+        "architecture": "voxcpm2",
         "lm_config": {**lm, **_LM_FIXED, "rope_scaling": {**scaling, "long_factor": scaling["short_factor"]}},
         "patch_size": LATENTS,
         "feat_dim": LATENT_SIZE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from voice_clone.families.voxtral.config import MODEL_TYPE, CodecConfig
+from voice_clone.families.voxtral.config import CodecConfig
 
 RELEASED_VOCABULARY = 131072
 SPECIAL_TOKENS = 1000
@@ -91,7 +91,7 @@ def model_params(shape: Shape, vocabulary: int) -> dict[str, Any]:
     return {
         **widths,
         "causal": True,
-        "model_type": MODEL_TYPE,
+        "model_type": "voxtral_tts",
         "multimodal": {
             "audio_model_args": {
                 "acoustic_codebook_size": codec.acoustic_codebook_size,

@@ -18,30 +18,30 @@ from voice_clone.stages.loading import empty
 
 _ESTIMATOR = "decoder.estimator."
 _CONVS = f"{_ESTIMATOR}input_embed.conv_pos_embed.conv"
-_FLOW_NAMES = (  # ours -> official
-    (r"^speaker\.", "spk_embed_affine_layer."),
-    (r"^look_ahead\.", "pre_lookahead_layer."),
-    (r"^noise$", "decoder.rand_noise"),
-    (r"^time_mlp\.0\.", f"{_ESTIMATOR}time_embed.time_mlp.0."),
-    (r"^time_mlp\.1\.", f"{_ESTIMATOR}time_embed.time_mlp.2."),
-    (r"^proj\.", f"{_ESTIMATOR}input_embed.proj."),
-    (r"^convs\.0\.", f"{_CONVS}1.0."),
-    (r"^convs\.1\.", f"{_CONVS}2.0."),
-    (r"^final\.", f"{_ESTIMATOR}proj_out."),
-    (r"^final_modulation\.", f"{_ESTIMATOR}norm_out.linear."),
-    (r"^layers\.(\d+)\.", rf"{_ESTIMATOR}transformer_blocks.\1."),
-    (r"\.modulation\.", ".attn_norm.linear."),
-    (r"\.out\.", ".attn.to_out.0."),
-    (r"\.up\.", ".ff.ff.0.0."),
-    (r"\.down\.", ".ff.ff.2."),
-)
 _PITCH_CONV = re.compile(r"^f0_predictor\.condnet\.(\d+)\.")
 
 
 class _Flow(CheckpointFiles):
+    names = (
+        (r"^speaker\.", "spk_embed_affine_layer."),
+        (r"^look_ahead\.", "pre_lookahead_layer."),
+        (r"^noise$", "decoder.rand_noise"),
+        (r"^time_mlp\.0\.", f"{_ESTIMATOR}time_embed.time_mlp.0."),
+        (r"^time_mlp\.1\.", f"{_ESTIMATOR}time_embed.time_mlp.2."),
+        (r"^proj\.", f"{_ESTIMATOR}input_embed.proj."),
+        (r"^convs\.0\.", f"{_CONVS}1.0."),
+        (r"^convs\.1\.", f"{_CONVS}2.0."),
+        (r"^final\.", f"{_ESTIMATOR}proj_out."),
+        (r"^final_modulation\.", f"{_ESTIMATOR}norm_out.linear."),
+        (r"^layers\.(\d+)\.", rf"{_ESTIMATOR}transformer_blocks.\1."),
+        (r"\.modulation\.", ".attn_norm.linear."),
+        (r"\.out\.", ".attn.to_out.0."),
+        (r"\.up\.", ".ff.ff.0.0."),
+        (r"\.down\.", ".ff.ff.2."),
+    )
+
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
-        for ours, theirs in _FLOW_NAMES:
-            name = re.sub(ours, theirs, name)
+        name = self.official(name)
         if ".qkv." in name:
             third = (shape[0] // 3, *shape[1:])
             return Source({name.replace("qkv", f"attn.to_{part}"): third for part in "qkv"}, _joined)

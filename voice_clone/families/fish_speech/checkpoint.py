@@ -8,57 +8,52 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, partial
-from pathlib import Path
 
 from torch import Tensor, nn
 
-from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
+from voice_clone.checkpoint import (
+    DAC_NAMES,
+    LLAMA_NAMES,
+    WEIGHT_NORM,
+    CheckpointFiles,
+    Source,
+    halves_apart,
+    weight_normed,
+)
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import (
     CODEC,
-    CODEC_PICKLE,
     HEAD_DIM,
     CodecConfig,
     FishSpeechConfig,
     codec_config,
     load_config,
 )
+from voice_clone.families.fish_speech.family import CARD
 
 SLOW, FAST = "text_model.model.", "audio_decoder."
 
-_NAMES = (  # ours -> official, in this order
-    (r"^upsample\.", "quantizer.upsample."),
-    (r"^decoder\.", "decoder.model."),
-    (r"\.act1\.", ".block.0."),
-    (r"\.conv1\.", ".block.1."),
-    (r"\.act2\.", ".block.2."),
-    (r"\.conv2\.", ".block.3."),
-    (r"\.self_attn_layer_scale\.scale", ".attention_layer_scale.gamma"),
-    (r"\.mlp_layer_scale\.scale", ".ffn_layer_scale.gamma"),
-    (r"\.self_attn\.o_proj\.", ".attention.wo."),
-    (r"\.self_attn\.[qkv]_proj\.", ".attention.wqkv."),
-    (r"\.self_attn\.", ".attention."),
-    (r"\.mlp\.gate_proj\.", ".feed_forward.w1."),
-    (r"\.mlp\.up_proj\.", ".feed_forward.w3."),
-    (r"\.mlp\.down_proj\.", ".feed_forward.w2."),
-    (r"\.input_layernorm\.", ".attention_norm."),
-    (r"\.post_attention_layernorm\.", ".ffn_norm."),
-)
 _WEIGHT_NORMED = re.compile(r"^(encoder|decoder)\..*\.conv\.weight$|\.(in|out)_proj\.weight$")
 _QKV = re.compile(r"\.self_attn\.([qkv])_proj\.weight$")
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder.
+    """A checkpoint folder."""
 
-    Raises:
-        CheckpointError: the configuration is missing or malformed, or that of another family.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.config: FishSpeechConfig = load_config(folder)
+    config: FishSpeechConfig
+    load_config = staticmethod(load_config)
+    names = (
+        (r"^upsample\.", "quantizer.upsample."),
+        (r"^decoder\.", "decoder.model."),
+        *DAC_NAMES,
+        (r"\.self_attn_layer_scale\.scale", ".attention_layer_scale.gamma"),
+        (r"\.mlp_layer_scale\.scale", ".ffn_layer_scale.gamma"),
+        (r"\.self_attn\.o_proj\.", ".attention.wo."),
+        (r"\.self_attn\.[qkv]_proj\.", ".attention.wqkv."),
+        (r"\.self_attn\.", ".attention."),
+        *LLAMA_NAMES,
+    )
 
     @cached_property
     def codec(self) -> CodecConfig:
@@ -67,25 +62,21 @@ class Checkpoint(CheckpointFiles):
         Raises:
             CheckpointError: the codec is missing, not converted yet, or of another family.
         """
-        check_converted(self.folder, CODEC, CODEC_PICKLE)
+        check_converted(self.folder, CODEC, CARD.weights[1].pickles)
         found = codec_config(self.shapes(CODEC))
         if found.code_limits != self.config.code_limits:
             raise CheckpointError(f"codec and config.json disagree: {found.code_limits}, {self.config.code_limits}")
         return found
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
-        """Of our name and shape the official tensors."""
-        official = name
-        for ours, theirs in _NAMES:
-            official = re.sub(ours, theirs, official)
+        official = self.official(name)
         if part := _QKV.search(name):
             return self._qkv_source(name, official, part.group(1), shape)
         if re.search(r"\.[qk]_norm\.weight$", name):
             return Source({official: shape}, partial(halves_apart, head_dim=shape[0]))
         if _WEIGHT_NORMED.search(official):
-            stem = official.removesuffix("weight")
-            return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, fold)
-        return Source({official: shape}, as_it_is)
+            return weight_normed(official.removesuffix("weight"), shape, WEIGHT_NORM)
+        return super().source(name, shape)
 
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder."""

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_fixed, check_folder, parse, read_json
+from voice_clone.checkpoint_folder import check_fixed, parse, read_recognised
 from voice_clone.errors import CheckpointError
+from voice_clone.families.fish_speech.family import CARD
 
 CONFIG_FILE = "config.json"
-MODEL_TYPE = "fish_qwen3_omni"
-MODEL, CODEC = "model", "codec"  # weight files, without their endings
-CODEC_PICKLE = "codec.pth"  # of which tools/convert_pickles makes codec.safetensors
+MODEL, CODEC = (each.name for each in CARD.weights)
 
 SAMPLE_RATE = 44100  # Hz, of the codec
 FRAME_SAMPLES = 2048
@@ -137,10 +136,7 @@ def load_config(folder: Path) -> FishSpeechConfig:
     Raises:
         CheckpointError: a file is missing or malformed, or this is no S2 Pro checkpoint.
     """
-    check_folder(folder)
-    values = read_json(folder, CONFIG_FILE)
-    if values.get("model_type") != MODEL_TYPE:
-        raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+    values = read_recognised(folder, CARD.recognised_by)
     values["audio_decoder_config"] = _complete_fast_config(
         values.get("text_config"), values.get("audio_decoder_config")
     )

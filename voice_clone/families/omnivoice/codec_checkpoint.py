@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source
-from voice_clone.families.omnivoice.codec_config import MODEL, load_codec_config
+from voice_clone.families.omnivoice.codec_config import MODEL, CodecConfig, load_codec_config
 
 _POSITIONS = "semantic_model.encoder.pos_conv_embed.conv"
 
 
 class CodecCheckpoint(CheckpointFiles):
-    """The codec in a checkpoint folder.
+    """The codec in a checkpoint folder."""
 
-    Raises:
-        CheckpointError: as of `load_codec_config`.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.config = load_codec_config(folder)
+    config: CodecConfig
+    load_config = staticmethod(load_codec_config)
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
         """As of `CheckpointFiles`; HuBERT's wide convolution is weight-normed for each place of its kernel."""

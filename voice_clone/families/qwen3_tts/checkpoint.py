@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 from voice_clone.checkpoint import CheckpointFiles
@@ -15,15 +14,10 @@ CODEC = "speech_tokenizer/model"
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder.
+    """A checkpoint folder."""
 
-    Raises:
-        CheckpointError: the configuration is missing, malformed, or not that of a 12 Hz model.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.config: Qwen3TTSConfig = load_config(folder)
+    config: Qwen3TTSConfig
+    load_config = staticmethod(load_config)
 
     def stage_fingerprint(self, file: str, prefix: str, names: Collection[str]) -> str:
         """`fingerprint` with the part of the configuration that belongs to the stage of `prefix`."""

@@ -6,14 +6,12 @@ rates; only those of its own rate are taken.
 
 from __future__ import annotations
 
-import re
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold
+from voice_clone.checkpoint import DAC_NAMES, WEIGHT_NORM, CheckpointFiles, Source, weight_normed
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, AudioVAEConfig, load_audio_vae_config
@@ -22,41 +20,29 @@ from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
 
 ENCODER = "encoder."
 BOUNDARIES = "decoder.sr_bin_boundaries"  # those of config.json, which the official module keeps among its tensors
-_NAMES = (  # ours -> official, in this order
-    (r"^decoder\.(\d+)\.affine\.scale$", r"decoder.sr_cond_model.\1.scale_embed.weight"),
-    (r"^decoder\.(\d+)\.affine\.shift$", r"decoder.sr_cond_model.\1.bias_embed.weight"),
-    (r"^decoder\.(\d)", r"decoder.model.\1"),
-    (r"\.act1\.", ".block.0."),
-    (r"\.conv1\.", ".block.1."),
-    (r"\.act2\.", ".block.2."),
-    (r"\.conv2\.", ".block.3."),
-    (r"\.conv\.", "."),
-)
 
 
 class AudioVAECheckpoint(CheckpointFiles):
-    """A checkpoint folder with config.json and audiovae.safetensors.
+    """A checkpoint folder with config.json and audiovae.safetensors."""
 
-    Raises:
-        CheckpointError: the configuration cannot be read, or is that of another kind of network.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.config: AudioVAEConfig = load_audio_vae_config(folder)
+    config: AudioVAEConfig
+    load_config = staticmethod(load_audio_vae_config)
+    names = (
+        (r"^decoder\.(\d+)\.affine\.scale$", r"decoder.sr_cond_model.\1.scale_embed.weight"),
+        (r"^decoder\.(\d+)\.affine\.shift$", r"decoder.sr_cond_model.\1.bias_embed.weight"),
+        (r"^decoder\.(\d)", r"decoder.model.\1"),
+        *DAC_NAMES,
+        (r"\.conv\.", "."),
+    )
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
-        """Of our name and shape the official tensors."""
-        official = name
-        for ours, theirs in _NAMES:
-            official = re.sub(ours, theirs, official)
+        official = self.official(name)
         if ".affine." in name:
             buckets = len(self.config.sr_bin_boundaries) + 1
             return Source({official: (buckets, *shape)}, partial(_row, number=self.config.rate_bucket))
         if name.endswith(".conv.weight"):
-            stem = official.removesuffix("weight")
-            return Source({f"{stem}weight_g": (shape[0], 1, 1), f"{stem}weight_v": shape}, fold)
-        return Source({official: shape}, as_it_is)
+            return weight_normed(official.removesuffix("weight"), shape, WEIGHT_NORM)
+        return super().source(name, shape)
 
     @property
     def expected(self) -> dict[str, tuple[int, ...]]:

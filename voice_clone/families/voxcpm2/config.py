@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_folder, multiple_of, parse, read_json, weight_names
+from voice_clone.checkpoint_folder import multiple_of, parse, read_recognised, weight_names
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS
+from voice_clone.families.voxcpm2.family import CARD
 
 CONFIG_FILE = "config.json"
-ARCHITECTURE = "voxcpm2"
-MODEL = "model"  # the weight file, without its ending
+MODEL = CARD.weights[0].name
 TEXT_END, REFERENCE_BEGIN, REFERENCE_END = 101, 103, 104  # tokens of a prompt
 LEAST_FRAMES = 3  # before the one that may end a speech
 
@@ -86,10 +86,7 @@ def load_config(folder: Path) -> VoxCPM2Config:
         CheckpointError: a file is missing or malformed, this is no checkpoint of VoxCPM2, or its networks are of a kind
             that is not computed here.
     """
-    check_folder(folder)
-    values = read_json(folder, CONFIG_FILE)
-    if values.get("architecture") != ARCHITECTURE:
-        raise CheckpointError(f"{CONFIG_FILE}: architecture is {values.get('architecture')!r}, not {ARCHITECTURE!r}")
+    values = read_recognised(folder, CARD.recognised_by)
     config = parse(VoxCPM2Config, values, CONFIG_FILE, positive=True)
     _refuse("", values, {"patch_size": LATENTS, "feat_dim": LATENT_SIZE, "residual_lm_no_rope": True})
     _refuse("lm_config.", values["lm_config"], {"use_mup": False})

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, partial
-from pathlib import Path
 
 from torch import Tensor, nn
 
-from voice_clone.checkpoint import CheckpointFiles, Source, as_it_is, fold, halves_apart
+from voice_clone.checkpoint import LLAMA_NAMES, PARAMETRIZED, CheckpointFiles, Source, halves_apart, weight_normed
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import (
@@ -28,31 +27,22 @@ from voice_clone.families.voxtral.config import (
 
 BACKBONE, TABLES, FLOW, CODEC = "", "mm_audio_embeddings.", "acoustic_transformer.", "audio_tokenizer."
 
-_NAMES = (  # ours -> official
-    (r"\.self_attn\.([qkvo])_proj\.", r".attention.w\1."),
-    (r"\.self_attn\.([qk])_norm\.", r".attention.\1_norm."),
-    (r"\.mlp\.gate_proj\.", ".feed_forward.w1."),
-    (r"\.mlp\.down_proj\.", ".feed_forward.w2."),
-    (r"\.mlp\.up_proj\.", ".feed_forward.w3."),
-    (r"\.input_layernorm\.", ".attention_norm."),
-    (r"\.post_attention_layernorm\.", ".ffn_norm."),
-    (r"\.self_attn_layer_scale\.scale", ".attention_scale"),
-    (r"\.mlp_layer_scale\.scale", ".ffn_scale"),
-)
 _TURNED = re.compile(r"^layers\.\d+\.self_attn\.[qk]_proj\.weight$")
 _SMALLEST_COUNT = 1e-5
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder.
+    """A checkpoint folder."""
 
-    Raises:
-        CheckpointError: the configuration is missing or malformed, or that of another family.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.config: VoxtralConfig = load_config(folder)
+    config: VoxtralConfig
+    load_config = staticmethod(load_config)
+    names = (
+        (r"\.self_attn\.([qkvo])_proj\.", r".attention.w\1."),
+        (r"\.self_attn\.([qk])_norm\.", r".attention.\1_norm."),
+        *LLAMA_NAMES,
+        (r"\.self_attn_layer_scale\.scale", ".attention_scale"),
+        (r"\.mlp_layer_scale\.scale", ".ffn_scale"),
+    )
 
     @cached_property
     def has_encoder(self) -> bool:
@@ -60,21 +50,17 @@ class Checkpoint(CheckpointFiles):
         return has_encoder(self.folder)
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
-        """Of our name and shape the official tensors."""
-        official = name
-        for ours, theirs in _NAMES:
-            official = re.sub(ours, theirs, official)
+        official = self.official(name)
         if _TURNED.match(name):
             return Source({official: shape}, partial(halves_apart, head_dim=self.config.head_dim))
         if name == f"{FLOW}semantic_codebook_output.weight":
             return Source({official: (padded(shape[0] + 1), shape[1])}, partial(_rows, first=END, count=shape[0]))
         if name.startswith(CODEC) and official.endswith(".conv.weight"):
-            stem = f"{official.removesuffix('weight')}parametrizations.weight.original"
-            return Source({f"{stem}0": (shape[0], 1, 1), f"{stem}1": shape}, fold)
+            return weight_normed(official.removesuffix("weight"), shape, PARAMETRIZED)
         if name.endswith("semantic_codebook.embedding"):
             stem = official.removesuffix("embedding")
             return Source({f"{stem}embedding_sum": shape, f"{stem}cluster_usage": shape[:1]}, _mean)
-        return Source({official: shape}, as_it_is)
+        return super().source(name, shape)
 
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder."""

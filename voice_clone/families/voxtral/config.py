@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_fixed, check_folder, multiple_of, parse, read_json, weight_names
+from voice_clone.checkpoint_folder import check_fixed, multiple_of, parse, read_recognised, weight_names
 from voice_clone.errors import CheckpointError
+from voice_clone.families.voxtral.family import CARD
 
 CONFIG_FILE = "params.json"
-MODEL_TYPE = "voxtral_tts"
-MODEL = "consolidated"  # the weight file, without its ending
-VOICES = "voices"  # voices.safetensors, which tools/convert_pickles makes of voice_embedding/*.pt
-VOICE_FOLDER = "voice_embedding"
+MODEL, VOICES = (each.name for each in CARD.weights)
+VOICE_FOLDER = CARD.weights[1].pickles
 
 ENCODER_PARTS = ("audio_tokenizer.input_proj.", "audio_tokenizer.encoder_blocks.")
 NO_ENCODER = "this checkpoint has no encoder weights (audio_tokenizer.encoder_blocks); use one of the presets"
@@ -207,10 +206,7 @@ def load_config(folder: Path) -> VoxtralConfig:
     Raises:
         CheckpointError: a file is missing or malformed, or this is no checkpoint of Voxtral TTS.
     """
-    check_folder(folder)
-    values = read_json(folder, CONFIG_FILE)
-    if values.get("model_type") != MODEL_TYPE:
-        raise CheckpointError(f"{CONFIG_FILE}: model_type is {values.get('model_type')!r}, not {MODEL_TYPE!r}")
+    values = read_recognised(folder, CARD.recognised_by)
     config = parse(VoxtralConfig, values, CONFIG_FILE, positive=True)
     parts = values["multimodal"]
     check_fixed(parts["audio_tokenizer_args"], _CODEC_FIXED, f"{CONFIG_FILE}: audio_tokenizer_args.", null=True)
