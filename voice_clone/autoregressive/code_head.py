@@ -158,8 +158,8 @@ class CodeHead:
         self.embed, self._kind, self._recent = embed, kind, recent
 
     def columns(self, sampling: CodeSampling) -> npt.NDArray[np.float64]:
-        """As of `FrameHead`, fp64 [9]: the penalty and the options of both samplers."""
-        return np.array([sampling.repetition_penalty, *sampling.first, *sampling.others])
+        """As of `FrameHead`."""
+        return sampling.columns
 
     def new_draws(self, seed: int) -> Draws:
         """As of `FrameHead`."""

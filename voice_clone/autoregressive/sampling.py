@@ -5,9 +5,8 @@ The samplers of samplers.py, in torch, and those of native code read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +34,12 @@ class CodeSampling(Protocol):
         """64 bits; with the prompt it determines all draws."""
 
     @property
-    def repetition_penalty(self) -> float:
-        """Above 0; logits of codes that this stream has used are divided (if positive) or multiplied (if negative) by
-        it (Keskar et al. 2019). 1: none.
+    def columns(self) -> npt.NDArray[np.float64]:
+        """[9]: the penalty, the options of the sampler of codebook 0, and those of the other codebooks'.
+
+        The penalty is above 0; logits of codes that this stream has used are divided (if positive) or multiplied (if
+        negative) by it (Keskar et al. 2019). 1: none.
         """
-
-    @property
-    def first(self) -> SamplingOptions:
-        """The sampler of codebook 0."""
-
-    @property
-    def others(self) -> SamplingOptions:
-        """The sampler of the other codebooks."""
 
 
 def sampling_options(do_sample: bool, temperature: float, top_k: int, top_p: float) -> SamplingOptions:
@@ -60,9 +53,6 @@ def sampling_options(do_sample: bool, temperature: float, top_k: int, top_p: flo
     """
     least = float(np.finfo(np.float32).tiny)
     return SamplingOptions(float(do_sample), max(temperature, least), min(top_k, LARGEST_K), top_p)
-
-
-S = TypeVar("S", bound="OneSampling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +75,9 @@ class OneSampling:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
-    repetition_penalty = 1.0
 
     def __post_init__(self) -> None:
         check_ranges(vars(self))
-
-    @classmethod
-    def of(cls: type[S], knobs: Mapping[str, Any]) -> S:
-        """The caller's knobs, of which it may have others; the defaults where it gave none."""
-        return cls(**{"seed": 0, **{name: knobs[name] for name in cls.__dataclass_fields__ if name in knobs}})
 
     @property
     def first(self) -> SamplingOptions:
@@ -104,6 +88,11 @@ class OneSampling:
     def others(self) -> SamplingOptions:
         """Of the other codebooks."""
         return self.first
+
+    @property
+    def columns(self) -> npt.NDArray[np.float64]:
+        """As of `CodeSampling`."""
+        return np.array([1.0, *self.first, *self.others])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from voice_clone.checkpoint_folder import check_folder, parse, read_json
 from voice_clone.errors import CheckpointError
+from voice_clone.families.qwen3_tts.sampling import SamplingDefaults
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -160,29 +161,6 @@ class CodecConfig:
     input_sample_rate: int = 24000
     output_sample_rate: int = 24000
     decode_upsample_rate: int = 1920  # samples a frame
-
-
-@dataclass(frozen=True)
-class SamplingDefaults:
-    """`generation_config.json`; the fall-backs are those of the official package, but for `part_characters`.
-
-    `subtalker_*` govern codebooks 1..15, the others codebook 0; see `sampling_options` and `CodeSampling`.
-
-    Attributes:
-        part_characters: how long a text the model speaks well in one piece; within a piece its pace climbs. About 40 s.
-    """
-
-    do_sample: bool = True
-    temperature: float = 0.9
-    top_k: int = 50
-    top_p: float = 1.0
-    repetition_penalty: float = 1.05
-    subtalker_do_sample: bool = True
-    subtalker_temperature: float = 0.9
-    subtalker_top_k: int = 50
-    subtalker_top_p: float = 1.0
-    max_new_tokens: int = 2048
-    part_characters: int = 600
 
 
 @dataclass(frozen=True)
