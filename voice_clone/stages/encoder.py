@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from voice_clone.family import Family
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.loading import empty, load_encoder_network
-from voice_clone.stages.protocols import Arrays, Call, Limit
+from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
 
 C = TypeVar("C")
 S = TypeVar("S", bound="CardEncoder[Any]")
@@ -23,7 +23,8 @@ S = TypeVar("S", bound="CardEncoder[Any]")
 class CardEncoder(Generic[C]):
     """A `voice_clone.stages.protocols.EncoderStage` of a checkpoint; C: its configuration.
 
-    A family sets the class's attributes and writes `limits` and `artifacts`; it overrides what differs.
+    A family sets the class's attributes; it overrides what differs. Here its one network makes codes, which are the
+    first artifact.
 
     Args:
         network: None: the checkpoint has none.
@@ -32,6 +33,7 @@ class CardEncoder(Generic[C]):
     Attributes:
         files: the checkpoint, a `CheckpointFiles` with a `config` and an `encoder_fingerprint`.
         file, prefix: where the network's weights are, as of `CheckpointFiles.load`.
+        more_rows: of the codes, besides those of the clip's frames.
     """
 
     card: ClassVar[Family]
@@ -39,6 +41,7 @@ class CardEncoder(Generic[C]):
     file: ClassVar[str]
     prefix: ClassVar[str] = ""
     presets: tuple[str, ...] = ()
+    more_rows: ClassVar[int] = 0
 
     def __init__(self, network: Any, config: C, fingerprint: str, max_frames: int) -> None:
         self.network, self.config, self.max_frames = network, config, max_frames
@@ -75,18 +78,27 @@ class CardEncoder(Generic[C]):
         """The checkpoint in `folder`, checked."""
         return cls.files(folder)
 
-    @abstractmethod
+    @property
+    def code_limits(self) -> Sequence[int]:
+        """Codes of each codebook lie below its limit."""
+        limits: Sequence[int] = self.config.code_limits  # type: ignore[attr-defined]
+        return limits
+
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """As of `EncoderStage`."""
+        """As of `EncoderStage`: codes of the largest codebook. The talker checks each codebook's own limit."""
+        rows = 1 + self.more_rows, self.max_frames + self.more_rows
+        return {self.card.artifacts[0].name: Limit(max(self.code_limits), rows)}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """The artifacts of a clip. Without a network no clip comes, but on a GPU the warm-up's."""
         nothing = {each.name: each.zeros(0, self.width) for each in self.card.artifacts}
         return self.artifacts(waveform, mode) if waveform.size and self.network is not None else nothing
 
-    @abstractmethod
     def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         """Those of a clip that is not empty."""
+        codes = self.frames(waveform).astype(self.card.frame.numbers)
+        check_clip(len(codes) - self.more_rows, self.max_frames)
+        return {self.card.artifacts[0].name: codes}
 
     def frames(self, waveform: NDArray[np.float32]) -> NDArray[Any]:
         """What the network makes of a clip."""

@@ -7,11 +7,15 @@ tokenizer runs in torch, with the weights of its file. Frames are computed in to
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from voice_clone import compute
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported, VoiceCloneError
@@ -20,7 +24,6 @@ from voice_clone.families.cosyvoice3.config import (
     FRAMES_PER_TOKEN,
     LEAST_SECONDS,
     MEL,
-    MEL_BANDS,
     MEL_STEPS,
     MOST_MEL_FRAMES,
     MOST_SECONDS,
@@ -47,97 +50,99 @@ ALIKE = 0.95  # of the tokens; a rounding that falls the other way changes one
 _INT16 = np.iinfo(np.int16)
 
 
-class TokenStage:
+class _ClipStage(ABC):
+    """Waveform to one artifact, the same in every mode."""
+
+    modes: Mapping[str, tuple[str, ...]] | None = None  # the tokens' stage says them
+    presets = ()
+    sample_rate = features.RATE
+    artifact: ClassVar[str]
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprints = {"fingerprint": fingerprint}
+        [self._empty] = (each.zeros(0, 0) for each in CARD.artifacts if each.name == self.artifact)
+
+    def limits(self, mode: str | None) -> dict[str, Limit]:
+        """None here: the tokens' stage answers them for all."""
+        return {}
+
+    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
+        """As of `EncoderStage`."""
+        if not waveform.size:
+            return {self.artifact: self._empty}
+        _check(waveform, self.sample_rate)
+        return {self.artifact: self.made(torch.from_numpy(waveform))}
+
+    @abstractmethod
+    def made(self, waveform: Tensor) -> NDArray[Any]:
+        """The artifact of a clip."""
+
+
+class TokenStage(_ClipStage):
     """Waveform to speech tokens, uint16 [n], 25 a second.
 
     Raises:
         CheckpointError: the network does not make speech tokens.
     """
 
-    modes = CARD.modes  # the artifacts of both are the same
-    presets = ()
-    sample_rate = features.RATE
+    modes, artifact = CARD.modes, TOKENS
 
     def __init__(self, graph: ReleasedGraph | TorchGraph, fingerprint: str) -> None:
+        super().__init__(fingerprint)
         self._graph = graph
-        self.fingerprints = {"fingerprint": fingerprint}
         _try(self, graph.file)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Of the tokens, and of the mel frames, whose model answers no limits."""
         return {TOKENS: Limit(CODES, (1, MOST_TOKENS)), MEL: Limit(None, (2, MOST_MEL_FRAMES))}
 
-    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The tokens of a clip, the same in every mode."""
-        if waveform.size == 0:
-            return {TOKENS: np.zeros(0, np.uint16)}
-        _check(waveform, self.sample_rate)
-        frames = features.tokenizer_frames(torch.from_numpy(waveform)).numpy()
+    def made(self, waveform: Tensor) -> NDArray[np.uint16]:
+        frames = features.tokenizer_frames(waveform).numpy()
         tokens = self._graph.run(frames[None], np.array([frames.shape[1]], np.int32)).ravel()
         expected = -(-frames.shape[1] // FRAMES_PER_TOKEN)
         if tokens.dtype.kind not in "iu" or tokens.size != expected or tokens.min() < 0 or tokens.max() >= CODES:
             raise CheckpointError(
                 f"{self._graph.file}: makes no {expected} speech tokens below {CODES} of {frames.shape[1]} frames"
             )
-        return {TOKENS: tokens.astype(np.uint16)}
+        return tokens.astype(np.uint16)
 
 
-class SpeakerStage:
+class SpeakerStage(_ClipStage):
     """Waveform to speaker embedding, float32 [192].
 
     Raises:
         CheckpointError: the network does not make one.
     """
 
-    modes = None
-    presets = ()
-    sample_rate = features.RATE
+    artifact = SPEAKER
 
     def __init__(self, graph: ReleasedGraph, fingerprint: str) -> None:
+        super().__init__(fingerprint)
         self._graph = graph
-        self.fingerprints = {"fingerprint": fingerprint}
         _try(self, graph.file)
 
-    def limits(self, mode: str | None) -> dict[str, Limit]:
-        """No limits: the size of an embedding is fixed."""
-        return {}
-
-    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The embedding of a clip, the same in every mode."""
-        if waveform.size == 0:
-            return {SPEAKER: np.zeros(SPEAKER_SIZE, np.float32)}
-        _check(waveform, self.sample_rate)
-        speaker = self._graph.run(features.speaker_frames(torch.from_numpy(waveform)).numpy()[None]).ravel()
+    def made(self, waveform: Tensor) -> NDArray[np.float32]:
+        speaker = self._graph.run(features.speaker_frames(waveform).numpy()[None]).ravel()
         if speaker.dtype != np.float32 or speaker.size != SPEAKER_SIZE:
             raise CheckpointError(f"{self._graph.file}: makes no speaker embedding of {SPEAKER_SIZE} numbers")
-        return {SPEAKER: speaker}
+        return speaker
 
 
-class MelStage:
+class MelStage(_ClipStage):
     """Waveform to log-mel frames, int16 [frames, 80], 50 a second, in steps of 1 / 2048.
 
     So they take half the room of float32, and 2048 times all that a waveform in -1..1 can have, -11.6 to 6, fits.
     """
 
-    modes = None
-    presets = ()
-    sample_rate = features.REFERENCE_RATE
+    artifact, sample_rate = MEL, features.REFERENCE_RATE
 
     def __init__(self) -> None:
         form = (features.REFERENCE_BANDS, features.REFERENCE_FFT, features.REFERENCE_HOP, self.sample_rate, MEL_STEPS)
-        self.fingerprints = {"fingerprint": hashlib.sha256(repr(form).encode()).hexdigest()}
+        super().__init__(hashlib.sha256(repr(form).encode()).hexdigest())
 
-    def limits(self, mode: str | None) -> dict[str, Limit]:
-        """The tokens' stage answers them."""
-        return {}
-
-    def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """The frames of a clip, the same in every mode."""
-        if waveform.size == 0:
-            return {MEL: np.zeros((0, MEL_BANDS), np.int16)}
-        _check(waveform, self.sample_rate)
-        frames = features.reference_frames(torch.from_numpy(waveform)).numpy()
-        return {MEL: np.clip(np.rint(frames * MEL_STEPS), _INT16.min, _INT16.max).astype(np.int16)}
+    def made(self, waveform: Tensor) -> NDArray[np.int16]:
+        frames = features.reference_frames(waveform).numpy()
+        steps: NDArray[np.int16] = np.clip(np.rint(frames * MEL_STEPS), _INT16.min, _INT16.max).astype(np.int16)
+        return steps
 
 
 def load_tokens(given: Settings, call: Call | None = None) -> TokenStage:

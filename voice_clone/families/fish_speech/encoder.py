@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,14 +22,12 @@ from voice_clone.families.fish_speech.config import (
     FishSpeechConfig,
 )
 from voice_clone.families.fish_speech.family import CARD
-from voice_clone.families.fish_speech.text import CODES
 from voice_clone.layers.convolution import CausalConv1d, ConvNeXtBlock
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.layers.vocoder import EncoderBlock, Snake
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
 from voice_clone.stages.encoder import CardEncoder
-from voice_clone.stages.protocols import Arrays, Limit, check_clip
 
 PIECE_FRAMES = 64  # encoded at once
 
@@ -223,15 +219,6 @@ class FishSpeechEncoder(CardEncoder[FishSpeechConfig]):
     @property
     def width(self) -> int:
         return self.config.codebooks
-
-    def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Codes of the largest codebook; the talker checks each codebook's own limit."""
-        return {CODES: Limit(max(self.config.code_limits), (1, self.max_frames))}
-
-    def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        codes = self.frames(waveform).astype(np.uint16)
-        check_clip(len(codes), self.max_frames)
-        return {CODES: codes}
 
 
 load_encoder = FishSpeechEncoder.load

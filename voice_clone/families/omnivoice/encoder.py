@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from voice_clone.errors import Unsupported
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE, CodecConfig
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, REF_RMS
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, REF_RMS
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import QUIET
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 from voice_clone.families.omnivoice.silence import remove_silence
 from voice_clone.stages.encoder import CardEncoder
-from voice_clone.stages.protocols import Arrays, Limit, check_clip
+from voice_clone.stages.protocols import Arrays, check_clip
 
 SILENCE = (200, 100, 200)  # milliseconds that `remove_silence` leaves of a clip: between words, before, behind
 
@@ -46,19 +46,16 @@ class OmniVoiceEncoder(CardEncoder[CodecConfig]):
     """Waveform to codes, uint16 [frames, CODEBOOKS], and the clip's RMS, float32 [1]; in torch."""
 
     card, files, file, sample_rate, width = CARD, CodecCheckpoint, MODEL, SAMPLE_RATE, CODEBOOKS
+    code_limits = (CODES,)
 
     @staticmethod
     def empty_network(checkpoint: CodecCheckpoint) -> VoiceEncoder:
         return VoiceEncoder(checkpoint.config)
 
-    def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Of the codes."""
-        return {CODEC_CODES: Limit(CODES, (1, self.max_frames))}
-
     def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         heard, rms = prepare_clip(waveform)
         check_clip(len(heard) // FRAME_SAMPLES, self.max_frames)
-        return {CODEC_CODES: self.frames(heard).astype(np.uint16), REF_RMS: np.array([rms], np.float32)}
+        return {**super().artifacts(heard, mode), REF_RMS: np.array([rms], np.float32)}
 
 
 load_encoder = OmniVoiceEncoder.load

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.codec import CodecEncoder
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
-from voice_clone.families.voxtral.text import CODES
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.encoder import CardEncoder
-from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
+from voice_clone.stages.protocols import Call
 
 
 class VoxtralEncoder(CardEncoder[VoxtralConfig]):
     """Waveform to ids of codes, uint16 [frames + 1, codebooks]; the last row is the end of the clip."""
 
-    card, files, file, prefix = CARD, Checkpoint, MODEL, CODEC
+    card, files, file, prefix, more_rows = CARD, Checkpoint, MODEL, CODEC, 1
 
     def __init__(self, network: Any, config: VoxtralConfig, fingerprint: str, max_frames: int) -> None:
         super().__init__(network, config, fingerprint, max_frames)
@@ -36,6 +32,10 @@ class VoxtralEncoder(CardEncoder[VoxtralConfig]):
     def width(self) -> int:
         return self.config.codebooks
 
+    @property
+    def code_limits(self) -> tuple[int, ...]:
+        return self.config.id_limits
+
     @staticmethod
     def empty_network(checkpoint: Checkpoint) -> CodecEncoder:
         return CodecEncoder(checkpoint.config.codec)
@@ -47,15 +47,6 @@ class VoxtralEncoder(CardEncoder[VoxtralConfig]):
         if checkpoint.has_encoder:
             return super().load(given, call)
         return cls(None, checkpoint.config, "none", settings.max_chunk_frames)
-
-    def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Ids of the largest codebook; the talker checks each codebook's own limit."""
-        return {CODES: Limit(max(self.config.id_limits), (2, self.max_frames + 1))}
-
-    def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        ids = self.frames(waveform).astype(np.uint16)
-        check_clip(len(ids) - 1, self.max_frames)
-        return {CODES: ids}
 
 
 load_encoder = VoxtralEncoder.load
