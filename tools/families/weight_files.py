@@ -7,18 +7,48 @@ import json
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tools.new_folder import unused_folder
 from tools.steps import step
 
 Shapes = dict[str, tuple[int, ...]]
 Tensors = Callable[[str, tuple[int, ...]], Tensor]
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}
+
+
+class MakeCheckpoint(Protocol):
+    """Writes a checkpoint to a new folder."""
+
+    def __call__(self, shape: str, seed: int, folder: Path, dtype: str = ..., shards: int = ...) -> None: ...
+
+
+def maker(write: Callable[[str, int, Path, str, int], None], dtype: str = "bf16") -> MakeCheckpoint:
+    """A family's `make_checkpoint`, whose folder appears when it is whole; `dtype` is what its weights have if unasked.
+
+    Args:
+        write: fills an empty folder: shape, seed, folder, dtype and shards.
+
+    Returns:
+        A function that raises FileExistsError if there is something at `folder`. Its arguments:
+
+        shape: a key of the family's `SHAPES`.
+        seed: of all weights.
+        folder: new; its parents are made.
+        dtype: a key of `DTYPES`, for the weights that are not released in fp32.
+        shards: files of the talker's weights where the release may have several; 1: one file and no index.
+    """
+
+    def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = dtype, shards: int = 1) -> None:
+        with unused_folder(folder) as made:
+            write(shape, seed, made, dtype, shards)
+
+    return make_checkpoint
 
 
 def write_weights(folder: Path, shapes: Shapes, tensor: Tensors, dtype: str, shards: int, name: str = "model") -> None:

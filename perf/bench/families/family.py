@@ -159,7 +159,7 @@ class CodeFamily(Family):
         hidden, first = torch.as_tensor(state), in_kind_of(state, codes[:1].astype(np.int64))
         chosen = torch.from_numpy(codes[None].astype(np.int64)).to(hidden.device)
         if book == 0:
-            penalty = torch.tensor([[self.sampling(drawn=False).repetition_penalty]], device=hidden.device)
+            penalty = torch.tensor([[float(self.sampling(drawn=False).columns[0])]], device=hidden.device)
             used = torch.as_tensor(model.memory.used[slot : slot + 1])
             logits = penalise(torch.as_tensor(head.logits(state)).float(), used, penalty)
         else:

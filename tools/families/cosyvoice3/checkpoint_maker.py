@@ -18,8 +18,7 @@ from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, flow_shapes, make
 from tools.families.cosyvoice3.encoders import ENCODERS, SpeakerNetwork, make_encoders
 from tools.families.cosyvoice3.pickle_converter import convert
 from tools.families.cosyvoice3.talker import HEAD, TALKERS, make_talker
-from tools.families.weight_files import DTYPES, with_changed
-from tools.new_folder import unused_folder
+from tools.families.weight_files import DTYPES, maker, with_changed
 from voice_clone.families.cosyvoice3.codec import CPU_PAGE_BYTES
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
@@ -27,23 +26,6 @@ from voice_clone.families.cosyvoice3.talker import PARTS, Talker
 
 SHAPES = ENCODERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
-
-
-def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
-    """Write a checkpoint; `folder` appears when it is whole.
-
-    Args:
-        shape: a key of `SHAPES`.
-        seed: of all weights.
-        folder: new; its parents are made.
-        dtype: a key of `DTYPES`, for what is converted; the voice encoder's networks are fp32.
-        shards: of no use: each network is one file, as released.
-
-    Raises:
-        FileExistsError: there is something at `folder`.
-    """
-    with unused_folder(folder) as made:
-        write_checkpoint(shape, seed, made, dtype)
 
 
 def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str) -> None:
@@ -59,6 +41,9 @@ def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str) -> None:
             tensors = torch.load(file, weights_only=True)
             torch.save({each: tensor.to(kind) for each, tensor in tensors.items()}, file)
     convert(folder)
+
+
+make_checkpoint = maker(lambda shape, seed, folder, dtype, shards: write_checkpoint(shape, seed, folder, dtype))
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

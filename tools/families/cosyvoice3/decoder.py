@@ -8,26 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tools.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME
 from tools.families.weight_files import Shapes, noise_of
-from voice_clone.families.cosyvoice3.config import CODES, MEL_BANDS, SPEAKER_SIZE
-from voice_clone.families.cosyvoice3.decoder_config import (
-    BLOCK_KERNELS,
-    DILATIONS,
-    F0_LOOK_AHEAD,
-    FFT,
-    GROUPS,
-    HARMONICS,
-    HEAD_DIM,
-    KERNEL,
-    KERNELS,
-    LOOK_AHEAD,
-    PRE_LOOK_AHEAD,
-    RATES,
-    SOURCE_KERNELS,
-    TIME_SIZE,
-    FlowConfig,
-    VocoderConfig,
-)
+from voice_clone.families.cosyvoice3.decoder_checkpoint import FlowFiles, VocoderFiles
+from voice_clone.families.cosyvoice3.decoder_config import HEAD_DIM, FlowConfig, VocoderConfig
+from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
+from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
 
 FLOWS = {
     "tiny": FlowConfig(dim=128, layers=2, ffn=256, look_ahead_channels=32),
@@ -64,65 +50,16 @@ def make_decoder(shape: str, seed: int, folder: Path) -> None:
 
 def flow_shapes(config: FlowConfig) -> Shapes:
     """Names and shapes of the tensors in flow.pt, but for the rotary table."""
-    dim, channels, estimator = config.dim, config.look_ahead_channels, "decoder.estimator"
-    shapes: Shapes = {"input_embedding.weight": (CODES, MEL_BANDS)}
-
-    def linear(name: str, *size: int) -> None:
-        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = size, size[:1]
-
-    linear("spk_embed_affine_layer", MEL_BANDS, SPEAKER_SIZE)
-    linear("pre_lookahead_layer.conv1", channels, MEL_BANDS, LOOK_AHEAD + 1)
-    linear("pre_lookahead_layer.conv2", MEL_BANDS, channels, 3)
-    linear(f"{estimator}.time_embed.time_mlp.0", dim, TIME_SIZE)
-    linear(f"{estimator}.time_embed.time_mlp.2", dim, dim)
-    linear(f"{estimator}.input_embed.proj", dim, 4 * MEL_BANDS)
-    linear(f"{estimator}.input_embed.conv_pos_embed.conv1.0", dim, dim // GROUPS, KERNEL)
-    linear(f"{estimator}.input_embed.conv_pos_embed.conv2.0", dim, dim // GROUPS, KERNEL)
-    for number in range(config.layers):
-        layer = f"{estimator}.transformer_blocks.{number}"
-        linear(f"{layer}.attn_norm.linear", 6 * dim, dim)
-        for part in ("to_q", "to_k", "to_v", "to_out.0"):
-            linear(f"{layer}.attn.{part}", dim, dim)
-        linear(f"{layer}.ff.ff.0.0", config.ffn, dim)
-        linear(f"{layer}.ff.ff.2", dim, config.ffn)
-    linear(f"{estimator}.norm_out.linear", 2 * dim, dim)
-    linear(f"{estimator}.proj_out", MEL_BANDS, dim)
-    return shapes
+    with torch.device("meta"):
+        shapes = FlowFiles(Path()).sources(FlowNetwork(config))
+    return {name: shape for name, shape in shapes.items() if name != FLOW_NOISE}
 
 
 def vocoder_shapes(config: VocoderConfig) -> Shapes:
     """Names and shapes of the tensors in hift.pt without `GENERATOR`."""
-    shapes: Shapes = {"m_source.l_linear.weight": (1, HARMONICS), "m_source.l_linear.bias": (1,)}
-
-    def normed(name: str, *size: int) -> None:
-        shapes[f"{name}.bias"] = size[:1]
-        shapes[f"{name}.parametrizations.weight.original0"] = (size[0], 1, 1)
-        shapes[f"{name}.parametrizations.weight.original1"] = size
-
-    def block(name: str, channels: int, kernel: int) -> None:
-        for number, _ in enumerate(DILATIONS):
-            for part in ("1", "2"):
-                normed(f"{name}.convs{part}.{number}", channels, channels, kernel)
-                shapes[f"{name}.activations{part}.{number}.alpha"] = (channels,)
-
-    bins = FFT + 2
-    normed("conv_pre", config.channels, MEL_BANDS, PRE_LOOK_AHEAD + 1)
-    for stage, kernel in enumerate(KERNELS):
-        channels = config.channels >> (stage + 1)
-        normed(f"ups.{stage}", channels, 2 * channels, kernel)
-        rate = math.prod(RATES[stage + 1 :])
-        shapes[f"source_downs.{stage}.weight"] = (channels, bins, 1 if rate == 1 else 2 * rate)
-        shapes[f"source_downs.{stage}.bias"] = (channels,)
-        block(f"source_resblocks.{stage}", channels, SOURCE_KERNELS[stage])
-        for number, size in enumerate(BLOCK_KERNELS):
-            block(f"resblocks.{stage * len(BLOCK_KERNELS) + number}", channels, size)
-    normed("conv_post", bins, config.channels >> len(KERNELS), 7)
-    inner = config.f0_channels
-    normed("f0_predictor.condnet.0", inner, MEL_BANDS, F0_LOOK_AHEAD + 1)
-    for number in (2, 4, 6, 8):
-        normed(f"f0_predictor.condnet.{number}", inner, inner, 3)
-    shapes["f0_predictor.classifier.weight"], shapes["f0_predictor.classifier.bias"] = (1, inner), (1,)
-    return shapes
+    with torch.device("meta"):
+        shapes = VocoderFiles(Path()).sources(Vocoder(config))
+    return {name: shape for name, shape in shapes.items() if name != SOURCE_NOISE_NAME}
 
 
 def _is_length(name: str) -> bool:

@@ -24,8 +24,7 @@ from tools.families.fish_speech.checkpoint_config import (
 )
 from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.fish_speech.pickle_converter import convert
-from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
-from tools.new_folder import unused_folder
+from tools.families.weight_files import DTYPES, maker, with_zero_row, write_json, write_weights
 from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
 from voice_clone.families.fish_speech.codec import CodecDecoder
 from voice_clone.families.fish_speech.config import HEAD_DIM, MODEL, FishSpeechConfig, load_config
@@ -35,23 +34,6 @@ from voice_clone.families.fish_speech.text import Tokenizer
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]
-
-
-def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
-    """Write a checkpoint; `folder` appears when it is whole.
-
-    Args:
-        shape: a key of `SHAPES`.
-        seed: of all weights.
-        folder: new; its parents are made.
-        dtype: a key of `DTYPES`, for the transformers; the codec is fp32.
-        shards: number of files for the transformers' tensors; 1: one file and no index.
-
-    Raises:
-        FileExistsError: there is something at `folder`.
-    """
-    with unused_folder(folder) as made:
-        write_checkpoint(SHAPES[shape], seed, made, dtype, shards)
 
 
 def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: int) -> None:
@@ -68,6 +50,9 @@ def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: 
     write_weights(folder, model_shapes(checkpoint), tensor, dtype, shards)
     _write_codec(folder, checkpoint, sizes, seed)
     convert(folder)
+
+
+make_checkpoint = maker(lambda shape, *rest: write_checkpoint(SHAPES[shape], *rest))
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

@@ -13,8 +13,7 @@ import torch
 from tools.diagnosis.workload import Released
 from tools.families.omnivoice.audio_tokenizer import CODECS, make_audio_tokenizer
 from tools.families.omnivoice.talker import TALKERS, make_talker
-from tools.families.weight_files import DTYPES
-from tools.new_folder import unused_folder
+from tools.families.weight_files import DTYPES, maker
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 from voice_clone.families.omnivoice.talker import PART, Talker
@@ -24,27 +23,13 @@ SHAPES = TALKERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
 
 
-def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards: int = 1) -> None:
-    """Write a checkpoint; `folder` appears when it is whole.
-
-    Args:
-        shape: a key of `SHAPES`.
-        seed: of all weights.
-        folder: new; its parents are made.
-        dtype: a key of `DTYPES`, for the talker; the codec is fp32.
-        shards: files of the talker's weights.
-
-    Raises:
-        FileExistsError: there is something at `folder`.
-    """
-    with unused_folder(folder) as made:
-        write_checkpoint(shape, seed, made, dtype, shards)
-
-
 def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards: int = 1) -> None:
     """Fill an empty folder; arguments as of `make_checkpoint`."""
     make_talker(shape, seed, folder, dtype, shards)
     make_audio_tokenizer(shape, seed, folder)
+
+
+make_checkpoint = maker(write_checkpoint, "fp32")
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

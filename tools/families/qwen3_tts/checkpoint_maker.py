@@ -29,8 +29,7 @@ from tools.families.qwen3_tts.checkpoint_config import (
     write_tokenizer,
 )
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor
-from tools.families.weight_files import DTYPES, with_zero_row, write_json, write_weights
-from tools.new_folder import unused_folder
+from tools.families.weight_files import DTYPES, maker, with_zero_row, write_json, write_weights
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
@@ -45,27 +44,18 @@ __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "w
 RELEASED_TEXT_VOCABULARY = 151936  # padded: the tokenizer has fewer
 
 
-def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
-    """Write a checkpoint; `folder` appears when it is whole.
+def _write(shape: str, seed: int, folder: Path, dtype: str, shards: int) -> None:
+    """Fill an empty folder; the codec is fp32 as released."""
+    config = write_configuration(SHAPES[shape], folder)
 
-    Args:
-        shape: a key of `SHAPES`.
-        seed: of all weights.
-        folder: new; its parents are made.
-        dtype: a key of `DTYPES`, for model.safetensors; the codec is fp32 as released.
-        shards: number of files for model.safetensors' tensors; 1: one file and no index.
+    def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:
+        return random_tensor(name, sizes, seed)
 
-    Raises:
-        FileExistsError: there is something at `folder`.
-    """
-    with unused_folder(folder) as made:
-        config = write_configuration(SHAPES[shape], made)
+    write_weights(folder, model_shapes(config), tensor, dtype, shards)
+    write_weights(folder / CODEC_FOLDER, codec_shapes(config), tensor, "fp32", 1)
 
-        def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:
-            return random_tensor(name, sizes, seed)
 
-        write_weights(made, model_shapes(config), tensor, dtype, shards)
-        write_weights(made / CODEC_FOLDER, codec_shapes(config), tensor, "fp32", 1)
+make_checkpoint = maker(_write)
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

@@ -15,8 +15,7 @@ from tools.families.voxcpm2.audio_vae import AUDIO_VAES, audio_vae_json, make_au
 from tools.families.voxcpm2.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxcpm2.pickle_converter import convert
 from tools.families.voxcpm2.talker import TALKERS, make_endless, talker_json, write_talker
-from tools.families.weight_files import DTYPES, write_json
-from tools.new_folder import unused_folder
+from tools.families.weight_files import DTYPES, maker, write_json
 from voice_clone.families.voxcpm2.config import CONFIG_FILE
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
@@ -24,23 +23,6 @@ from voice_clone.families.voxcpm2.talker import PARTS, Talker
 
 SHAPES = TALKERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
-
-
-def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
-    """Write a checkpoint; `folder` appears when it is whole.
-
-    Args:
-        shape: a key of `SHAPES`.
-        seed: of all weights.
-        folder: new; its parents are made.
-        dtype: a key of `DTYPES`, of model.safetensors; the AudioVAE is fp32.
-        shards: number of weight files of the talker; 1: one file and no index.
-
-    Raises:
-        FileExistsError: there is something at `folder`.
-    """
-    with unused_folder(folder) as made:
-        write_checkpoint(shape, seed, made, dtype, shards)
 
 
 def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str, shards: int) -> None:
@@ -51,6 +33,9 @@ def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str, shards: in
     write_talker(config, seed, folder, dtype, shards)
     make_audio_vae(shape, seed, folder)
     convert(folder)
+
+
+make_checkpoint = maker(write_checkpoint)
 
 
 def released() -> dict[str, Released]:

@@ -20,31 +20,13 @@ from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, mode
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
 from tools.families.voxtral.pickle_converter import convert
-from tools.families.weight_files import DTYPES, noise_of, with_zero_row, write_json, write_weights
-from tools.new_folder import unused_folder
+from tools.families.weight_files import DTYPES, maker, noise_of, with_zero_row, write_json, write_weights
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
 from voice_clone.families.voxtral.talker import Talker, VoxtralTalker
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]
-
-
-def make_checkpoint(shape: str, seed: int, folder: Path, dtype: str = "bf16", shards: int = 1) -> None:
-    """Write a checkpoint; `folder` appears when it is whole.
-
-    Args:
-        shape: a key of `SHAPES`.
-        seed: of all weights.
-        folder: new; its parents are made.
-        dtype: a key of `DTYPES`.
-        shards: number of weight files; 1: one file and no index.
-
-    Raises:
-        FileExistsError: there is something at `folder`.
-    """
-    with unused_folder(folder) as made:
-        write_checkpoint(SHAPES[shape], seed, made, dtype, shards)
 
 
 def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: int) -> None:
@@ -61,6 +43,9 @@ def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: 
         table = noise_of(f"voice {name}", (count, sizes.dim), seed).bfloat16()
         torch.save(table, folder / VOICE_FOLDER / f"{name}.pt")
     convert(folder)
+
+
+make_checkpoint = maker(lambda shape, *rest: write_checkpoint(SHAPES[shape], *rest))
 
 
 def write_configuration(sizes: Shape, folder: Path) -> VoxtralConfig:

@@ -21,7 +21,9 @@ _CONVS = f"{_ESTIMATOR}input_embed.conv_pos_embed.conv"
 _PITCH_CONV = re.compile(r"^f0_predictor\.condnet\.(\d+)\.")
 
 
-class _Flow(CheckpointFiles):
+class FlowFiles(CheckpointFiles):
+    """flow.safetensors."""
+
     names = (
         (r"^speaker\.", "spk_embed_affine_layer."),
         (r"^look_ahead\.", "pre_lookahead_layer."),
@@ -50,7 +52,9 @@ class _Flow(CheckpointFiles):
         return Source({name: shape}, as_it_is)
 
 
-class _Vocoder(CheckpointFiles):
+class VocoderFiles(CheckpointFiles):
+    """hift.safetensors."""
+
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
         if name == "source_noise":
             return Source({"m_source.l_sin_gen.sine_waves": (1, *shape)}, _only)
@@ -77,7 +81,7 @@ class DecoderCheckpoint:
         check_mark(folder)
         for file in (FLOW, HIFT):
             check_converted(folder, file, f"{file}.pt")
-        self._flow, self._vocoder = _Flow(folder), _Vocoder(folder)
+        self._flow, self._vocoder = FlowFiles(folder), VocoderFiles(folder)
         self.flow_config: FlowConfig = flow_config(self._flow.shapes(FLOW))
         self.vocoder_config: VocoderConfig = vocoder_config(self._vocoder.shapes(HIFT))
 

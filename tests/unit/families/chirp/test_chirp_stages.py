@@ -199,4 +199,4 @@ def test_the_checkpoint_has_the_defaults(bare: Bare) -> None:
     request = plan(bare, 1).request
     assert request.max_frames == CONFIG["sampling"]["max_frames"]
     assert request.sampling.first == request.sampling.others == (1.0, CONFIG["sampling"]["temperature"], 0, 1.0)
-    assert request.sampling.repetition_penalty == 1.0
+    assert request.sampling.columns[0] == 1.0, "no repetition penalty"
