@@ -19,6 +19,7 @@ T = TypeVar("T")
 FLOATS = ("F32", "F16", "BF16")  # types of weights
 MAX_HEADER = 100_000_000  # bytes, by the format of safetensors
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
+MOST_SIZE, MOST_PARTS = 1 << 16, 64  # of a network whose sizes are read from its tensors
 _NUMBER, _BYTES, _GRAPH = 0, 2, 7  # kinds of values in a protobuf message, and the field of an ONNX file's graph
 
 
@@ -35,6 +36,38 @@ def check_folder(folder: Path) -> None:
 def missing(name: str) -> CheckpointError:
     """The error of a file that is not there."""
     return CheckpointError(f"{name}: the file is missing from the checkpoint folder")
+
+
+def sizes_of(
+    shapes: Mapping[str, tuple[int, ...]],
+    file: str,
+    sizes: Mapping[str, tuple[str, int, int]],
+    counts: Mapping[str, str],
+) -> dict[str, int]:
+    """Sizes of a network, from the names and shapes of its tensors.
+
+    Args:
+        file: of the tensors, for the error.
+        sizes: by the size's name, a tensor, the number of its dimensions, and which of them it is.
+        counts: by the count's name, what stands before the numbers of the parts that are counted, without the dot.
+
+    Raises:
+        CheckpointError: a tensor is missing or of a wrong shape, or the parts are not numbered 0, 1, 2, ...
+    """
+    found = {}
+    for name, (tensor, dimensions, place) in sizes.items():
+        shape = shapes.get(tensor, ())
+        if len(shape) != dimensions or not 0 < shape[place] <= MOST_SIZE:
+            raise CheckpointError(f"{file}: the tensor {tensor} is missing or has a wrong shape")
+        found[name] = shape[place]
+    for name, before in counts.items():
+        numbers = {
+            each.removeprefix(f"{before}.").partition(".")[0] for each in shapes if each.startswith(f"{before}.")
+        }
+        if not 0 < len(numbers) <= MOST_PARTS or numbers != {str(number) for number in range(len(numbers))}:
+            raise CheckpointError(f"{file}: the parts of {before} are missing, or not numbered 0, 1, 2, ...")
+        found[name] = len(numbers)
+    return found
 
 
 def check_file(folder: Path, name: str) -> None:

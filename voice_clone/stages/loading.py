@@ -18,8 +18,10 @@ from voice_clone.settings import CPU_PRECISIONS, EncoderSettings, Precision, Tal
 N = TypeVar("N", bound=nn.Module)
 
 UseNativeCode = Callable[[N, Precision, Callable[[nn.Module, str], None], PackedFile], object]
-"""Replaces the parts of a talker in place: the talker, the precision of its weights, what fills its layers, which are
-on the meta device yet, and where packed weights are found and kept."""
+"""Replaces parts of a talker by native code, in place, and returns it; tables of embeddings stay, for a frame reads a
+few of their rows. It gets the talker in fp32 on the CPU; the precision to which the weights of layers are rounded, and
+those of heads not below int8; what fills a module, given its name below the talker, if the layers are on the meta
+device yet; and what finds packed weights and keeps them. Parts are packed one after the other and freed."""
 
 
 def empty(make: Callable[[], N]) -> N:

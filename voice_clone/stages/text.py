@@ -37,6 +37,44 @@ def reader(load_config: Callable[[Path], C], tokenizer: Callable[[Path, C], T]) 
     return read
 
 
+class PlainTokenizer:
+    """The tokenizer of a checkpoint; each text is encoded by itself.
+
+    Args:
+        file: its name, for errors.
+        room: ids that the talker has.
+        where: the configuration says so.
+        spoken: whether a text may hold an added token.
+
+    Raises:
+        CheckpointError: it has more tokens than the talker.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        file: str,
+        room: int,
+        where: str,
+        spoken: Callable[[str], Any] = lambda token: False,
+    ) -> None:
+        if (count := max(tokenizer.get_vocab().values(), default=-1) + 1) > room:
+            raise CheckpointError(f"{file}: has {count} tokens, but {where} is {room}")
+        self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self._control = {index: token.content for index, token in added.items() if not spoken(token.content)}
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _ids_of(self, name: str, text: str) -> list[int]:
+        """Those of the text `name` of a request; it is refused if it holds a control token of the model."""
+        ids = self._encode(text)
+        check_no_control_token(name, ids, self._control)
+        return ids
+
+
 def limited_ids(name: str, text: str, tokenize: Callable[[str], Ids], most: int) -> Ids:
     """The tokens of a text, int32 [n], n <= `most`.
 

@@ -103,7 +103,7 @@ CASES: dict[str, Case] = {
     "omnivoice: no tokenizer": ("omnivoice", without("tokenizer.json"), "tokenizer.json: the file is missing"),
     "omnivoice: half a tokenizer": ("omnivoice", cut("tokenizer.json", -10), "not a tokenizer that can be read"),
     "omnivoice: no token": ("omnivoice", renamed("<|denoise|>", "<|noise|>"), "<|denoise|> is no token of it"),
-    "omnivoice: few tokens": ("omnivoice", configured("llm_config", vocab_size=900), "config.json allows ids below"),
+    "omnivoice: few tokens": ("omnivoice", configured("llm_config", vocab_size=900), "in config.json is 900"),
     "omnivoice: no codec": (
         "omnivoice",
         without("audio_tokenizer/config.json"),

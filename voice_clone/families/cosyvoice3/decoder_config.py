@@ -5,10 +5,10 @@ Source of the constants: the released model's configuration in the official repo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from voice_clone.checkpoint_folder import sizes_of
 from voice_clone.errors import CheckpointError
 from voice_clone.families.cosyvoice3.config import FLOW, HIFT, MEL_BANDS
 
@@ -30,8 +30,6 @@ HARMONICS = 9  # the fundamental among them
 FFT, HOP = 16, 4  # samples of the short-time Fourier transforms at the vocoder's ends
 PRE_LOOK_AHEAD, F0_LOOK_AHEAD = 4, 3  # frames that its first convolution and its pitch network see ahead
 SOURCE_NOISE = 60 * 24000  # samples of the fixed noise of its source
-
-_BLOCK = re.compile(r"decoder\.estimator\.transformer_blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,17 @@ class VocoderConfig:
     f0_channels: int
 
 
-def _shape(shapes: Mapping[str, tuple[int, ...]], file: str, name: str, dimensions: int) -> tuple[int, ...]:
-    shape = shapes.get(name)
-    if shape is None:
-        raise CheckpointError(f"{file}: tensor {name} is missing")
-    if len(shape) != dimensions or 0 in shape:
-        raise CheckpointError(f"{file}: {name}: shape {shape}, expected {dimensions} dimensions")
-    return shape
+_ESTIMATOR, _CONV = "decoder.estimator", "parametrizations.weight.original1"
+_FLOW_SIZES = {
+    "dim": (f"{_ESTIMATOR}.input_embed.proj.weight", 2, 0),
+    "width": (f"{_ESTIMATOR}.input_embed.proj.weight", 2, 1),
+    "ffn": (f"{_ESTIMATOR}.transformer_blocks.0.ff.ff.0.0.weight", 2, 0),
+    "look_ahead_channels": ("pre_lookahead_layer.conv1.weight", 3, 0),
+}
+_VOCODER_SIZES = {
+    "channels": (f"conv_pre.{_CONV}", 3, 0),
+    "f0_channels": (f"f0_predictor.condnet.0.{_CONV}", 3, 0),
+}
 
 
 def flow_config(shapes: Mapping[str, tuple[int, ...]]) -> FlowConfig:
@@ -84,16 +86,11 @@ def flow_config(shapes: Mapping[str, tuple[int, ...]]) -> FlowConfig:
     Raises:
         CheckpointError: a tensor that gives a size is missing or wrong.
     """
-    layers = {int(found[1]) for found in map(_BLOCK.match, shapes) if found}
-    if not layers or layers != set(range(len(layers))):
-        raise CheckpointError(f"{FLOW}: its layers are missing, or not numbered 0, 1, 2, ...")
-    estimator = "decoder.estimator"
-    dim, width = _shape(shapes, FLOW, f"{estimator}.input_embed.proj.weight", 2)
-    ffn, _ = _shape(shapes, FLOW, f"{estimator}.transformer_blocks.0.ff.ff.0.0.weight", 2)
-    channels, _, _ = _shape(shapes, FLOW, "pre_lookahead_layer.conv1.weight", 3)
+    found = sizes_of(shapes, FLOW, _FLOW_SIZES, {"layers": f"{_ESTIMATOR}.transformer_blocks"})
+    dim, width = found["dim"], found.pop("width")
     if width != 4 * MEL_BANDS or dim % HEAD_DIM or dim % GROUPS:
         raise CheckpointError(f"{FLOW}: its first matrix is {dim} x {width}; expected a multiple of 64 x 320")
-    return FlowConfig(dim, len(layers), ffn, channels)
+    return FlowConfig(**found)
 
 
 def vocoder_config(shapes: Mapping[str, tuple[int, ...]]) -> VocoderConfig:
@@ -102,11 +99,10 @@ def vocoder_config(shapes: Mapping[str, tuple[int, ...]]) -> VocoderConfig:
     Raises:
         CheckpointError: a tensor that gives a size is missing or wrong.
     """
-    channels, _, _ = _shape(shapes, HIFT, "conv_pre.parametrizations.weight.original1", 3)
-    f0_channels, _, _ = _shape(shapes, HIFT, "f0_predictor.condnet.0.parametrizations.weight.original1", 3)
-    if channels % 8:
-        raise CheckpointError(f"{HIFT}: its first convolution has {channels} channels; expected a multiple of 8")
-    return VocoderConfig(channels, f0_channels)
+    found = VocoderConfig(**sizes_of(shapes, HIFT, _VOCODER_SIZES, {}))
+    if found.channels % 8:
+        raise CheckpointError(f"{HIFT}: its first convolution has {found.channels} channels; expected a multiple of 8")
+    return found
 
 
 def primed_blocks(reference: int, block: int) -> int:

@@ -140,16 +140,7 @@ class Talker(nn.Module):
 def use_native_code(
     talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
 ) -> Talker:
-    """Replace the layers, the head and the sampler of a talker by native code; returns it.
-
-    The tables of embeddings stay as they are, for a frame reads one of their rows.
-
-    Args:
-        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
-        precision: to which the weights of all layers are rounded; those of the head not below int8.
-        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
-        packed: finds the packed layers and keeps them.
-    """
+    """Replace the layers, the head and the sampler of a talker by native code: a `UseNativeCode`."""
     head = talker.head
     head.logits = NativeLinear(pack(talker.speech.llm_decoder.weight.detach(), head_precision(precision)), SPEECH_IDS)
     del talker.speech.llm_decoder  # it is packed

@@ -7,13 +7,12 @@ is read from the shapes of its weights.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_fixed, parse, read_recognised
+from voice_clone.checkpoint_folder import check_fixed, parse, read_recognised, sizes_of
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.family import CARD
 
@@ -28,7 +27,7 @@ ENCODER_WINDOW, QUANTIZER_WINDOW = 512, 128
 HEAD_DIM, ROPE_THETA, NORM_EPS = 64, 10000.0, 1e-5  # of the codec's transformers
 
 # Each block of the encoder doubles the channels, up to a number of whole heads; each of the decoder halves them.
-_CHANNEL_UNITS = {"encoder.block.0.conv.bias": HEAD_DIM >> len(ENCODER_RATES), "decoder.model.0.conv.bias": 16}
+_CHANNEL_UNITS = {"encoder_dim": HEAD_DIM >> len(ENCODER_RATES), "decoder_dim": 16}
 
 RESIDUAL_CODES = 1024  # codes of a codebook after the first that exist; the fast transformer's head has rows for more
 
@@ -168,40 +167,29 @@ def _complete_fast_config(slow: Any, fast: Any) -> Any:
     return {name: slow.get(name) for name in _INHERITED} | given
 
 
+_ENCODER, _POST = "encoder.block.4.block.5.layers", "quantizer.post_module.layers"
+_SEMANTIC, _RESIDUAL = "quantizer.semantic_quantizer.quantizers.0.codebook.weight", "quantizer.quantizer.quantizers"
+_SIZES = {
+    "encoder_dim": ("encoder.block.0.conv.bias", 1, 0),
+    "decoder_dim": ("decoder.model.0.conv.bias", 1, 0),
+    "encoder_intermediate": (f"{_ENCODER}.0.feed_forward.w1.weight", 2, 0),
+    "quantizer_intermediate": (f"{_POST}.0.feed_forward.w1.weight", 2, 0),
+    "semantic_codes": (_SEMANTIC, 2, 0),
+    "residual_codes": (f"{_RESIDUAL}.0.codebook.weight", 2, 0),
+    "codebook_dim": (_SEMANTIC, 2, 1),
+}
+_COUNTS = {"encoder_layers": _ENCODER, "quantizer_layers": _POST, "residual_books": _RESIDUAL}
+
+
 def codec_config(shapes: Mapping[str, tuple[int, ...]]) -> CodecConfig:
     """The sizes of the codec that has tensors of these names and shapes.
 
     Raises:
         CheckpointError: it is no codec of this family. The message names a tensor that is missing or wrong.
     """
-
-    def size(name: str, dimension: int, dimensions: int) -> int:
-        shape = shapes.get(name)
-        if shape is None or len(shape) != dimensions or not 0 < shape[dimension] <= 1 << 16:
-            raise CheckpointError(f"the codec's tensor {name} is missing or has a wrong shape")
-        return shape[dimension]
-
-    def count(pattern: str) -> int:
-        found = {match.group(1) for name in shapes if (match := re.match(pattern, name))}
-        if not 0 < len(found) <= 64:
-            raise CheckpointError(f"the codec has {len(found)} parts of the name {pattern}; expected 1 to 64")
-        return len(found)
-
+    found = sizes_of(shapes, "the codec", _SIZES, _COUNTS)
     for name, unit in _CHANNEL_UNITS.items():
-        if size(name, 0, 1) % unit:
-            raise CheckpointError(
-                f"the codec's tensor {name} has {size(name, 0, 1)} rows; expected a multiple of {unit}"
-            )
-    encoder, semantic = "encoder.block.4.block.5.layers", "quantizer.semantic_quantizer.quantizers.0.codebook.weight"
-    return CodecConfig(
-        encoder_dim=size("encoder.block.0.conv.bias", 0, 1),
-        decoder_dim=size("decoder.model.0.conv.bias", 0, 1),
-        encoder_layers=count(encoder.replace(".", r"\.") + r"\.(\d+)\."),
-        encoder_intermediate=size(f"{encoder}.0.feed_forward.w1.weight", 0, 2),
-        quantizer_layers=count(r"quantizer\.post_module\.layers\.(\d+)\."),
-        quantizer_intermediate=size("quantizer.post_module.layers.0.feed_forward.w1.weight", 0, 2),
-        semantic_codes=size(semantic, 0, 2),
-        residual_codes=size("quantizer.quantizer.quantizers.0.codebook.weight", 0, 2),
-        residual_books=count(r"quantizer\.quantizer\.quantizers\.(\d+)\."),
-        codebook_dim=size(semantic, 1, 2),
-    )
+        if found[name] % unit:
+            tensor, _, _ = _SIZES[name]
+            raise CheckpointError(f"the codec: {tensor} has {found[name]} rows; expected a multiple of {unit}")
+    return CodecConfig(**found)

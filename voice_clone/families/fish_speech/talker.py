@@ -201,16 +201,7 @@ class Talker(nn.Module):
 def use_native_code(
     talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
 ) -> Talker:
-    """Replace the layers, heads and samplers of a talker by native code; returns it.
-
-    The tables of embeddings stay as they are, for a frame reads a few of their rows.
-
-    Args:
-        talker: in fp32, on the CPU. Its layers and heads are packed one after the other and freed.
-        precision: to which the weights of all layers are rounded; those of the heads not below int8.
-        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
-        packed: finds the packed layers and keeps them.
-    """
+    """Replace the layers, heads and samplers of a talker by native code: a `UseNativeCode`."""
     config, head, fast = talker.config, talker.head, talker.fast
     rows = talker.code_rows
     table, codebooks = as_array(rows), as_array(fast.codebook_embeddings.weight.detach())

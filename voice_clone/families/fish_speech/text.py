@@ -21,7 +21,7 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared
-from voice_clone.stages.text import Ids, check_no_control_token, reader
+from voice_clone.stages.text import Ids, PlainTokenizer, reader
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -39,7 +39,7 @@ _TURN = re.compile(rf"(?={_SPEAKER.pattern})")
 _ALLOWED = re.compile(rf"{_SPEAKER.pattern}|<\|phoneme_(start|end)\|>")  # added tokens that a text may hold
 
 
-class Tokenizer:
+class Tokenizer(PlainTokenizer):
     """The tokenizer of a checkpoint folder.
 
     Attributes:
@@ -51,25 +51,18 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: FishSpeechConfig) -> None:
-        self._tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
-        added = self._tokenizer.get_added_tokens_decoder()
-        self._control = {
-            index: token.content for index, token in added.items() if not _ALLOWED.fullmatch(token.content)
-        }
+        tokenizer, room = read_tokenizer(folder, TOKENIZER_FILE), config.text_config.vocab_size
+        super().__init__(tokenizer, TOKENIZER_FILE, room, "text_config.vocab_size", _ALLOWED.fullmatch)
         named = {f"<|semantic:{code}|>": config.semantic_start_token_id + code for code in range(config.semantic_codes)}
         if config.eos_token_id >= 0:
             named[END] = config.eos_token_id
         for token, index in named.items():
-            if self._tokenizer.token_to_id(token) != index:
+            if tokenizer.token_to_id(token) != index:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} does not have the id {index} of config.json")
         for token in (END, "<|im_start|>", "<|voice|>"):
-            if self._tokenizer.token_to_id(token) not in self._control:
+            if tokenizer.token_to_id(token) not in self._control:
                 raise CheckpointError(f"{TOKENIZER_FILE}: lacks the token {token}")
-        if (tokens := max(self._tokenizer.get_vocab().values()) + 1) > config.text_config.vocab_size:
-            raise CheckpointError(
-                f"{TOKENIZER_FILE}: has {tokens} tokens, but text_config.vocab_size is {config.text_config.vocab_size}"
-            )
-        self.end_token: int = self._tokenizer.token_to_id(END)
+        self.end_token: int = tokenizer.token_to_id(END)
         self.around_text = len(self.text_ids(""))
 
     def reference_ids(self, transcript: str) -> Ids:
@@ -92,14 +85,9 @@ class Tokenizer:
         return self._ids("text", BEFORE_TEXT, text, BEHIND_TEXT)
 
     def _ids(self, name: str, before: tuple[str, ...], text: str, behind: tuple[str, ...]) -> Ids:
-        inner = self._encode(text)
-        check_no_control_token(name, inner, self._control)
+        inner = self._ids_of(name, text)
         parts = [*map(self._encode, before), inner, *map(self._encode, behind)]
         return np.array([index for part in parts for index in part], np.int32)
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
 
 
 read = reader(load_config, Tokenizer)

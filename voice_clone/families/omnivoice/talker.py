@@ -99,15 +99,9 @@ class Talker(nn.Module):
 def use_native_code(
     talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
 ) -> Talker:
-    """Replace the projections and the heads of a talker by native code, unless they stay fp32; returns it.
+    """Replace the projections and the heads of a talker by native code, unless they stay fp32: a `UseNativeCode`.
 
     In fp32 native code is no faster: with so many positions at once, arithmetic takes the time, not memory.
-
-    Args:
-        talker: on the CPU.
-        precision: to which the weights of all layers are rounded; those of the heads not below int8.
-        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
-        packed: finds the packed layers and keeps them.
     """
     if precision == "fp32":
         for index, layer in enumerate([] if load is None else talker.llm.layers):

@@ -35,7 +35,7 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.text import Ids, check_no_control_token, limited_ids, reader
+from voice_clone.stages.text import Ids, PlainTokenizer, check_no_control_token, limited_ids, reader
 
 DENOISE = "<|denoise|>"
 LANGUAGE = ("<|lang_start|>", "<|lang_end|>")
@@ -62,7 +62,7 @@ def joined(transcript: str | None, text: str) -> str:
     return _BESIDE_CHINESE.sub("", re.sub(r"[ \t]+", " ", whole))
 
 
-class Tokenizer:
+class Tokenizer(PlainTokenizer):
     """The tokenizer of a checkpoint folder.
 
     Raises:
@@ -70,16 +70,11 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: TalkerConfig) -> None:
-        self._tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
+        tokenizer, where = read_tokenizer(folder, TOKENIZER_FILE), f"vocab_size in {CONFIG_FILE}"
+        super().__init__(tokenizer, TOKENIZER_FILE, config.vocab_size, where, lambda token: token[:2] != "<|")
         for token in CONTROL:
             if len(self._encode(token)) != 1:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} is no token of it")
-        if (most := max(self._tokenizer.get_vocab().values())) >= config.vocab_size:
-            raise CheckpointError(
-                f"{TOKENIZER_FILE}: has the id {most}; {CONFIG_FILE} allows ids below {config.vocab_size}"
-            )
-        added = self._tokenizer.get_added_tokens_decoder()
-        self._control = {number: token.content for number, token in added.items() if token.content[:2] == "<|"}
 
     def check(self, name: str, ids: Ids) -> None:
         """Check the tokens of a text of a request; `name` is for the error.
@@ -108,10 +103,6 @@ class Tokenizer:
         """Those of the text, with the transcript of the clip before it: int32 [n]. A sound is encoded by itself."""
         parts = _SOUND.split(joined(transcript, text).join(TEXT))
         return np.array([each for part in parts if part for each in self._encode(part)], np.int32)
-
-    def _encode(self, text: str) -> list[int]:
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return found
 
 
 read = reader(load_config, Tokenizer)

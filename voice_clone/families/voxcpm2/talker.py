@@ -101,14 +101,9 @@ class Talker(nn.Module):
 def use_native_code(
     talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
 ) -> Talker:
-    """Replace the layers and projections of a talker by native code; returns it.
+    """Replace the layers and projections of a talker by native code: a `UseNativeCode`.
 
-    Args:
-        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
-        precision: to which the weights of the language models are rounded; all others not below int8: they repeat their
-            errors in every step of every frame.
-        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
-        packed: finds the packed layers and keeps them.
+    All but the language models keep at least 8 bits: they repeat their errors in every step of every frame.
     """
     models, sampler = talker.models, talker.sampler
     estimator, encoder, least = sampler.estimator, models.feat_encoder, head_precision(precision)

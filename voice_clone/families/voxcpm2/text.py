@@ -24,7 +24,7 @@ from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared, check_reference
-from voice_clone.stages.text import Ids, check_no_control_token, reader
+from voice_clone.stages.text import Ids, PlainTokenizer, reader
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -44,7 +44,7 @@ def target(text: str, style: str | None = None) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-class Tokenizer:
+class Tokenizer(PlainTokenizer):
     """The tokenizer of a checkpoint folder.
 
     Raises:
@@ -52,15 +52,9 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: VoxCPM2Config) -> None:
-        self._tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
-        vocabulary = self._tokenizer.get_vocab()
-        size = config.lm_config.vocab_size
-        if (tokens := max(vocabulary.values(), default=-1) + 1) > size:
-            raise CheckpointError(
-                f"{TOKENIZER_FILE}: has {tokens} tokens, but lm_config.vocab_size in {CONFIG_FILE} is {size}"
-            )
-        self._control = {index: token.content for index, token in self._tokenizer.get_added_tokens_decoder().items()}
-        self._split = self._characters(vocabulary)
+        size, where = config.lm_config.vocab_size, f"lm_config.vocab_size in {CONFIG_FILE}"
+        super().__init__(read_tokenizer(folder, TOKENIZER_FILE), TOKENIZER_FILE, size, where)
+        self._split = self._characters(self._tokenizer.get_vocab())
 
     def text_ids(self, text: str) -> Ids:
         """Those of a text: int32 [n].
@@ -87,8 +81,7 @@ class Tokenizer:
         return self._ids("text", transcript + text)
 
     def _ids(self, name: str, text: str) -> Ids:
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        check_no_control_token(name, ids, self._control)
+        ids = self._ids_of(name, text)
         return np.array([part for index in ids for part in self._split.get(index, (index,))], np.int32)
 
     def _characters(self, vocabulary: dict[str, int]) -> dict[int, tuple[int, ...]]:

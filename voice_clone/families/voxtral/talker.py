@@ -149,16 +149,7 @@ class Talker(nn.Module):
 def use_native_code(
     talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
 ) -> Talker:
-    """Replace the layers and projections of a talker by native code; returns it.
-
-    The tables of embeddings stay as they are, for a frame reads a few of their rows.
-
-    Args:
-        talker: in fp32, on the CPU. Its layers are packed one after the other and freed.
-        precision: to which the weights of all layers are rounded; those of the head's other projections not below int8.
-        load: fills a module, given its name below the talker; for the layers, if they are not loaded yet.
-        packed: finds the packed layers and keeps them.
-    """
+    """Replace the layers and projections of a talker by native code: a `UseNativeCode`."""
     flow = talker.flow
     flow.times()  # while its projection is there
     del flow.time_projection
