@@ -188,29 +188,21 @@ def presets(response: Any) -> list[Preset]:
 
 
 def models(response: Any) -> list[str]:
-    """The model families in the answer of the operation `stats`; the first is the default.
-
-    Raises:
-        Unsupported: the answer has no list of families.
-    """
-    stats = result(response)
-    if not isinstance(stats, dict) or not isinstance(stats.get("model_types"), list):
-        raise Unsupported(f"this server does not list its model families; {_NAME_ONE}")
-    return [str(family) for family in stats["model_types"]]
+    """The model families in the answer of the operation `stats`; the first is the default."""
+    return list(families(response))
 
 
 def families(response: Any) -> dict[str, Family]:
     """As `models`, each with what it can do."""
     stats = result(response)
-    options, languages = stats.get("options", {}), stats.get("languages", {})
     return {
         family: Family(
-            stats.get("instructions", {}).get(family),
-            family in stats.get("voiceless", ()),
-            options.get(family, {}),
-            tuple(languages.get(family, ())),
+            stats["instructions"].get(family),
+            family in stats["voiceless"],
+            stats["options"].get(family, {}),
+            tuple(stats["languages"].get(family, ())),
         )
-        for family in models(response)
+        for family in stats["model_types"]
     }
 
 

@@ -27,7 +27,7 @@ from ._speeches.async_speech import AsyncSpeech
 from ._speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
 from ._speeches.parts import Part, PartsReader, WrittenText
 from .clips import Source
-from .errors import DeadlineExceeded, InvalidArgument, Unsupported, VoiceCloneError
+from .errors import DeadlineExceeded, Unsupported, VoiceCloneError
 from .long_text.async_long_speech import AsyncLongSpeech
 from .long_text.plan import Plan
 from .types import (
@@ -259,10 +259,7 @@ class AsyncClient:
 
     async def presets(self) -> Presets:
         """The voices that the checkpoints of the server's families bring; see `Client.presets`."""
-        try:
-            return _responses.presets(await self._cache("presets"))
-        except InvalidArgument:  # an older server has no such operation
-            return []
+        return _responses.presets(await self._cache("presets"))
 
     async def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""

@@ -21,7 +21,7 @@ from ._servers.blocking import Servers
 from ._sources import LARGEST_BUNDLE, parts
 from ._speaking_client import Speaking
 from .clips import Source
-from .errors import InvalidArgument, Unsupported, VoiceCloneError
+from .errors import Unsupported, VoiceCloneError
 from .types import Candidate, Candidates, Detection, Family, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
@@ -229,14 +229,8 @@ class Client(Speaking):
         return found + page
 
     def presets(self) -> Presets:
-        """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order.
-
-        An older server, which does not know such voices, has none.
-        """
-        try:
-            return _responses.presets(self._cache("presets"))
-        except InvalidArgument:  # an older server has no such operation
-            return []
+        """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order."""
+        return _responses.presets(self._cache("presets"))
 
     def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""

@@ -34,7 +34,7 @@ def first_audio_spans(info: Mapping[str, Any]) -> list[Span]:
     """The stages until the first audio; those that took no time are left out.
 
     Args:
-        info: of the first chunk. What an older server does not report counts as no time.
+        info: of the first chunk.
     """
 
     def spent(name: str, default: float = 0.0) -> float:

@@ -105,7 +105,7 @@ class Artifacts:
     """Why the preparation failed or must be repeated, or what the family needs; names of parameters in backquotes."""
     extraction_ms: float | None = None
     generated_at: float | None = None
-    """When they were computed, in seconds since 1970; None if an older server did."""
+    """When they were computed, in seconds since 1970; None if their file does not say it."""
     fingerprint: str | None = None
     """Hash of the encoder that computed the artifacts."""
 
@@ -142,7 +142,7 @@ class Voice:
     generation: int | None = None
     """Grows with each upload and each forced preparation."""
     digest: str | None = None
-    """Stands for this generation in files of its speech; None: an older server does not say it."""
+    """Stands for this generation in files of its speech."""
     created_at: float | None = None
     """Seconds since 1970."""
     consent: str | None = None
@@ -164,7 +164,7 @@ class Voice:
     """The family that spoke the clip of a designed voice."""
     design_seed: int | None = None
     report: Mapping[str, float] | None = None
-    """Measurements of the clip, such as `snr_db`; None for an embedding and for a voice of an older server."""
+    """Measurements of the clip, such as `snr_db`; None for an embedding."""
     warnings: tuple[ClipWarning, ...] = ()
     owner: str | None = None
     """Whose voice it is; None: the operator's, or the server does not say."""

@@ -87,8 +87,7 @@ class Families:
         if family is not None:
             return family
         names = self._names()
-        certain = self._listed is not None or isinstance(self._error, Unsupported)  # the names are all that there are
-        if self._error is not None and not (certain and name is not None and names):
+        if self._error is not None and not (self._listed is not None and name is not None and names):
             raise _copy(self._error)
         if name is None:
             raise Unsupported("the speech server has no model family")
@@ -100,10 +99,7 @@ class Families:
         Raises:
             VoiceCloneError: the list is needed, and the server did not answer it.
         """
-        try:
-            return (await self._known()).get(family, Family())
-        except Unsupported:  # the server does not list its families
-            return Family()
+        return (await self._known()).get(family, Family())
 
     async def designer(self) -> str:
         """The family that makes voices of descriptions.
@@ -177,9 +173,6 @@ class Families:
             listed = list(self._families)
         except asyncio.TimeoutError:
             self._error = DeadlineExceeded("the speech server did not answer in time")
-        except Unsupported as error:
-            log.error("the speech server does not list its model families; name one with --model (%s)", error)
-            self._error = Unsupported("the speech server does not list its model families, and the gateway names none")
         except VoiceCloneError as error:
             self._error = error
         except Exception:

@@ -69,7 +69,7 @@ class SpeakerRecord:
         embedding_dim: of the uploaded embedding; None for a clip.
         design, design_model, design_seed: of a clip that a model has spoken in a voice of its own: the words that
             described the voice, the model and the seed; None for other voices.
-        report: on the clip; None for an embedding, and for a voice that an older server registered.
+        report: on the clip; None for an embedding.
         owner: whose speaker it is; None: the operator's.
         shared: whether other owners may use it.
         artifacts: those that are stored, i.e. `ready`.

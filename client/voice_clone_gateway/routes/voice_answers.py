@@ -48,7 +48,7 @@ class RegisteredVoice(BaseModel):
     shared: bool | None = None
     """True: other keys that own voices may use it, too."""
     warnings: list[ClipWarning]
-    """Empty for a good clip, for an embedding, and for a voice of an older server."""
+    """Empty for a good clip and for an embedding."""
     report: dict[str, float] | None = None
     """Measurements of the clip, and what was cut off it: in seconds, dB and syllables a second."""
 

@@ -48,8 +48,7 @@ class Spoken(NamedTuple):
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
-    It adds `model_types` and what they can do to each answer of the operation `stats`. `model_types` is None on an
-    older server, which says nothing of them.
+    It adds `model_types` and what they can do to each answer of the operation `stats`.
     """
 
     def __init__(self) -> None:
@@ -58,7 +57,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def reset(self) -> None:
         """Be as a new one: no requests, the usual answers."""
-        self.model_types: list[str] | None = [FAMILY]
+        self.model_types = [FAMILY]
         self.instructions: dict[str, str] = {}
         self.voiceless: list[str] = []
         self.options: dict[str, dict[str, str]] = {}
@@ -97,7 +96,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
             outputs = self.answer(inputs)
         except Failure as failure:
             context.abort(failure.code, failure.details)
-        if inputs.get("operation") == b"stats" and self.model_types is not None and "result" in outputs:
+        if inputs.get("operation") == b"stats" and "result" in outputs:
             result = {
                 **json.loads(outputs["result"]),
                 "model_types": self.model_types,
@@ -110,7 +109,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         return response(outputs)
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return service_pb2.ModelReadyResponse(ready=request.name in (self.model_types or [FAMILY]))
+        return service_pb2.ModelReadyResponse(ready=request.name in self.model_types)
 
     def ServerReady(self, request: Any, context: grpc.ServicerContext) -> Any:
         return service_pb2.ServerReadyResponse(ready=self.ready)

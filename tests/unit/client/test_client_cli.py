@@ -151,15 +151,6 @@ def test_models(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "made_up\n  warmth\thow warm (a number)\nqwen3_tts\n"
 
 
-def test_an_older_server(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    triton.model_types = None
-    speak = ["speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav"]
-    assert run(*speak) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("voice-clone: unsupported: ") and "--model" in error and not triton.speeches
-    assert run("--model", "qwen3_tts", *speak) == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

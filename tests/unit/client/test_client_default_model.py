@@ -129,15 +129,6 @@ both = pytest.mark.parametrize("speak", [speak_sync, speak_async])
 
 
 @both
-def test_an_older_server(triton: Server, speak: Any) -> None:
-    triton.model_types = None
-    with pytest.raises(vc.Unsupported, match="does not list its model families; name the model family: give model"):
-        speak(triton)
-    assert triton.speeches == []
-    speak(triton, model=FAMILY)
-
-
-@both
 def test_a_server_without_stats(triton: Server, speak: Any) -> None:
     def refuse(inputs: dict[str, Any]) -> dict[str, bytes]:
         raise Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: operation stats is unknown")
@@ -152,12 +143,6 @@ def test_a_server_without_families(triton: Server, speak: Any) -> None:
     triton.model_types = []
     with pytest.raises(vc.Unsupported, match="has no model family"):
         speak(triton)
-
-
-def test_ready_says_that_a_model_must_be_named(triton: Server) -> None:
-    triton.model_types = None
-    with vc.Client(triton.url) as client, pytest.raises(vc.Unsupported, match="give model"):
-        client.ready()
 
 
 def test_a_failure_is_not_kept(triton: Server) -> None:

@@ -161,22 +161,6 @@ def test_a_configured_default_without_a_server() -> None:
     check(test)
 
 
-def test_an_older_server(caplog: pytest.LogCaptureFixture) -> None:
-    async def test() -> None:
-        lister = Lister()
-        lister.error = Unsupported("this server does not list its model families")
-        named = Families(lister, "b", ["tts-1", "tts-c=c"], clock=lister.clock)
-        assert [await named.choose(name) for name in (None, "tts-1", "tts-c")] == ["b", "b", "c"]
-        assert "this gateway has b, tts-1, tts-c" in await refused(named, "a")
-        unnamed = Families(lister, clock=lister.clock)
-        for name in (None, "a"):
-            with pytest.raises(Unsupported, match="the gateway names none"):
-                await unnamed.choose(name)
-
-    check(test)
-    assert "--model" in caplog.text, "the operator can do something about it"
-
-
 def test_aliases() -> None:
     async def test() -> None:
         lister = Lister("a", "b")
@@ -366,13 +350,6 @@ def test_the_server_is_ready_later(two: Server, serve: Serve, monkeypatch: pytes
     assert http.get("/health").status_code == http.post("/v1/audio/speech", json=SPEECH).status_code == 503
     two.answer = answer
     assert http.get("/health").status_code == http.post("/v1/audio/speech", json=SPEECH).status_code == 200
-
-
-def test_an_older_server_over_http(two: Server, serve: Serve) -> None:
-    two.model_types = None
-    answer = serve(two.url).post("/v1/audio/speech", json=SPEECH)
-    assert answer.status_code == 501 and answer.json()["error"]["code"] == "unsupported"
-    assert serve(two.url, model=FAMILY).post("/v1/audio/speech", json=SPEECH).status_code == 200
 
 
 def test_families_are_logged(two: Server, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
