@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,9 +16,10 @@ from voice_clone.autoregressive.native_first_code import NativeRepetitionAwareFi
 from voice_clone.autoregressive.repetition_rule import RepetitionRule
 from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, NUCLEUS
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
-from voice_clone.autoregressive.talker import Pauses, Prefix, TalkerInput, TalkerRequest
+from voice_clone.autoregressive.talker import Pauses, Prefix, TalkerRequest
+from voice_clone.autoregressive.talker_module import TalkerModule
 from voice_clone.families.cosyvoice3.config import (
     ALIGN,
     CODES,
@@ -39,7 +38,6 @@ from voice_clone.families.cosyvoice3.config import (
 from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.text import Clip, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import table_rows
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import head_precision, pack
@@ -71,22 +69,19 @@ class Speech(nn.Module):
         self.llm_decoder = nn.Linear(size, SPEECH_IDS, bias=False)
 
 
-class Talker(nn.Module):
+class Talker(TalkerModule[Prompt]):
     """Layers, tables and head.
 
     Attributes:
-        stack: of torch's layers, or the native one in their place.
         head: a `CodeHead`. Each id from `CODES` on ends speech.
     """
 
-    min_frames = 0
+    layers = "model"
 
     def __init__(self, config: TalkerConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.model = Qwen2(config)
         self.speech = Speech(config.hidden_size)
-        self.native_stack: Stack | None = None
         self.head = CodeHead(
             end_code=CODES,
             vocabulary=SPEECH_IDS,
@@ -97,30 +92,17 @@ class Talker(nn.Module):
             draws=2,  # one for the second draw
         )
 
-    @property
-    def stack(self) -> Stack:
-        return self.native_stack or self.model
-
-    def check(self, prompt: Prompt) -> None:
-        prompt.check(self.config)
-
     def prompt_length(self, prompt: Prompt) -> int:
         return self._prefix_length(prompt) + len(prompt.text_ids) + 1 + len(prompt.heard_tokens)
 
     def prefix(self, prompt: Prompt) -> Prefix:
         return Prefix(digest(prompt.prefix_ids), self._prefix_length(prompt))
 
-    @torch.inference_mode()
-    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
         words = np.concatenate([prompt.prefix_ids, prompt.text_ids])
-        speech = np.concatenate([[TASK], prompt.heard_tokens]).astype(np.int32)
-        parts = [
-            self._rows(self.speech.speech_embedding, np.array([START], np.int32)),
-            self._rows(self.model.embed_tokens, words),
-            self._rows(self.speech.speech_embedding, speech),
-        ]
-        embeds = torch.cat(parts)
-        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+        speech, table = np.concatenate([[TASK], prompt.heard_tokens]).astype(np.int32), self.speech.speech_embedding
+        start = self.rows_of(table.weight, np.array([START], np.int32))
+        return [start, self.rows_of(self.model.embed_tokens.weight, words), self.rows_of(table.weight, speech)]
 
     def embed_frames(self, payload: Tensor) -> Tensor:
         """Codes int64 [N, 1] -> [N, C]."""
@@ -128,9 +110,6 @@ class Talker(nn.Module):
 
     def _prefix_length(self, prompt: Prompt) -> int:
         return 1 + len(prompt.prefix_ids)
-
-    def _rows(self, table: nn.Embedding, ids: npt.NDArray[np.int32]) -> Tensor:
-        return table_rows(table.weight, ids, self.stack.like)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         found: Tensor = self.speech.llm_decoder(hidden)

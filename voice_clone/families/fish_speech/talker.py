@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,15 +18,16 @@ from voice_clone.autoregressive.predictor_by_step import PredictorByStep
 from voice_clone.autoregressive.repetition_rule import RepetitionRule
 from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FILTERS_FIRST
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
-from voice_clone.autoregressive.talker import Prefix, TalkerInput
+from voice_clone.autoregressive.talker import Prefix
+from voice_clone.autoregressive.talker_module import TalkerModule
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import FRAME_RATE, FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.text import CODES, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import as_array, head_precision, pack
@@ -102,27 +102,25 @@ class FastTransformer(PredictorByStep, DecoderStack):
         return rows.to(self.norm.weight.dtype)
 
 
-class Talker(nn.Module):
+class Talker(TalkerModule[Prompt]):
     """Both transformers.
 
     Args:
         end_token: the token that ends speech.
 
     Attributes:
-        stack: of torch's layers, or the native one in their place.
         head: a `CodeHead`.
         embed_frames: the token's and the K codes' embeddings, added and scaled: int64 [N, K] -> [N, C].
     """
 
-    min_frames = 0
+    layers = "slow"
+    config: FishSpeechConfig
 
     def __init__(self, config: FishSpeechConfig, end_token: int) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self._end_token = end_token
         self.slow = SlowTransformer(config)
         self.fast = FastTransformer(config)
-        self.native_stack: Stack | None = None
         self.embed_frames: Callable[[Tensor], Tensor] = self._embed_frames
         self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
         self._code_rows: Tensor | None = None  # made when it is first needed: the weights are loaded then
@@ -141,10 +139,6 @@ class Talker(nn.Module):
         )
 
     @property
-    def stack(self) -> Stack:
-        return self.native_stack or self.slow
-
-    @property
     def token_table(self) -> Tensor:
         """The embeddings of all tokens [tokens, C]; of any dtype, on any device."""
         return self.slow.embeddings.weight
@@ -158,9 +152,6 @@ class Talker(nn.Module):
             self._code_rows = rows.to(self.stack.like.device, self.stack.like.dtype)
         return self._code_rows
 
-    def check(self, prompt: Prompt) -> None:
-        prompt.check(self.config)
-
     def prompt_length(self, prompt: Prompt) -> int:
         return len(prompt.reference_ids) + len(prompt.reference_codes) + len(prompt.text_ids)
 
@@ -168,12 +159,10 @@ class Talker(nn.Module):
         key = digest(prompt.reference_ids, prompt.reference_codes)
         return Prefix(key, len(prompt.reference_ids) + len(prompt.reference_codes))
 
-    @torch.inference_mode()
-    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
         codes = to_device(torch.from_numpy(prompt.reference_codes.astype(np.int64)), self.stack.like.device)
-        parts = [self._embed_tokens(prompt.reference_ids), self.embed_frames(codes)]
-        embeds = torch.cat([*parts, self._embed_tokens(prompt.text_ids)])
-        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+        before, behind = (self.rows_of(self.token_table, ids) for ids in (prompt.reference_ids, prompt.text_ids))
+        return [before, self.embed_frames(codes), behind]
 
     def embed_first(self, code0: Tensor) -> Tensor:
         """Codes of codebook 0 as the fast transformer takes them: int64 [B] -> [B, C of the fast transformer].
@@ -190,9 +179,6 @@ class Talker(nn.Module):
         others = self.fast.codebook_embeddings(codes + starts).to(self.stack.like.dtype).sum(1)
         rows: Tensor = (F.embedding(codes[:, 0], self.code_rows) + others) / math.sqrt(self.config.codebooks + 1)
         return rows
-
-    def _embed_tokens(self, ids: npt.NDArray[np.int32]) -> Tensor:
-        return table_rows(self.token_table, ids, self.stack.like)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.code_rows)

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
-from voice_clone.autoregressive.talker import Prefix, TalkerInput, TalkerRequest
+from voice_clone.autoregressive.talker import Prefix, TalkerRequest
+from voice_clone.autoregressive.talker_module import TalkerModule
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import CONTEXT_FRAMES, FRAME_SECONDS, REFERENCE_LATENTS
 from voice_clone.families.voxcpm2.config import (
@@ -30,7 +31,7 @@ from voice_clone.families.voxcpm2.networks.language_models import LanguageModels
 from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, Sampler, SamplingParameters
 from voice_clone.families.voxcpm2.options import check_together
 from voice_clone.families.voxcpm2.text import TARGET_TOKENS, Prompt, Tokenizer, read
-from voice_clone.layers.graphs import table_rows, to_device
+from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
@@ -42,7 +43,7 @@ from voice_clone.stages.protocols import Arrays
 from voice_clone.stages.talker import CardTalker
 
 
-class Talker(nn.Module):
+class Talker(TalkerModule[Prompt]):
     """All networks of the talker.
 
     Attributes:
@@ -51,21 +52,13 @@ class Talker(nn.Module):
         head: a `PatchHead`.
     """
 
-    min_frames = LEAST_FRAMES
+    layers, min_frames = "models", LEAST_FRAMES
 
     def __init__(self, config: VoxCPM2Config) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.models = LanguageModels(config)
         self.sampler = Sampler(config)
         self.head = PatchHead(self.sampler, self.models)
-
-    @property
-    def stack(self) -> LanguageModels:
-        return self.models
-
-    def check(self, prompt: Prompt) -> None:
-        prompt.check(self.config)
 
     def prompt_length(self, prompt: Prompt) -> int:
         return prompt.length
@@ -75,16 +68,14 @@ class Talker(nn.Module):
         length = prompt.reference_length
         return Prefix(digest(prompt.reference_latents) if length else b"", length)
 
-    @torch.inference_mode()
-    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
+    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
         parts = [self._token_rows(np.append(prompt.text_ids, np.int32(TEXT_END)))]
         if len(prompt.reference_latents):
             marks = self._token_rows(np.array([REFERENCE_BEGIN, REFERENCE_END], np.int32))
             parts = [marks[:1], self._frame_rows(prompt.reference_latents), marks[1:], *parts]
         if len(prompt.prompt_latents):
             parts.append(self._frame_rows(prompt.prompt_latents))
-        embeds = torch.cat(parts)
-        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+        return parts
 
     def embed_frames(self, payload: Tensor) -> Tensor:
         """Latents [N, W] -> [N, I]."""
@@ -94,8 +85,7 @@ class Talker(nn.Module):
         return self.models.frame_rows(to_device(torch.from_numpy(np.array(latents)), self.stack.like.device))
 
     def _token_rows(self, ids: npt.NDArray[np.int32]) -> Tensor:
-        table = self.models.base_lm.embed_tokens.weight
-        return self.models.token_rows(table_rows(table, ids, self.stack.like))
+        return self.models.token_rows(self.rows_of(self.models.base_lm.embed_tokens.weight, ids))
 
 
 def use_native_code(

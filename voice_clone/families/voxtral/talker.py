@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
+from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
-from voice_clone.autoregressive.talker import Prefix, TalkerInput
+from voice_clone.autoregressive.talker import Prefix
+from voice_clone.autoregressive.talker_module import TalkerModule
 from voice_clone.families.voxtral.checkpoint import BACKBONE, FLOW, TABLES, Checkpoint, padded
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import FlowHead, FlowLayer, FlowTransformer, SamplingParameters
 from voice_clone.families.voxtral.text import CODES, NO_PRESET, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import CachedOnGpu, table_rows, to_device
+from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import use_native_linears
 from voice_clone.native.matrix.weights import head_precision
@@ -53,20 +53,19 @@ class Tables(nn.Module):
         return table
 
 
-class Talker(nn.Module):
+class Talker(TalkerModule[Prompt]):
     """Both networks with their tables.
 
     Attributes:
-        stack: of torch's layers, or the native one in their place.
         head: a `FlowHead`.
         voices: embeddings of the checkpoint's own voices [positions, C], in the order of `VoxtralConfig.presets`.
     """
 
-    min_frames = 0
+    layers = "backbone"
+    config: VoxtralConfig
 
     def __init__(self, config: VoxtralConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.backbone = DecoderStack(
             StackConfig(
                 hidden_size=config.dim,
@@ -83,21 +82,13 @@ class Talker(nn.Module):
         self.tables = Tables(config)
         self.flow = FlowTransformer(config)
         self.head = FlowHead(self.flow, config)
-        self.native_stack: Stack | None = None
         self.voices: list[Tensor] = []
         self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
-
-    @property
-    def stack(self) -> Stack:
-        return self.native_stack or self.backbone
 
     def set_voices(self, voices: Mapping[str, Tensor]) -> None:
         """Keep the checkpoint's own voices on the device of the stack."""
         like = self.stack.like
         self.voices = [voices[name].to(like.device, like.dtype) for name in self.config.presets]
-
-    def check(self, prompt: Prompt) -> None:
-        prompt.check(self.config)
 
     def prompt_length(self, prompt: Prompt) -> int:
         return self._voice_end(prompt) + len(prompt.text_ids)
@@ -105,15 +96,10 @@ class Talker(nn.Module):
     def prefix(self, prompt: Prompt) -> Prefix:
         return Prefix(digest(prompt.before_voice, prompt.preset, prompt.codec_codes), self._voice_end(prompt))
 
-    @torch.inference_mode()
-    def embed_prompt(self, prompt: Prompt) -> TalkerInput:
-        parts = [
-            self._embed_tokens(prompt.before_voice),
-            self._embed_voice(prompt),
-            self._embed_tokens(prompt.text_ids),
-        ]
-        embeds = torch.cat(parts)
-        return TalkerInput(embeds, embeds[:0], torch.zeros_like(embeds[0]))
+    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
+        table = self.tables.tok_embeddings.weight
+        before, behind = (self.rows_of(table, ids) for ids in (prompt.before_voice, prompt.text_ids))
+        return [before, self._embed_voice(prompt), behind]
 
     def embed_frames(self, payload: Tensor) -> Tensor:
         """Codes int64 [N, K] -> [N, C]."""
@@ -141,9 +127,6 @@ class Talker(nn.Module):
         )
         rows: Tensor = table(ids + starts).to(self.stack.like.dtype).sum(1)
         return rows
-
-    def _embed_tokens(self, ids: npt.NDArray[np.int32]) -> Tensor:
-        return table_rows(self.tables.tok_embeddings.weight, ids, self.stack.like)
 
 
 def use_native_code(
