@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from voice_clone.checkpoint_folder import check_folder, parse, read_json
 from voice_clone.errors import CheckpointError
-from voice_clone.families.qwen3_tts.sampling import SamplingDefaults
+from voice_clone.families.qwen3_tts.family import SamplingDefaults
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"

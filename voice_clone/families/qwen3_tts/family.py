@@ -1,8 +1,32 @@
 """Qwen3-TTS: its three kinds of checkpoints, each a family of its own. Only Base clones."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
+
+
+@dataclass(frozen=True)
+class SamplingDefaults:
+    """`generation_config.json`; the fall-backs are those of the official package, but for `part_characters`.
+
+    `subtalker_*` govern codebooks 1..15, the others codebook 0; see `autoregressive.sampling`.
+
+    Attributes:
+        part_characters: how long a text the model speaks well in one piece; within a piece its pace climbs. About 40 s.
+    """
+
+    do_sample: bool = True
+    temperature: float = 0.9
+    top_k: int = 50
+    top_p: float = 1.0
+    repetition_penalty: float = 1.05
+    subtalker_do_sample: bool = True
+    subtalker_temperature: float = 0.9
+    subtalker_top_k: int = 50
+    subtalker_top_p: float = 1.0
+    max_new_tokens: int = 2048
+    part_characters: int = 600
+
 
 BASE = Family(
     name="qwen3_tts",

@@ -8,30 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.autoregressive.sampling import SamplingOptions, sampling_options
+from voice_clone.families.qwen3_tts.family import SamplingDefaults
 from voice_clone.speech import check_ranges
-
-
-@dataclass(frozen=True)
-class SamplingDefaults:
-    """`generation_config.json`; the fall-backs are those of the official package, but for `part_characters`.
-
-    `subtalker_*` govern codebooks 1..15, the others codebook 0; see `sampling_options`.
-
-    Attributes:
-        part_characters: how long a text the model speaks well in one piece; within a piece its pace climbs. About 40 s.
-    """
-
-    do_sample: bool = True
-    temperature: float = 0.9
-    top_k: int = 50
-    top_p: float = 1.0
-    repetition_penalty: float = 1.05
-    subtalker_do_sample: bool = True
-    subtalker_temperature: float = 0.9
-    subtalker_top_k: int = 50
-    subtalker_top_p: float = 1.0
-    max_new_tokens: int = 2048
-    part_characters: int = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +45,6 @@ class SamplingParameters(SamplingDefaults):
 
     @property
     def columns(self) -> NDArray[np.float64]:
-        """As of `CodeSampling`."""
         return np.array([self.repetition_penalty, *self.first, *self.others])
 
     @classmethod

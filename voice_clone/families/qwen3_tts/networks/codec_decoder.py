@@ -77,7 +77,6 @@ class CodecDecoder(WindowedDecoder):
 
     @torch.no_grad()
     def latent_chain(self) -> Chain:
-        """As of `WindowedDecoder`."""
         quantizers = self.quantizer.rvq_first, self.quantizer.rvq_rest
         weight = torch.cat([take(each.output_proj)[0] for each in quantizers], dim=1)[..., 0]
         chain = ChainBuilder(weight.shape[1])
@@ -90,5 +89,4 @@ class CodecDecoder(WindowedDecoder):
 
     @torch.no_grad()
     def waveform_chain(self) -> Chain:
-        """As of `WindowedDecoder`."""
         return waveform_chain(self, self.pre_transformer.output_proj.out_features)
