@@ -158,19 +158,15 @@ class CodeHead:
         self.embed, self._kind, self._recent = embed, kind, recent
 
     def columns(self, sampling: CodeSampling) -> npt.NDArray[np.float64]:
-        """As of `FrameHead`."""
         return sampling.columns
 
     def new_draws(self, seed: int) -> Draws:
-        """As of `FrameHead`."""
         return Draws(seed, self.draws)
 
     def variant_of(self, columns: npt.NDArray[np.float64]) -> CodeVariant:
-        """As of `FrameHead`."""
         return CodeVariant(Filters.of(columns[:, FIRST]), Filters.of(columns[:, OTHERS]))
 
     def new_memory(self, slots: int, max_length: int, like: Numbers) -> CodeMemory:
-        """As of `FrameHead`."""
         used = zeros((slots, self.vocabulary), like, np.bool_)
         # One place more than positions: rows that do not move write there.
         size = self._recent + max_length + 1 if self._recent else 0
@@ -184,7 +180,6 @@ class CodeHead:
         memory.used[slot] = False
 
     def read(self, memory: CodeMemory, batch: Batch, payload: Numbers) -> None:
-        """As of `FrameHead`."""
         table, code0 = batch.table, payload[:, 0]
         memory.used[batch.slots, code0] |= table.moves
         if self._recent:
@@ -192,7 +187,6 @@ class CodeHead:
             memory.history[batch.slots, place] = code0
 
     def make(self, memory: CodeMemory, hidden: Numbers, batch: Batch, variant: CodeVariant) -> MadeFrames:
-        """As of `FrameHead`."""
         table = batch.table
         recent = memory.window
         if self._recent:

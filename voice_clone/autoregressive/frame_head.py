@@ -246,11 +246,9 @@ class NoiseHead:
     draws: int
 
     def new_draws(self, seed: int) -> NormalDraws:
-        """As of `FrameHead`."""
         return NormalDraws(seed, self.draws)
 
     def new_memory(self, slots: int, max_length: int, like: Numbers) -> NoMemory:
-        """As of `FrameHead`."""
         return NoMemory()
 
     def clear(self, memory: NoMemory, slot: int) -> None:

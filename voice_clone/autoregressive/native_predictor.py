@@ -79,7 +79,6 @@ class NativePredictor:
         return in_kind_of(codes, widen(found, np.empty(found.shape, np.float32)))
 
     def new_memory(self, slots: int) -> NativeCache:
-        """As of `CodePredictor`."""
         # The last code is never fed back, so K codes need K positions: the hidden state and codes 0..K-2.
         return self.stack.new_frame_cache(slots, self.codebooks)
 

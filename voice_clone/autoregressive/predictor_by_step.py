@@ -80,13 +80,11 @@ class PredictorByStep:
     """A `CodePredictor` of parts, in torch: codebook by codebook."""
 
     def new_memory(self: PredictorParts, slots: int) -> KVCache:
-        """As of `CodePredictor`."""
         return frame_cache(self, slots)
 
     def complete(
         self: PredictorParts, cache: KVCache | None, hidden: Tensor, code0: Tensor, embed0: Tensor, draws: CodeDraws
     ) -> tuple[Tensor, Tensor]:
-        """As of `CodePredictor`."""
         assert cache is not None
         draw = Draw(draws)
         return complete_by_steps(self, cache, hidden, code0, embed0, draw), draw.finite()

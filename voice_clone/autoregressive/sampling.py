@@ -91,7 +91,6 @@ class OneSampling:
 
     @property
     def columns(self) -> npt.NDArray[np.float64]:
-        """As of `CodeSampling`."""
         return np.array([1.0, *self.first, *self.others])
 
 

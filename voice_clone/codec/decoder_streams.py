@@ -187,15 +187,12 @@ class StatefulStreams:
 
     @property
     def supports_ragged_batches(self) -> bool:
-        """As of `DecoderStreams`."""
         return self._states.supports_ragged_batches
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """As of `DecoderStreams`."""
         return self._primed.cached.forget(voices)
 
     def sweep(self) -> None:
-        """As of `DecoderStreams`."""
         self._primed.cached.sweep()
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
@@ -216,14 +213,12 @@ class StatefulStreams:
             step()
 
     def prepare(self, reference: Reference) -> None:
-        """As of `DecoderStreams`."""
         if reference.empty or not reference.origin.keep or reference in self._primed:
             return
         if self._primed.room(self.stream_bytes):
             self._primed.put(reference, self._after(reference), used=False)
 
     def restore(self, references: Iterable[Reference], seconds: float) -> int:
-        """As of `DecoderStreams`."""
         deadline = time.monotonic() + seconds
         done: list[tuple[Reference, StreamState[Any]]] = []
         room = self._primed.room(self.stream_bytes)
@@ -242,7 +237,6 @@ class StatefulStreams:
         return len(done)
 
     def open(self, reference: Reference) -> tuple[int, Primed]:
-        """As of `DecoderStreams`."""
         if self._form.needs_voice and not reference.voice:
             raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
         if reference.empty:
@@ -256,18 +250,15 @@ class StatefulStreams:
         return self._states.open(state), "miss"
 
     def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """As of `DecoderStreams`."""
         return self._states.decode(streams, frames)
 
     def flush(self, stream: int) -> NDArray[np.float32]:
-        """As of `DecoderStreams`."""
         if not self._form.look_ahead:
             return np.zeros(0, np.float32)
         samples: NDArray[np.float32] = on_host(cast(self._decoder.flush(self._states.state(stream)), np.float32))[0]
         return samples
 
     def close(self, stream: int) -> None:
-        """As of `DecoderStreams`."""
         self._states.close(stream)
 
     def _after(self, reference: Reference) -> StreamState[Any]:

@@ -96,7 +96,6 @@ class WindowedDecoder(StreamingDecoder):
         """The vocoder's output [B, samples] -> samples in -1..1."""
 
     def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        """As of `StreamingDecoder`."""
         return self.bound(self.waveform(self.latent(codes, stream, position), stream))
 
     @abstractmethod

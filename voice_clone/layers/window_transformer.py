@@ -126,6 +126,5 @@ class WindowTransformer(WindowLayers):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        """As of `WindowLayers`."""
         normed: Tensor = self.norm(super().forward(x, stream, position))
         return normed

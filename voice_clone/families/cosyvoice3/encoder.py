@@ -67,7 +67,6 @@ class _ClipStage(ABC):
         return {}
 
     def encode(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """As of `EncoderStage`."""
         if not waveform.size:
             return {self.artifact: self._empty}
         _check(waveform, self.sample_rate)

@@ -195,11 +195,9 @@ class FlowStreams:
         return not self._together
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """As of `DecoderStreams`."""
         return self._primed.forget(voices)
 
     def sweep(self) -> None:
-        """As of `DecoderStreams`."""
         self._primed.sweep()
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
@@ -220,13 +218,11 @@ class FlowStreams:
                 self.close(number)
 
     def prepare(self, reference: Reference) -> None:
-        """As of `DecoderStreams`."""
         known = within(reference.key, reference.origin) in self._primed
         if reference.origin.keep and reference.voice and not known:
             self._prime(reference, self._voice(reference), used=False)
 
     def restore(self, references: Iterable[Reference], seconds: float) -> int:
-        """As of `DecoderStreams`."""
         deadline = time.monotonic() + seconds
         done: list[Reference] = []
         for reference in references:
@@ -252,7 +248,6 @@ class FlowStreams:
         return len(done)
 
     def open(self, reference: Reference) -> tuple[int, Primed]:
-        """As of `DecoderStreams`."""
         if not reference.voice:
             raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
         voice = self._voice(reference)
@@ -265,16 +260,13 @@ class FlowStreams:
         return self._begin(voice, self._prime(reference, voice, used=True)), "miss"
 
     def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """As of `DecoderStreams`."""
         return self._move_on(streams, frames, last=False)
 
     def flush(self, stream: int) -> NDArray[np.float32]:
-        """As of `DecoderStreams`."""
         [samples] = self._move_on([stream], [np.zeros((0, 1), np.int64)], last=True)
         return samples
 
     def close(self, stream: int) -> None:
-        """As of `DecoderStreams`."""
         del self._open[stream]
 
     def _begin(self, voice: _Voice, pages: tuple[Page, ...]) -> int:

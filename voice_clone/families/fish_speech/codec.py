@@ -103,7 +103,6 @@ class CodecDecoder(WindowedDecoder):
 
     @torch.no_grad()
     def waveform_chain(self) -> Chain:
-        """As of `WindowedDecoder`."""
         return waveform_chain(self, len(self.quantizer.post_module.norm.weight))
 
 

@@ -95,7 +95,6 @@ class CodecStreams:
 
     @property
     def one_by_one(self) -> bool:
-        """As of `DecoderStreams`."""
         return not self._together
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
@@ -123,13 +122,11 @@ class CodecStreams:
         return 0
 
     def open(self, reference: Reference) -> tuple[int, Primed]:
-        """As of `DecoderStreams`."""
         if not reference.voice:
             raise InvalidArgument("this decoder needs the voice with chunk 0; send the tensor voice")
         return self._begin(FinishPlan.of(reference.voice)), "none"
 
     def decode(self, streams: Sequence[int], frames: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """As of `DecoderStreams`."""
         moves = [list(self._moves(self._open[number], each)) for number, each in zip(streams, frames, strict=True)]
         windows = [window for move in moves for _, window in move]
         samples = iter(self._samples(windows))
@@ -143,7 +140,6 @@ class CodecStreams:
         return heard
 
     def flush(self, stream: int) -> NDArray[np.float32]:
-        """As of `DecoderStreams`."""
         open_stream = self._open[stream]
         place = open_stream.place
         window = _Window(place.latents, place.before, 0)
@@ -153,7 +149,6 @@ class CodecStreams:
         return rest
 
     def close(self, stream: int) -> None:
-        """As of `DecoderStreams`."""
         del self._open[stream]
 
     def forget(self, voices: Collection[str]) -> CacheUsage:

@@ -157,15 +157,12 @@ class FlowHead(NoiseHead):
         self.draws = config.audio.n_acoustic_codebook
 
     def columns(self, sampling: SamplingParameters) -> npt.NDArray[np.float64]:
-        """As of `FrameHead`."""
         return np.array([sampling.guidance], np.float64)
 
     def variant_of(self, columns: npt.NDArray[np.float64]) -> AnyRows:
-        """As of `FrameHead`."""
         return self.variants[0]
 
     def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: AnyRows) -> MadeFrames:
-        """As of `FrameHead`."""
         table = batch.table
         logits = self._networks.semantic_codebook_output(hidden).float()
         finite = logits.isfinite().all(dim=1)

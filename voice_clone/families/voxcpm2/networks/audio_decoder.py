@@ -87,7 +87,6 @@ class NativeAudioDecoder(StreamDecoder[Array]):
         return LATENTS * self._waveform.multiplications
 
     def new_state(self, batch: int) -> StreamState[Array]:
-        """As of `StreamDecoder`."""
         return StreamState(np.zeros(batch, np.int64), [self._waveform.new_state(batch)])
 
     def decode_chunk(self, frames: Array, state: StreamState[Array]) -> Array:
@@ -102,7 +101,6 @@ class NativeAudioDecoder(StreamDecoder[Array]):
         return np.concatenate(samples, axis=-1)
 
     def prime(self, frames: Array, state: StreamState[Array]) -> None:
-        """As of `StreamDecoder`."""
         self.decode_chunk(frames, state)
 
 

@@ -81,7 +81,6 @@ class NativeAudioEncoder:
 
     @torch.inference_mode()
     def encode(self, waveform: Tensor) -> Tensor:
-        """As of `AudioEncoder`."""
         state, position, latents = self._latents.new_state(1), np.zeros(1, np.int64), []
         for piece in torch.split(waveform.float()[None, :, None], PIECE_FRAMES * self._samples, dim=1):
             rows, state = self._latents(piece.numpy(), state, position)

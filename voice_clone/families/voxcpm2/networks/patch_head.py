@@ -222,15 +222,12 @@ class PatchHead(NoiseHead):
         self._models = models
 
     def columns(self, sampling: SamplingParameters) -> npt.NDArray[np.float64]:
-        """As of `FrameHead`."""
         return np.array([sampling.inference_timesteps, sampling.cfg_value, sampling.temperature], np.float64)
 
     def variant_of(self, columns: npt.NDArray[np.float64]) -> Steps:
-        """As of `FrameHead`."""
         return Steps(int(columns[:, 0].max()))
 
     def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: Steps) -> MadeFrames:
-        """As of `FrameHead`."""
         table, given = batch.table, self._models.parts(hidden)
         steps, cfg, temperature = torch.split(table.sampling, 1, dim=1)
         # A latent's channels lie one after the other in a frame, a channel's latents in the official noise.
