@@ -45,7 +45,6 @@ from voice_clone.codec.chunk import Reference
 from voice_clone.families.cosyvoice3.codec import load_decoder
 from voice_clone.families.cosyvoice3.config import (
     CODES,
-    FAMILY,
     FRAME_RATE,
     FRAME_SAMPLES,
     MEL,
@@ -174,7 +173,7 @@ class Ours:
     """The talker and the decoder of a checkpoint."""
 
     def __init__(self, folder: Path, voice: Voice, precision: str) -> None:
-        given = cpu_settings(FAMILY, folder, precision)
+        given = cpu_settings("cosyvoice3", folder, precision)
         give_threads()
         self._voice, self._talker = voice, load_network(given)
         stage = load_decoder(given)

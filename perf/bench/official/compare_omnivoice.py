@@ -34,7 +34,6 @@ from voice_clone.families.omnivoice.codec import load_decoder
 from voice_clone.families.omnivoice.codec_config import FOLDER, FRAME_SAMPLES
 from voice_clone.families.omnivoice.config import (
     CODEC_CODES,
-    FAMILY,
     FRAME_RATE,
     ICL,
     REF_RMS,
@@ -63,7 +62,7 @@ def some_clip(seconds: float) -> NDArray[np.float32]:
 def codec(folder: Path, seconds: float, runs: int) -> tuple[dict[str, Times], NDArray[np.uint16]]:
     """Encode and decode of both, and the codes of the clip; ends the process if they differ."""
     clip = some_clip(seconds)
-    encoder = load_encoder(cpu_settings(FAMILY, folder))
+    encoder = load_encoder(cpu_settings("omnivoice", folder))
     ours: Times = {}
     ours["encode"], found = best(lambda: encoder.encode(clip, ICL), runs)
     codes = found[CODEC_CODES]
@@ -71,12 +70,12 @@ def codec(folder: Path, seconds: float, runs: int) -> tuple[dict[str, Times], ND
         made = timed_codec(folder / FOLDER, Path(scratch), [clip] * runs, [codes.T.astype(np.int64)] * runs)
     if not np.array_equal(made[0][0], codes.T):
         raise SystemExit("the codes of the clip differ: nothing is timed")
-    stage = load_decoder(cpu_settings(FAMILY, folder))
+    stage = load_decoder(cpu_settings("omnivoice", folder))
     waveform = stage.decoder(torch.from_numpy(codes.T.astype(np.int64))[None])[0].numpy()
     error = np.abs(waveform - made[runs][0]).max() / np.abs(waveform).max()
     if error > TOLERANCE:
         raise SystemExit(f"the waveforms differ by {error:.1e} of their peak: nothing is timed")
-    streams = stage.streams(DecoderSettings.of(cpu_settings(FAMILY, folder)), CARD.chunk_frames)
+    streams = stage.streams(DecoderSettings.of(cpu_settings("omnivoice", folder)), CARD.chunk_frames)
 
     def decode() -> None:
         number, done = streams.open(Reference(codes[:0], plan_arrays(len(codes))))[0], 0
@@ -117,7 +116,7 @@ def our_speech(
     folder: Path, precision: str, codes: NDArray[np.uint16], seconds: float, steps: int
 ) -> tuple[float, NDArray[np.uint16]]:
     """The same of ours."""
-    settings = cpu_settings(FAMILY, folder, precision)
+    settings = cpu_settings("omnivoice", folder, precision)
     prompt = load_prompt(settings)
     source = MaskPredictSource(load_network(settings), 1, 4096, together=False)
     talker = OmniVoiceTalker(source, prompt.config, prompt.tokenizer)

@@ -13,9 +13,8 @@ from tools.families.omnivoice.audio_tokenizer import make_audio_tokenizer
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.omnivoice.codec import FORM
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
-from voice_clone.families.omnivoice.codec_config import MODEL
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC, CODES
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
@@ -34,7 +33,7 @@ def load_omnivoice_codec(folder: Path) -> tuple[VoiceEncoder, CodecDecoder]:
     with torch.device("meta"):
         encoder, decoder = VoiceEncoder(checkpoint.config), CodecDecoder(checkpoint.config)
     for module in (encoder, decoder):
-        checkpoint.load(module, MODEL, "", torch.float32, "cpu")
+        checkpoint.load(module, CODEC, "", torch.float32, "cpu")
         module.eval().requires_grad_(False)
     return encoder, decoder
 

@@ -20,14 +20,13 @@ from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import (
     CONFIG_FILE,
     FOLDER,
-    MODEL,
     SAMPLE_RATE,
     SEMANTIC_RATE,
     AcousticConfig,
     CodecConfig,
     SemanticConfig,
 )
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC, CODES
 from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 
@@ -75,7 +74,7 @@ def make_audio_tokenizer(shape: str, seed: int, folder: Path) -> None:
             return math.sqrt(channels / size[2]) * (0.5 + 0.05 * noise_of(name, size, seed))
         return _tensor(name, size, seed)
 
-    write_weights(folder, codec_shapes(folder), tensor, "fp32", 1, MODEL)
+    write_weights(folder, codec_shapes(folder), tensor, "fp32", 1, CODEC)
 
 
 def _config(config: CodecConfig) -> dict[str, Any]:

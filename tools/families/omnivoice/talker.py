@@ -17,7 +17,6 @@ from tools.families.weight_files import Shapes, noise_of, write_json, write_weig
 from voice_clone.families.omnivoice.config import (
     CODEBOOKS,
     CONFIG_FILE,
-    FAMILY,
     IDS,
     MASK,
     MODEL,
@@ -90,7 +89,7 @@ def official_config(config: TalkerConfig) -> dict[str, Any]:
             "max_window_layers": config.num_hidden_layers,
             "rope_parameters": {"rope_theta": theta, "rope_type": "default"},
         },
-        "model_type": FAMILY,
+        "model_type": "omnivoice",
         "num_audio_codebook": CODEBOOKS,
     }
 

@@ -15,7 +15,6 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.cosyvoice3.config import (
     CODES,
     CROSS_LINGUAL,
-    FAMILY,
     FRAME_SAMPLES,
     MEL,
     MEL_FRAMES,
@@ -74,7 +73,7 @@ class FlowDecoderStage:
     def known_references(self, voices: KnownVoices) -> Iterator[Reference]:
         """As of `DecoderStage`: tokens and mel are cut to one length, as the prompt stage does it."""
         for mode in (ZERO_SHOT, CROSS_LINGUAL):
-            for record, found in known_artifacts(voices, ArtifactId(FAMILY, mode), [TOKENS, SPEAKER, MEL]):
+            for record, found in known_artifacts(voices, ArtifactId(CARD.name, mode), [TOKENS, SPEAKER, MEL]):
                 tokens = min(len(found[TOKENS]), len(found[MEL]) // MEL_FRAMES)
                 voice = {MEL: found[MEL][: MEL_FRAMES * tokens], SPEAKER: found[SPEAKER]}
                 yield Reference(found[TOKENS][:tokens, None], voice, record.origin)

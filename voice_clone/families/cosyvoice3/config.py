@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone.checkpoint_folder import check_file, check_fixed, check_folder, multiple_of, parse, read_json
+from voice_clone.families.cosyvoice3.family import CARD
 
-FAMILY = "cosyvoice3"
-MARK = "cosyvoice3.yaml"
+MARK = CARD.recognised_by
 BLANK = "CosyVoice-BlankEN"  # folder of the Qwen2 whose tokenizer and sizes the talker has
 CONFIG_FILE = f"{BLANK}/config.json"
-LLM, FLOW, HIFT = "llm", "flow", "hift"  # weight files, without their endings: .pt as released, .safetensors for us
+LLM, FLOW, HIFT = (each.name for each in CARD.weights)
 
 SAMPLE_RATE = 24000  # Hz
 FRAME_SAMPLES = 960  # of a speech token
@@ -26,13 +26,13 @@ CODES = 6561  # speech tokens: 3 to the power of 8
 SPEECH_IDS = CODES + 200  # ids that the talker embeds and predicts; those from `CODES` on are no sound
 START, TASK = CODES, CODES + 2  # ids before the text, and between text and speech
 BLOCK = 25  # speech tokens that see each other in the flow
-MEL_BANDS, MEL_FRAMES = 80, 2  # bands, and frames a speech token
+MEL_FRAMES = 2  # a speech token
 MEL_STEPS = 2048  # of the artifact, in a unit of the log-mel spectrogram
-SPEAKER_SIZE = 192
 
-TOKENS, SPEAKER, MEL = "speech_tokens", "speaker", "mel"  # artifacts of the voice encoder
-ZERO_SHOT, CROSS_LINGUAL = "zero_shot", "cross_lingual"  # modes, the best one first
-INSTRUCT, ALIGN = "instruct", "align"  # options
+MEL, SPEAKER, TOKENS = (each.name for each in CARD.artifacts)
+MEL_BANDS, SPEAKER_SIZE = CARD.artifacts[0].shape[1], CARD.artifacts[1].shape[0]
+ZERO_SHOT, CROSS_LINGUAL = CARD.modes
+INSTRUCT, ALIGN = (each.name for each in CARD.options)
 ALIGNED_REST = 13  # tokens of a first block behind a reference that is cut for `ALIGN`: 0.44 s of sound
 
 TOKENIZER, SPEAKER_ENCODER = "speech_tokenizer_v3", "campplus"  # files, without .onnx
@@ -43,7 +43,6 @@ FRAMES_PER_TOKEN = 4  # of the tokenizer's, 100 a second
 MOST_SECONDS = 30  # of a clip: the tokenizer was trained on no longer one
 MOST_TOKENS = 25 * MOST_SECONDS
 MOST_MEL_FRAMES = 50 * MOST_SECONDS
-LEAST_RATE = 16_000  # Hz of a clip, as in the official code: the flow would clone the sound of a telephone
 LEAST_SECONDS = 0.1  # of a clip: all windows are shorter
 
 # What the released checkpoint has, and the only thing that the network computes.

@@ -1,37 +1,27 @@
 """CosyVoice3. A frame is one speech token."""
 
-from voice_clone.families.cosyvoice3.config import (
-    ALIGN,
-    CROSS_LINGUAL,
-    INSTRUCT,
-    LEAST_RATE,
-    MEL,
-    MEL_BANDS,
-    SPEAKER,
-    SPEAKER_SIZE,
-    TOKENS,
-    ZERO_SHOT,
-)
 from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
+
+LEAST_RATE = 16_000  # Hz of a clip, as in the official code: the flow would clone the sound of a telephone
 
 CARD = Family(
     name="cosyvoice3",
     title="CosyVoice3",
     recognised_by="cosyvoice3.yaml",
-    frame=FrameForm("UINT16", kind="speech tokens", voice=(MEL, SPEAKER)),
+    frame=FrameForm("UINT16", kind="speech tokens", voice=("mel", "speaker")),
     weights=tuple(Weights(name, pickles=f"{name}.pt") for name in ("llm", "flow", "hift")),
     files=("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt"),
     graphs=("speech_tokenizer_v3.onnx", "campplus.onnx"),
     chunk_frames=(),
-    prompt=("prefix_ids", "text_ids", "heard_tokens", TOKENS, MEL, SPEAKER),
+    prompt=("prefix_ids", "text_ids", "heard_tokens", "speech_tokens", "mel", "speaker"),
     artifacts=(
-        Artifact(MEL, "INT16", (CLIP, MEL_BANDS), "log-mel frames, in steps of 1 / 2048"),
-        Artifact(SPEAKER, "FP32", (SPEAKER_SIZE,), "speaker embedding"),
-        Artifact(TOKENS, "UINT16", (CLIP,), "speech tokens"),
+        Artifact("mel", "INT16", (CLIP, 80), "log-mel frames, in steps of 1 / 2048"),
+        Artifact("speaker", "FP32", (192,), "speaker embedding"),
+        Artifact("speech_tokens", "UINT16", (CLIP,), "speech tokens"),
     ),
     encoders=(
         EncoderPart(
-            (MEL,),
+            ("mel",),
             "Waveform to log-mel frames, in steps of 1 / 2048.",
             stage="mel",
             load="encoder.load_mel",
@@ -40,7 +30,7 @@ CARD = Family(
             least_rate=LEAST_RATE,
         ),
         EncoderPart(
-            (SPEAKER,),
+            ("speaker",),
             "Waveform to speaker embedding (Kaldi filter banks + CAM++, campplus.onnx).",
             stage="speaker_encoder",
             load="encoder.load_speaker",
@@ -49,7 +39,7 @@ CARD = Family(
             least_rate=LEAST_RATE,
         ),
         EncoderPart(
-            (TOKENS,),
+            ("speech_tokens",),
             "Waveform to speech tokens (Whisper's log-mel + S3 tokenizer, speech_tokenizer_v3.onnx).",
             stage="speech_tokenizer",
             load="encoder.load_tokens",
@@ -57,16 +47,16 @@ CARD = Family(
             least_rate=LEAST_RATE,
         ),
     ),
-    modes={ZERO_SHOT: ("reference_text",), CROSS_LINGUAL: ()},
+    modes={"zero_shot": ("reference_text",), "cross_lingual": ()},
     knobs={"do_sample": True, "temperature": 1.0, "top_k": 25, "top_p": 0.8},
     budget=FrameBudget(per_token=20, least=375, most=4100),  # 0.8 s, 15 s, 164 s
     x_vector_only=True,
     options=(
-        Option(INSTRUCT, str, "how to speak, in a sentence", words=True),
-        Option(ALIGN, bool, "true: each stream is heard after 16 tokens"),
+        Option("instruct", str, "how to speak, in a sentence", words=True),
+        Option("align", bool, "true: each stream is heard after 16 tokens"),
     ),
-    instructions=INSTRUCT,
-    references=TOKENS,
+    instructions="instruct",
+    references="speech_tokens",
     streams="pages",
     fingerprints=("mel_fingerprint", "speaker_encoder_fingerprint", "speech_tokenizer_fingerprint"),
     notes={

@@ -10,9 +10,9 @@ import numpy as np
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
-from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE
+from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODES
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC, CODES
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
 from voice_clone.settings import DecoderSettings
@@ -31,7 +31,7 @@ class OmniVoiceDecoder(CardDecoder):
     @staticmethod
     def network(folder: Path) -> DecoderNetwork[CodecDecoder]:
         checkpoint = CodecCheckpoint(folder)
-        return DecoderNetwork(checkpoint, MODEL, "", lambda: CodecDecoder(checkpoint.config), FORM)
+        return DecoderNetwork(checkpoint, CODEC, "", lambda: CodecDecoder(checkpoint.config), FORM)
 
     def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> CodecStreams:
         """The decoder with all its streams. On a CPU each is decoded by itself: sharing gains nothing."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.checkpoint import CheckpointFiles, Source
-from voice_clone.families.omnivoice.codec_config import MODEL, CodecConfig, load_codec_config
+from voice_clone.families.omnivoice.codec_config import CodecConfig, load_codec_config
+from voice_clone.families.omnivoice.config import CODEC
 
 _POSITIONS = "semantic_model.encoder.pos_conv_embed.conv"
 
@@ -29,7 +30,7 @@ class CodecCheckpoint(CheckpointFiles):
     def encoder_fingerprint(self, module: nn.Module) -> str:
         """Of the voice encoder `module`."""
         config = {"codec": "omnivoice", **asdict(self.config)}
-        return self.fingerprint(config, MODEL, "", self.sources(module))
+        return self.fingerprint(config, CODEC, "", self.sources(module))
 
 
 def _fold(length: Tensor, direction: Tensor) -> Tensor:

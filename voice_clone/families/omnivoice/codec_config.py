@@ -17,7 +17,6 @@ from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, FRAME_RATE
 
 FOLDER = "audio_tokenizer"
 CONFIG_FILE = f"{FOLDER}/config.json"
-MODEL = f"{FOLDER}/model"  # the weight file, without its ending
 
 SAMPLE_RATE = 24000  # Hz
 FRAME_SAMPLES = SAMPLE_RATE // FRAME_RATE

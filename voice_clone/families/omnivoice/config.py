@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_fixed, check_folder, multiple_of, parse, read_json
+from voice_clone.checkpoint_folder import check_fixed, multiple_of, parse, read_recognised
 from voice_clone.errors import CheckpointError
+from voice_clone.families.omnivoice.family import CARD
 
-FAMILY = "omnivoice"
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
-MODEL = "model"  # the weight file, without its ending
+MODEL, CODEC = (each.name for each in CARD.weights)
 
 FRAME_RATE = 25  # frames a second
 CODEBOOKS, CODES = 8, 1024  # of a frame, and of a codebook
@@ -24,16 +24,14 @@ CODEBOOKS, CODES = 8, 1024  # of a frame, and of a codebook
 MASK = CODES  # the code of a masked cell
 IDS = CODES + 1  # of a codebook: its codes and the mask
 
-ICL = "icl"  # the mode of a voice: its clip and its transcript
-CODEC_CODES = "codec_codes"  # artifact: uint16 [frames, CODEBOOKS]
-REF_RMS = "ref_rms"  # artifact, and of the decoder's voice: float32 [1], the clip's RMS before anything is done to it
-
-TEXT_CHUNKS = "text_chunks"  # of the decoder's voice: int32 [n], the frames of each chunk of the text
-REMOVE_SILENCE = "remove_silence"  # of the decoder's voice: uint8 [1]
+[ICL] = CARD.modes
+CODEC_CODES, REF_RMS = (
+    each.name for each in CARD.artifacts
+)  # uint16 [frames, CODEBOOKS]; float32 [1], of the clip as it came
+_, TEXT_CHUNKS, REMOVE_SILENCE = CARD.frame.voice  # int32 [n], the frames of each chunk of the text; uint8 [1]
 
 # What the released checkpoint has, and the only thing that the network computes.
 _FIXED: dict[str, Any] = {
-    "model_type": FAMILY,
     "audio_vocab_size": IDS,
     "audio_mask_id": MASK,
     "num_audio_codebook": CODEBOOKS,
@@ -68,8 +66,7 @@ def load_config(folder: Path) -> TalkerConfig:
     Raises:
         CheckpointError: the file is missing or malformed, or this is no checkpoint of OmniVoice.
     """
-    check_folder(folder)
-    values = read_json(folder, CONFIG_FILE)
+    values = read_recognised(folder, CARD.recognised_by)
     check_fixed(values, _FIXED, f"{CONFIG_FILE}: ")
     layers = values.get("llm_config")
     if not isinstance(layers, dict):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
-from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, MODEL, SAMPLE_RATE, CodecConfig
-from voice_clone.families.omnivoice.config import CODEBOOKS, CODES, REF_RMS
+from voice_clone.families.omnivoice.codec_config import FRAME_SAMPLES, SAMPLE_RATE, CodecConfig
+from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC, CODES, REF_RMS
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import QUIET
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
@@ -45,7 +45,7 @@ def prepare_clip(waveform: NDArray[np.float32]) -> tuple[NDArray[np.float32], np
 class OmniVoiceEncoder(CardEncoder[CodecConfig]):
     """Waveform to codes, uint16 [frames, CODEBOOKS], and the clip's RMS, float32 [1]; in torch."""
 
-    card, files, file, sample_rate, width = CARD, CodecCheckpoint, MODEL, SAMPLE_RATE, CODEBOOKS
+    card, files, file, sample_rate, width = CARD, CodecCheckpoint, CODEC, SAMPLE_RATE, CODEBOOKS
     code_limits = (CODES,)
 
     @staticmethod

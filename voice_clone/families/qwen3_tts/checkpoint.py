@@ -8,9 +8,9 @@ from typing import Any
 
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
+from voice_clone.families.qwen3_tts.family import BASE
 
-MODEL = "model"  # talker and speaker encoder
-CODEC = "speech_tokenizer/model"
+MODEL, CODEC = (each.name for each in BASE.weights)
 
 
 class Checkpoint(CheckpointFiles):

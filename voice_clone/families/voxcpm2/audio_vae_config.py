@@ -12,14 +12,15 @@ from pathlib import Path
 
 from voice_clone.checkpoint_folder import parse, read_json
 from voice_clone.errors import CheckpointError
+from voice_clone.families.voxcpm2.family import CARD
 
-AUDIO_VAE = "audiovae"  # audiovae.safetensors, which tools/convert_pickles makes of audiovae.pth
+AUDIO_VAE = CARD.weights[1].name
 LATENTS = 4  # of a frame, one after the other
 LATENT_SIZE = 64
 WIDTH = LATENTS * LATENT_SIZE  # numbers of a frame
 FRAME_SECONDS = 0.16
 CONTEXT_FRAMES = 3  # of a prompt, its last ones: what the decoder hears before a stream that goes on with it
-REFERENCE_LATENTS, PROMPT_LATENTS = "reference_latents", "prompt_latents"  # a voice's artifacts, float32 [frames, 256]
+REFERENCE_LATENTS, PROMPT_LATENTS = (each.name for each in CARD.artifacts)  # float32 [frames, 256]
 _KEY = "config.json: audio_vae_config"
 
 

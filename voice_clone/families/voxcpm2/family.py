@@ -1,19 +1,5 @@
 """VoxCPM2. A frame is four latents."""
 
-from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS
-from voice_clone.families.voxcpm2.options import (
-    CFG,
-    CFG_VALUE,
-    INFERENCE_TIMESTEPS,
-    LEAST_CFG,
-    LEAST_STEPS,
-    MODE,
-    MODES,
-    MOST_CFG,
-    MOST_STEPS,
-    STEPS,
-    STYLE,
-)
 from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
 
 CARD = Family(
@@ -27,22 +13,22 @@ CARD = Family(
     chunk_frames=(1, 2, 4, 6),
     prompt=("text_ids", "target_tokens", "reference_latents", "prompt_latents"),
     artifacts=(
-        Artifact(REFERENCE_LATENTS, "FP32", (CLIP, CLIP), "frames x latents"),
-        Artifact(PROMPT_LATENTS, "FP32", (CLIP, CLIP), "frames x latents; no frame without a transcript"),
+        Artifact("reference_latents", "FP32", (CLIP, CLIP), "frames x latents"),
+        Artifact("prompt_latents", "FP32", (CLIP, CLIP), "frames x latents; no frame without a transcript"),
     ),
-    encoders=(EncoderPart((REFERENCE_LATENTS, PROMPT_LATENTS), "Waveform to latents (AudioVAE)."),),
+    encoders=(EncoderPart(("reference_latents", "prompt_latents"), "Waveform to latents (AudioVAE)."),),
     modes={"icl": ("reference_text",), "reference": ()},
     knobs={"temperature": 1.0},
     budget=FrameBudget(per_token=6, more=10),  # what the official code grants a text
     options=(
-        Option(CFG_VALUE, float, "strength of text and voice", LEAST_CFG, MOST_CFG, default=CFG),
-        Option(INFERENCE_TIMESTEPS, int, "steps of a frame", LEAST_STEPS, MOST_STEPS, default=STEPS),
-        Option(MODE, str, "what is heard of a clip", choices=MODES),
-        Option(STYLE, str, "how to speak, in words", words=True),
+        Option("cfg_value", float, "strength of text and voice", 1.0, 3.0, default=2.0),
+        Option("inference_timesteps", int, "steps of a frame", 4, 30, default=10),
+        Option("mode", str, "what is heard of a clip", choices=("reference", "continuation", "ref_continuation")),
+        Option("style", str, "how to speak, in words", words=True),
     ),
-    instructions=STYLE,
+    instructions="style",
     voiceless=True,
-    references=PROMPT_LATENTS,
+    references="prompt_latents",
     native_decoder=True,
     notes={
         "max_text_tokens": ", and so are longer transcripts",

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from voice_clone.errors import InvalidArgument
+from voice_clone.families.voxcpm2.family import CARD
 
-CFG_VALUE, INFERENCE_TIMESTEPS, MODE, STYLE = "cfg_value", "inference_timesteps", "mode", "style"
-
-REFERENCE, CONTINUATION, REF_CONTINUATION = "reference", "continuation", "ref_continuation"
-MODES = (REFERENCE, CONTINUATION, REF_CONTINUATION)
+_CFG, _STEPS, _MODE, _STYLE = CARD.options
+MODE, STYLE = _MODE.name, _STYLE.name
+REFERENCE, CONTINUATION, REF_CONTINUATION = _MODE.choices
 """What the talker hears of a clip: its timbre, the clip as the beginning of its speech, or both."""
 
-STEPS, LEAST_STEPS, MOST_STEPS = 10, 4, 30
-CFG, LEAST_CFG, MOST_CFG = 2.0, 1.0, 3.0
+CFG: float = _CFG.default
+STEPS: int = _STEPS.default
+LEAST_STEPS, MOST_STEPS = int(_STEPS.least or 0), int(_STEPS.most or 0)
 
 
 def check_together(options: Mapping[str, Any]) -> None:
