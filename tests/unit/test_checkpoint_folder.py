@@ -17,7 +17,9 @@ from voice_clone.checkpoint_folder import (
     check_folder,
     multiple_of,
     parse,
+    read_recognised,
     read_tokenizer,
+    sizes_of,
 )
 from voice_clone.errors import CheckpointError
 
@@ -116,3 +118,37 @@ def test_numbers_have_limits() -> None:
     ):
         with pytest.raises(CheckpointError, match=message):
             parse(Heads, values, "config.json", positive=True)
+
+
+def test_a_checkpoint_is_recognised_by_the_mark_of_its_family(tmp_path: Path) -> None:
+    mark = "config.json: model_type=made_up"
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        read_recognised(tmp_path, mark)
+    (tmp_path / "config.json").write_text('{"model_type": "made_up", "size": 3}')
+    assert read_recognised(tmp_path, mark)["size"] == 3
+    with pytest.raises(CheckpointError, match="model_type is 'made_up', not 'other'"):
+        read_recognised(tmp_path, "config.json: model_type=other")
+
+
+SIZES = {"width": ("in.weight", 2, 1)}
+
+
+def test_sizes_are_read_from_tensors() -> None:
+    shapes = {"in.weight": (3, 5), "layers.0.a": (1,), "layers.1.a": (1,), "layers.1.b": (1,)}
+    assert sizes_of(shapes, "the file", SIZES, {"parts": "layers"}) == {"width": 5, "parts": 2}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "wrong"),
+    [
+        ({}, "in.weight"),
+        ({"in.weight": (5,)}, "in.weight"),
+        ({"in.weight": (3, 0)}, "in.weight"),
+        ({"in.weight": (3, 5)}, "parts"),
+        ({"in.weight": (3, 5), "layers.1.a": (1,)}, "parts"),
+        ({"in.weight": (3, 5), "layers.x.a": (1,)}, "parts"),
+    ],
+)
+def test_what_gives_no_size_is_named(shapes: dict[str, tuple[int, ...]], wrong: str) -> None:
+    with pytest.raises(CheckpointError, match=f"the file: .*{wrong}"):
+        sizes_of(shapes, "the file", SIZES, {"parts": "layers"})
