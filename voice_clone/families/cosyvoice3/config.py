@@ -35,7 +35,7 @@ ZERO_SHOT, CROSS_LINGUAL = CARD.modes
 INSTRUCT, ALIGN = (each.name for each in CARD.options)
 ALIGNED_REST = 13  # tokens of a first block behind a reference that is cut for `ALIGN`: 0.44 s of sound
 
-TOKENIZER, SPEAKER_ENCODER = "speech_tokenizer_v3", "campplus"  # files, without .onnx
+TOKENIZER, SPEAKER_ENCODER = (each.removesuffix(".onnx") for each in CARD.graphs)
 TOKENIZER_INPUTS = (("tensor(float)", 3), ("tensor(int32)", 1))  # frames [1, 128, n], their number [1]
 SPEAKER_INPUTS = (("tensor(float)", 3),)  # frames [1, n, 80]
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quoted
 from voice_clone.families.cosyvoice3.config import (
-    BLANK,
     CODES,
     CONFIG_FILE,
     CROSS_LINGUAL,
@@ -36,7 +35,7 @@ from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.text import Ids, limited_ids, qwen2_tokenizer, reader
 
-VOCABULARY_FILE, MERGES_FILE = f"{BLANK}/vocab.json", f"{BLANK}/merges.txt"
+VOCABULARY_FILE, MERGES_FILE = CARD.files
 SYSTEM, END = "You are a helpful assistant.", "<|endofprompt|>"
 
 _QWEN2 = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -26,7 +26,7 @@ from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared, check_reference
 from voice_clone.stages.text import Ids, PlainTokenizer, reader
 
-TOKENIZER_FILE = "tokenizer.json"
+[TOKENIZER_FILE] = CARD.files
 
 _SPACE = "\u2581"  # stands for a blank in a token
 _CHINESE = re.compile("[\u4e00-\u9fff]{2,}")

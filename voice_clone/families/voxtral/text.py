@@ -30,7 +30,7 @@ from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared
 from voice_clone.stages.text import Ids, reader
 
-TOKENIZER_FILE = "tekken.json"
+[TOKENIZER_FILE] = CARD.files
 BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"
 BEFORE_TEXT, BEHIND_TEXT = "[NEXT_AUDIO_TEXT]", "[REPEAT_AUDIO_TEXT]"
 
