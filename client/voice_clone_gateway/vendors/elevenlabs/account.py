@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
@@ -27,7 +28,9 @@ models = shared(lambda headers: CLIENT_HEADER in headers)
 @models.get("/v1/models")
 async def list_models(request: Request) -> list[dict[str, Any]]:
     """`models.list`: the families of the server."""
-    most = request.app.state.settings.max_input_characters
+    most, families = request.app.state.settings.max_input_characters, request.app.state.families
+    found = await families.names()
+    spoken = {name: (await families.get(root)).languages for name, root in found.items()}
     return [
         {
             "model_id": name,
@@ -44,12 +47,19 @@ async def list_models(request: Request) -> list[dict[str, Any]]:
             "max_characters_request_free_user": most,
             "max_characters_request_subscribed_user": most,
             "maximum_text_length_per_request": most,
-            "languages": [{"language_id": code, "name": name} for code, name in LANGUAGES.items()],
+            "languages": _languages(spoken[name]),
             "model_rates": {"character_cost_multiplier": 1.0},
             "concurrency_group": "standard",
         }
-        for name in await request.app.state.families.names()
+        for name in found
     ]
+
+
+def _languages(names: Sequence[str]) -> list[dict[str, str]]:
+    """Those of a family; where it does not say which, the usual ones."""
+    codes = {name.casefold(): code for code, name in LANGUAGES.items()}
+    chosen = [name for name in names if name.casefold() != "auto"] or [*LANGUAGES.values()]
+    return [{"language_id": codes.get(name.casefold(), name), "name": name.capitalize()} for name in chosen]
 
 
 @router.get("/v1/user/subscription")
