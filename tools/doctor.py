@@ -90,7 +90,7 @@ def examine(
         [(family, folder)] = families_of([checkpoint], [MODELS]).items()
         check_checkpoints({family: folder}, [MODELS])
     tell("looking at the machine ...")
-    # These import torch and numba, for seconds.
+    # These import torch, for seconds.
     from tools.diagnosis import sizing
     from tools.diagnosis.machine import hints, machine
     from tools.diagnosis.memory import server_bytes, stream_bytes

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import asdict
-from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.gpu import has_driver
+from voice_clone.native.cache_folder import PACKAGE, digest_of, processor_digest, writable_folder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.thread_pool import computing_threads, use_threads
 from voice_clone.settings import (
@@ -183,27 +182,17 @@ def packed_file(
     most = round(settings.packed_bytes)
     if most == 0 or device(settings) != "cpu":
         return NOWHERE
-    # It imports numba, half a second that encoders in torch do without.
-    from voice_clone.native.compilation import processor_digest, writable_folder
 
     key = {
         "network": network,
         "files": identity,
         "config": asdict(config),
-        "sources": _sources(),
+        "sources": digest_of(PACKAGE),
         "torch": version("torch"),
         "numba": version("numba"),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)
-
-
-@cache
-def _sources() -> str:
-    """A digest of this package's code."""
-    from voice_clone.native.compilation import digest_of
-
-    return digest_of(Path(__file__).parent)
 
 
 def encoder_threads(settings: EncoderSettings) -> int:

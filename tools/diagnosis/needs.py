@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.triton_binary import ServerFailed, server_command
-from voice_clone.native.compilation import writable_folder
+from voice_clone.native.cache_folder import writable_folder
 from voice_clone.settings import VoiceSettings
 
 SHARED_MEMORY = Path("/dev/shm")

@@ -10,7 +10,10 @@ from voice_clone.autoregressive.code_head import CodeRows
 from voice_clone.autoregressive.repetition_rule import RepetitionRule
 from voice_clone.autoregressive.sampling import Filters
 from voice_clone.native.arrays import Array
-from voice_clone.native.transformer.draw import first_codes, repetition_aware_codes
+from voice_clone.native.kernel import Kernel
+
+first_codes = Kernel("transformer.draw.first_codes")
+repetition_aware_codes = Kernel("transformer.draw.repetition_aware_codes")
 
 
 class NativeFirstCode:

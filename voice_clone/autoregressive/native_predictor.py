@@ -10,13 +10,15 @@ from voice_clone.array_kinds import Numbers, array_of, in_kind_of
 from voice_clone.autoregressive.sampling import CodeDraws
 from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeStack
 from voice_clone.native.arrays import Array
+from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.linear import PackedLinear, Workspace
 from voice_clone.native.matrix.weights import Packed, head_precision, pack, widen
 from voice_clone.native.packed_file import Part, made
+from voice_clone.native.sizes import CODEBOOK_PHASES, LAYER_PHASES
 from voice_clone.native.thread_pool import thread_pool
-from voice_clone.native.transformer import predictor
-from voice_clone.native.transformer.decoder_stack import LAYER_PHASES
 from voice_clone.settings import Precision
+
+predict = Kernel("transformer.predictor.predict")
 
 
 class NativePredictor:
@@ -96,8 +98,8 @@ class NativePredictor:
         finite = np.ones(count, np.bool_)
         stack, (logits, embeddings) = self.stack, self._shared
         thread_pool().run(
-            predictor.predict,
-            books * (LAYER_PHASES * len(stack.vectors[0]) + predictor.CODEBOOK_PHASES),
+            predict,
+            books * (LAYER_PHASES * len(stack.vectors[0]) + CODEBOOK_PHASES),
             (books + 1) * count * stack.multiplications,
             stack.weights,
             stack.vectors,

@@ -20,7 +20,7 @@ from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, StreamingModule, streaming_slots
 from voice_clone.layers.vocoder import Vocoder
 
-if TYPE_CHECKING:  # numba, which encoders of the same blocks do without
+if TYPE_CHECKING:  # which encoders of the same blocks do without
     from voice_clone.native.codec.chain import Chain
 
 

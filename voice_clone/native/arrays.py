@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voice_clone.native.vectors import LINE
+from voice_clone.native.sizes import LINE
 
 Array = npt.NDArray[Any]
 

@@ -13,21 +13,18 @@ from typing import Any
 import numpy as np
 
 from voice_clone.native.instructions import INSTRUCTIONS
+from voice_clone.native.kernel import Kernel
 
 log = logging.getLogger(__name__)
-
-Function = Callable[..., None]
-"""Each thread calls it with the thread's number, the number of threads, the phases' counters, and the arguments."""
 
 MIN_PARALLEL_MULTIPLICATIONS = 1 << 18  # waking a thread takes about as long as so many multiplications
 
 
 class ThreadPool:
-    """Runs a compiled function on several threads at once; see work_sharing.py. One caller at a time.
+    """Runs a kernel on several threads at once; see kernels/work_sharing.py. One caller at a time.
 
-    The function releases the GIL, raises nothing and calls no Python function. It returns on the caller's thread when
-    its last phase has ended. A helper may still be running it then: the helper has its own references to the
-    arguments, and finds no chunk to claim.
+    The kernel raises nothing. It returns on the caller's thread when its last phase has ended. A helper may still be
+    running it then: the helper has its own references to the arguments, and finds no chunk to claim.
 
     Args:
         threads: how many threads run a function, the caller's included.
@@ -35,32 +32,31 @@ class ThreadPool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._job: tuple[Function, tuple[Any, ...]]
+        self._job: Callable[[int], None]
         self._starts = [threading.Semaphore(0) for _ in range(1, threads)]
         for number, start in enumerate(self._starts, 1):
             threading.Thread(target=self._help, args=(number, start), name=f"native-{number}", daemon=True).start()
 
-    def run(self, function: Function, phases: int, multiplications: int, *arguments: Any) -> None:
-        """Call a function on all threads, or on the caller's thread alone if it multiplies too little.
+    def run(self, kernel: Kernel, phases: int, multiplications: int, *arguments: Any) -> None:
+        """Run a kernel on all threads, or on the caller's thread alone if it multiplies too little.
 
         Args:
-            function: see `Function`.
+            kernel: it takes the thread's number, the number of threads, the phases' counters, and the arguments.
             phases: the number of its phases.
             multiplications: about how many it does.
             arguments: passed on.
         """
-        counters = np.zeros(2 * phases, np.int64)
+        job = kernel.on_thread(self.threads, np.zeros(2 * phases, np.int64), *arguments)
         if multiplications >= MIN_PARALLEL_MULTIPLICATIONS:
-            self._job = function, (counters, *arguments)
+            self._job = job
             for start in self._starts:
                 start.release()
-        function(0, self.threads, counters, *arguments)
+        job(0)
 
     def _help(self, number: int, start: threading.Semaphore) -> None:
         while True:
             start.acquire()
-            function, arguments = self._job
-            function(number, self.threads, *arguments)
+            self._job(number)
 
 
 _OF_TORCH = "OMP_NUM_THREADS"  # torch reads this variable when it is imported

@@ -19,7 +19,7 @@ from voice_clone.autoregressive.repetition_rule import RepetitionRule
 from voice_clone.autoregressive.samplers import FilterFirstSampler, NucleusSampler
 from voice_clone.autoregressive.sampling import NUCLEUS, Filters, sampling_options
 from voice_clone.families.fish_speech.talker import REPETITION
-from voice_clone.native.transformer.draw import draw_filter_first
+from voice_clone.native.kernels.transformer.draw import draw_filter_first
 
 pytestmark = pytest.mark.thorough
 

@@ -28,10 +28,11 @@ from tests.support.families.trials import (
 )
 from tests.support.request_values import outside
 from tests.support.same_audio import is_same_audio
+from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.family import Family
-from voice_clone.native import compilation, packed_file
+from voice_clone.native import packed_file
 from voice_clone.request_fields import FIELDS
 from voice_clone.settings import CPU_PRECISIONS
 from voice_clone.speech import ResolvedVoice, SpeechRequest
@@ -150,7 +151,7 @@ def test_weights_that_are_found_speak_as_those_that_were_just_packed(
     voice, given = voice_of(stages(family)), {**SETTINGS, "PRECISION": precision}
     [usual] = frames(stages(family), planned(stages(family), voice=voice, seed=0))
     monkeypatch.setattr(packed_file, "WORTH", 0)
-    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
     loaded = bare(family, checkpoint(family), **given)
     plans = [planned(loaded, voice=voice, seed=seed) for seed in range(3)]
     [first] = frames(loaded, plans[0])
@@ -174,7 +175,7 @@ def test_a_decoder_that_is_found_computes_as_one_that_was_packed(
     plan = planned(own)
     [made] = frames(own, plan)
     monkeypatch.setattr(packed_file, "WORTH", 0)
-    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
     first = bare(family, checkpoint(family)).decode(made, plan)
     assert len([*tmp_path.glob("*.packed")]) == 1
     monkeypatch.setattr(CheckpointFiles, "load", None)  # the checkpoint's weights are not read

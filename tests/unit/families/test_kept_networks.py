@@ -11,9 +11,10 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
+from voice_clone import compute
 from voice_clone.errors import CheckpointError
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.native import compilation, packed_file
+from voice_clone.native import packed_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "packed"
-    monkeypatch.setattr(compilation, "writable_folder", lambda name: folder)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: folder)
     monkeypatch.setattr(packed_file, "WORTH", 1)
     return folder
 
@@ -82,8 +83,8 @@ WITHOUT_TORCH = """
 import sys
 from pathlib import Path
 import numpy as np
-from voice_clone.native import compilation
-compilation.writable_folder = lambda name: Path(sys.argv[1])
+from voice_clone import compute
+compute.writable_folder = lambda name: Path(sys.argv[1])
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.settings import DecoderSettings, Settings
@@ -93,6 +94,7 @@ streams = stage.streams(settings, stage.chunk_frames)
 codes = np.arange(16 * 70).reshape(70, 16) % 7
 first, second = (streams.open(Reference(codes[:each], {}))[0] for each in (0, 5))
 samples = streams.decode([first, second], [codes, codes])
+assert not {"numba", "llvmlite"} & set(sys.modules)
 print("torch" in sys.modules, *(np.abs(each).sum() for each in samples))
 """
 
@@ -100,8 +102,8 @@ print("torch" in sys.modules, *(np.abs(each).sum() for each in samples))
 TALKER_WITHOUT_TORCH = """
 import sys
 from pathlib import Path
-from voice_clone.native import compilation
-compilation.writable_folder = lambda name: Path(sys.argv[1])
+from voice_clone import compute
+compute.writable_folder = lambda name: Path(sys.argv[1])
 from voice_clone.families.qwen3_tts.talker import load_talker
 from voice_clone.settings import Settings
 environ = {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2], "VOICE_CLONE_PRECISION": sys.argv[3]}
@@ -110,6 +112,7 @@ generator = stage.source
 print("torch" in sys.modules)
 generator.start(0, stage.example(64, 20))
 frames = [generator.step([0])[0].payload for _ in range(20)]
+assert not {"numba", "llvmlite"} & set(sys.modules)
 print("torch" in sys.modules, *(code for frame in frames if frame is not None for code in frame))
 """
 
@@ -118,12 +121,13 @@ ENCODER_WITHOUT_TORCH = """
 import sys
 from pathlib import Path
 import numpy as np
-from voice_clone.native import compilation
-compilation.writable_folder = lambda name: Path(sys.argv[1])
+from voice_clone import compute
+compute.writable_folder = lambda name: Path(sys.argv[1])
 from voice_clone.families.qwen3_tts.encoder import load_encoder
 from voice_clone.settings import Settings
 stage = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]}))
 made = stage.encode(np.sin(np.arange(30_000, dtype=np.float32) ** 1.1), "icl")
+assert not {"numba", "llvmlite"} & set(sys.modules)
 print("torch" in sys.modules, *stage.fingerprints.values(), *(each.tobytes().hex() for each in made.values()))
 """
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from llvmlite.binding import get_host_cpu_features
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.native.instructions import CHOICES, INSTRUCTIONS, VARIABLE, choose
+from voice_clone.native.instructions import CHOICES, INSTRUCTIONS, VARIABLE, _features, choose
+from voice_clone.native.kernels import compilation
 
 pytestmark = pytest.mark.thorough
 
@@ -25,8 +28,8 @@ ASSEMBLY = """
 import numpy as np
 from numba import njit
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native import compilation
-from voice_clone.native.matrix.tile_products import dot_tile
+import voice_clone.native.kernels.compilation
+from voice_clone.native.kernels.matrix.tile_products import dot_tile
 
 tile = dot_tile(1, 1)
 
@@ -79,12 +82,22 @@ def test_dots_are_used_where_they_are() -> None:
 
 
 def test_a_narrower_choice_takes_the_wider_features_away() -> None:
-    features = (choose("avx2", BF16, X86).features or "").split(",")
-    assert {"+avx2", "-avx512f", "-avx512vnni", "-avx512bf16", "-amx-int8"} < set(features)
-    assert choose("avx2", AVX2, X86).features is None  # nothing to take away
-    plain = choose("plain", VNNI, X86)
-    assert (plain.processor, plain.features, plain.fused) == ("x86-64", "", False)
-    assert choose("plain", {}, "aarch64").fused and choose("plain", {}, "aarch64").processor is None
+    processor, features = compilation.target("avx2", BF16, X86, "znver4")
+    assert processor == "znver4" and {"+avx2", "-avx512f", "-avx512vnni", "-avx512bf16", "-amx-int8"} < set(
+        features.split(",")
+    )
+    assert {"+avx2", "+avx512bf16", "-amx-int8"} < set(
+        compilation.target("avx512bf16", BF16, X86, "znver4")[1].split(",")
+    )
+    assert compilation.target("plain", VNNI, X86, "znver4") == ("x86-64", "") and not choose("plain", VNNI, X86).fused
+    assert (
+        compilation.target("plain", {}, "aarch64", "neoverse-n1")[0] == "neoverse-n1"
+        and choose("plain", {}, "aarch64").fused
+    )
+
+
+def test_what_the_kernel_says_of_the_processor_is_what_llvm_finds() -> None:
+    assert choose("", get_host_cpu_features(), platform.machine()) == choose("", _features(), platform.machine())
 
 
 @pytest.mark.parametrize(

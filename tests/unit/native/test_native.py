@@ -25,16 +25,16 @@ from voice_clone.families.qwen3_tts import talker as talker_stage
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.native.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix import tile_products
+from voice_clone.native.kernels.arithmetic import HIGHEST, LOWEST, exponential
+from voice_clone.native.kernels.matrix import tile_products
 from voice_clone.native.matrix.linear import MOST_ROWS, PackedLinear, Workspace
+from voice_clone.native.matrix.linear import linear as linear_kernel
 from voice_clone.native.matrix.linear_module import NativeLinear
-from voice_clone.native.matrix.products import linear as linear_function
 from voice_clone.native.matrix.rounding import unpack
 from voice_clone.native.matrix.weights import Packed, head_precision, pack
+from voice_clone.native.sizes import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
-from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import PRECISIONS, Precision, Settings
 
 FRAMES = 24
@@ -98,7 +98,7 @@ def prompts_product(layer: nn.Linear, x: Tensor) -> Tensor:
     packed = pack(layer.weight, "bf16")
     work, out = Workspace(packed, prompts=True), np.zeros((len(x), len(layer.weight)), np.float32)
     work.resize(len(x))
-    thread_pool().run(linear_function, 1, out.size * x.shape[1], *packed.arrays, x.numpy(), work.per_thread, out)
+    thread_pool().run(linear_kernel, 1, out.size * x.shape[1], *packed.arrays, x.numpy(), work.per_thread, out)
     return torch.from_numpy(out)
 
 

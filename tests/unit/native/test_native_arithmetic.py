@@ -11,9 +11,9 @@ import pytest
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
-import voice_clone.native
-from voice_clone.native import arithmetic
+import voice_clone.native.kernels
 from voice_clone.native.arrays import Array
+from voice_clone.native.kernels import arithmetic
 
 SIZES = (0, 1, 7, 8, 31, 32, 50, 100, 2048)
 
@@ -84,7 +84,10 @@ def test_elu_is_exact_to_seven_digits() -> None:
 
 def test_nothing_is_compiled_with_fast_arithmetic() -> None:
     """It would leave the last bits to the place of arrays in memory."""
-    names = [module.name for module in pkgutil.walk_packages(voice_clone.native.__path__, "voice_clone.native.")]
+    names = [
+        module.name
+        for module in pkgutil.walk_packages(voice_clone.native.kernels.__path__, "voice_clone.native.kernels.")
+    ]
     modules = [importlib.import_module(name) for name in names]
     compiled = [each for module in modules for each in vars(module).values() if isinstance(each, Dispatcher)]
     assert len(compiled) > 20

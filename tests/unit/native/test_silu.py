@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from voice_clone.native.silu import silu_in_place
+from voice_clone.families.qwen3_tts.networks.native_talker import silu_in_place
 
 
 def test_it_is_torch_s_to_the_last_bit() -> None:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voice_clone.native.codec import chain_builder, layer_table, winograd
+from voice_clone.native.codec import chain_builder, layer_table
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder, Snake
 from voice_clone.native.codec.winograd import OUTPUTS, PRODUCTS, TAP_TRANSFORM, TAPS, groups_in_frame
+from voice_clone.native.kernels.codec.winograd import group_place
 
 LATENT = 12  # channels that come in
 ERROR = 2e-6  # of the outputs' RMS
@@ -121,7 +122,7 @@ def test_groups_cover_a_frame_once(dilation: int) -> None:
         )
         seen = []
         for group in range(2 * layer[layer_table.GROUPS]):
-            frame, row = winograd.group_place.py_func(layer, group)
+            frame, row = group_place.py_func(layer, group)
             assert row < rows
             seen += [frame * rows + n for n in range(row, row + OUTPUTS * dilation, dilation) if n < rows]
         assert sorted(seen) == list(range(2 * rows))

@@ -13,11 +13,12 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.slot_memory import KeysAndValues, SlotMemory, pages_of_zeros
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array, empty, zeros
+from voice_clone.native.kernel import Fixed, Kernel
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.weights import Packed, as_float32, pack
 from voice_clone.native.packed_file import Part, made
+from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
-from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_stack
 from voice_clone.settings import Precision
 
 PROJECTIONS = (  # of a layer; each is several matrices, one below the other
@@ -29,6 +30,9 @@ PROJECTIONS = (  # of a layer; each is several matrices, one below the other
 NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight")
 HEAD_NORMS = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
 SEQUENCES = 32  # that are read in one call of `together`
+
+decoder_stack = Kernel("transformer.decoder_stack.decoder_stack")
+add_embeddings = Kernel("transformer.decoder_stack.add_embeddings")
 
 Weights = Callable[[], Iterable[Mapping[str, Numbers]]]
 """The weights of each layer, by their names in a checkpoint; then the weight of the norm behind them, as `weight`."""
@@ -97,8 +101,8 @@ class StackWork(Workspace):
         self.resize(rows)
         threads = thread_pool().threads
         normed = zeros((threads, rows, self._size), np.float32)
-        self.per_thread = (*self.per_thread, normed, zeros((threads, positions), np.float32))
-        self.common = tuple(zeros((rows, width), np.float32) for width in self._widths)
+        self.per_thread = Fixed((*self.per_thread, normed, zeros((threads, positions), np.float32)))
+        self.common = Fixed(zeros((rows, width), np.float32) for width in self._widths)
 
 
 class NativeStack:
@@ -140,8 +144,8 @@ class NativeStack:
         kinds = len(PROJECTIONS)
         stacked = [Packed(*arrays[place : place + 2]) for place in range(0, 2 * kinds, 2)]
         self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
-        self.weights = tuple(packed.arrays for packed in stacked)
-        self.vectors = tuple(arrays[2 * kinds :])
+        self.weights = Fixed(Fixed(packed.arrays) for packed in stacked)
+        self.vectors = Fixed(arrays[2 * kinds :])
         self.eps = np.float32(config.rms_norm_eps)
         self._like = np.zeros(0, np.float32) if like is None else like
         self._tables = tables

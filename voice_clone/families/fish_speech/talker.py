@@ -18,6 +18,7 @@ from voice_clone.autoregressive.predictor_by_step import PredictorByStep
 from voice_clone.autoregressive.repetition_rule import RepetitionRule
 from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, FILTERS_FIRST
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+from voice_clone.autoregressive.stack.native_stack import add_embeddings
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
 from voice_clone.autoregressive.talker import Prefix
@@ -32,7 +33,6 @@ from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import as_array, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.native.transformer import decoder_stack
 from voice_clone.settings import Precision
 from voice_clone.stages.known_voices import Artifacts
 from voice_clone.stages.loading import TalkerPart
@@ -209,7 +209,7 @@ def use_native_code(
     def embed_frames(codes: Tensor) -> Tensor:
         repeated = torch.cat([codes[:, :1], codes], dim=1).contiguous()  # the token, then each codebook's code
         found = np.empty((len(codes), table.shape[1]), np.float32)
-        decoder_stack.embed_frames(table, codebooks, config.semantic_codes, repeated.numpy(), found)
+        add_embeddings(table, codebooks, config.semantic_codes, repeated.numpy(), found)
         return torch.from_numpy(found) / math.sqrt(config.codebooks + 1)
 
     talker.embed_frames = embed_frames

@@ -9,10 +9,12 @@ import numpy as np
 
 from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.codec import layer_table, winograd
-from voice_clone.native.codec.chain_kernel import BLOCK_GROUPS, BLOCK_TILES, rotary_tables, run_chain
-from voice_clone.native.codec.product import PANEL_OUTPUTS, TILE_ROWS
+from voice_clone.native.kernel import Fixed, Kernel
+from voice_clone.native.sizes import BLOCK_GROUPS, BLOCK_TILES, PANEL_OUTPUTS, TILE_ROWS, WIDTH
 from voice_clone.native.thread_pool import thread_pool
-from voice_clone.native.vectors import WIDTH
+
+run_chain = Kernel("codec.chain_kernel.run_chain")
+rotary_tables = Kernel("codec.chain_kernel.rotary_tables")
 
 
 def padded(size: int) -> int:
@@ -176,7 +178,7 @@ class Chain:
         sizes = sums, keys, keys, self._window or frames, transformed
         present = [array.shape[1] for array in self._per_thread]
         if not self._per_thread or threads > len(self._per_thread[0]) or any(map(operator.gt, sizes, present)):
-            self._per_thread = tuple(zeros((threads, each), np.float32) for each in sizes)
+            self._per_thread = Fixed(zeros((threads, each), np.float32) for each in sizes)
 
 
 def _rotary_in_bf16(position: Array, frames: int, frequencies: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.chain import Chain, padded
-from voice_clone.native.codec.product import PANEL_OUTPUTS
+from voice_clone.native.sizes import PANEL_OUTPUTS
 
 
 @dataclass

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from voice_clone.native.arrays import Array, empty, zeros
-from voice_clone.native.matrix.products import linear
+from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.weights import Packed
 from voice_clone.native.thread_pool import thread_pool
 
 MOST_ROWS = 256  # of one product of a linear layer, which keeps memory for them
+
+linear = Kernel("matrix.products.linear")
 
 
 class Workspace:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from voice_clone.array_kinds import Numbers
 from voice_clone.native.arrays import Array
-from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.native.matrix.weights import Packed, missing
+from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.settings import Precision
 
 _SMALLEST = 1e-30  # so that a group of zeros has a scale

@@ -18,8 +18,7 @@ import numpy as np
 from voice_clone.array_kinds import Numbers
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.matrix.tile_products import INT4_GROUP, INT8_GROUP, PANEL
-from voice_clone.native.vectors import WIDTH
+from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL, WIDTH
 from voice_clone.settings import Precision
 
 # The type of the values, weights in each, weights of a group, the type of its scale.

@@ -11,13 +11,14 @@ import torch
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, settings_of, some_voice
+from voice_clone import compute
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.config import CODEBOOKS
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.instruct import MOST_HINTS, instruction
 from voice_clone.families.omnivoice.talker import load_talker
 from voice_clone.families.omnivoice.text import Prompt
-from voice_clone.native import compilation, packed_file
+from voice_clone.native import packed_file
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared
 
@@ -160,7 +161,7 @@ def test_smaller_weights_speak_almost_the_same_and_are_found_by_the_next_start(
     folder: Path, bare: BareTalker, precision: str, least: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(packed_file, "WORTH", 0)
-    monkeypatch.setattr(compilation, "writable_folder", lambda name: tmp_path)
+    monkeypatch.setattr(compute, "writable_folder", lambda name: tmp_path)
     plan = bare.plan("A voice is known before the first word ends.", some_voice(30), 1, num_step=4).request
     made = [BareTalker(folder, PRECISION=precision) for _ in range(2)]
     [exact], *found = bare.speak(plan), *(each.speak(plan)[0] for each in made)

@@ -25,9 +25,9 @@ from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.layers.vocoder import ResidualUnit
 from voice_clone.native.arrays import Array
-from voice_clone.native.codec.product import finisher
+from voice_clone.native.kernels.codec.product import finisher
+from voice_clone.native.sizes import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool
-from voice_clone.native.vectors import WIDTH
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-5  # of the waveform's RMS

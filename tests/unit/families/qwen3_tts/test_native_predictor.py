@@ -15,8 +15,8 @@ from voice_clone.autoregressive.native_predictor import NativePredictor
 from voice_clone.autoregressive.predictor_by_step import complete_by_steps, frame_cache
 from voice_clone.autoregressive.samplers import Draw
 from voice_clone.autoregressive.sampling import CodeDraws, Filters
+from voice_clone.native.kernels.transformer.draw import draw, is_finite
 from voice_clone.native.thread_pool import ThreadPool
-from voice_clone.native.transformer.draw import draw, is_finite
 from voice_clone.settings import PRECISIONS, Precision
 
 pytestmark = pytest.mark.thorough

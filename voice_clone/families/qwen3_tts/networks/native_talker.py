@@ -12,18 +12,25 @@ from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_first_code import NativeFirstCode
 from voice_clone.autoregressive.native_predictor import NativePredictor, packed_heads
-from voice_clone.autoregressive.stack.native_stack import NativeStack, Tables, layers_by_name, rotary_arrays
+from voice_clone.autoregressive.stack.native_stack import (
+    NativeStack,
+    Tables,
+    add_embeddings,
+    layers_by_name,
+    rotary_arrays,
+)
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader, suppressed_ids
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
+from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.linear import PackedLinear
 from voice_clone.native.matrix.weights import Packed, as_float32, head_precision, pack, stacked
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.native.silu import silu_in_place
-from voice_clone.native.transformer import decoder_stack
 from voice_clone.settings import Precision
+
+silu_in_place = Kernel("silu.silu_in_place")
 
 TEXT_TABLE = "model.text_embedding.weight"
 
@@ -125,5 +132,5 @@ class NativeTalker(PromptReader):
         rows = np.empty((len(codes), self._first.shape[1]), np.float32)
         books, size, width = self._others.shape
         codes = np.ascontiguousarray(codes)
-        decoder_stack.embed_frames(self._first, self._others.reshape(books * size, width), size, codes, rows)
+        add_embeddings(self._first, self._others.reshape(books * size, width), size, codes, rows)
         return rows

@@ -14,8 +14,6 @@ import math
 
 from numba import float32
 
-from voice_clone.native.arithmetic import attend, dot, fma, rms_norm, silu, total
-from voice_clone.native.codec.filter import filter_row
 from voice_clone.native.codec.layer_table import (
     ATTENTION,
     CHANNELS,
@@ -37,10 +35,13 @@ from voice_clone.native.codec.layer_table import (
     WINDOW,
     WINOGRAD,
 )
-from voice_clone.native.codec.product import PANEL_OUTPUTS, TILE_ROWS, product
-from voice_clone.native.codec.winograd import transform_inputs, winograd
-from voice_clone.native.compilation import compiled
-from voice_clone.native.work_sharing import claim, finish, share, wait
+from voice_clone.native.kernels.arithmetic import attend, dot, fma, matrix, rms_norm, silu, total
+from voice_clone.native.kernels.codec.filter import filter_row
+from voice_clone.native.kernels.codec.product import product
+from voice_clone.native.kernels.codec.winograd import transform_inputs, winograd
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.work_sharing import claim, finish, share, wait
+from voice_clone.native.sizes import BLOCK_GROUPS, BLOCK_TILES, PANEL_OUTPUTS, TILE_ROWS
 
 
 @compiled
@@ -102,7 +103,7 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
             query = x[start : start + dim]
             _apply_rotary(query, cos[stream, n], sin[stream, n])
             start = (stream * rows + n) * width + h * dim
-            seen_keys, seen_values = keys[first:last].reshape(seen, dim), values[first:last].reshape(seen, dim)
+            seen_keys, seen_values = matrix(keys[first:last], seen, dim), matrix(values[first:last], seen, dim)
             attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])
 
 
@@ -120,8 +121,6 @@ def rotary_tables(position, frequencies, cos, sin):
                 sin[b, n, i] = math.sin(angle)
 
 
-BLOCK_TILES = 32  # tiles of a product that pass by while a part of its matrix stays in a core's cache
-BLOCK_GROUPS = 128  # groups of a Winograd convolution, likewise; 64 and 256 take as long
 CHUNKS_PER_THREAD = 16  # of a phase, if it has so much work
 
 
@@ -173,10 +172,10 @@ def _row_layer(layer, after, parameters, x, span, rows, target, lead, length, ch
         if kind == NORM:
             weight = layer[PARAMETERS]
             rms_norm(
-                x[start : start + channels].reshape(1, channels),
+                matrix(x[start : start + channels], 1, channels),
                 parameters[weight : weight + channels],
                 parameters[weight + channels],
-                target[t : t + channels].reshape(1, channels),
+                matrix(target[t : t + channels], 1, channels),
             )
         elif kind == FILTER:
             filter_row(layer, parameters, x, start, target, t)

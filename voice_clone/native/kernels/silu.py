@@ -11,8 +11,8 @@ at most 1 ULP): the reduction by multiples of ln 2, and a polynomial in Horner's
 import numpy as np
 from numba import float32, int32
 
-from voice_clone.native.arithmetic import float_from_bits, fma
-from voice_clone.native.compilation import compiled
+from voice_clone.native.kernels.arithmetic import float_from_bits, fma
+from voice_clone.native.kernels.compilation import compiled
 
 _LOG2_E = np.float32(1.442695040888963407359924681001892137426645954152985934135449406931)
 _LN2_UPPER, _LN2_LOWER = np.float32(0.693145751953125), np.float32(1.428606765330187045e-06)

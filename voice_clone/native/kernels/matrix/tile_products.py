@@ -18,9 +18,10 @@ from numba import float32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native import vectors
 from voice_clone.native.instructions import INSTRUCTIONS
-from voice_clone.native.vectors import FLOAT, FLOATS, INT8, INT16, INT32, INTS, LINE, WIDTH, index
+from voice_clone.native.kernels import vectors
+from voice_clone.native.kernels.vectors import FLOAT, FLOATS, INT8, INT16, INT32, INTS, index
+from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, LINE, PANEL, WIDTH
 
 NARROW = 8  # numbers in a vector: whole lines at once come from memory more slowly
 
@@ -73,10 +74,7 @@ def _sums(builder, weight_rows, x_rows, inputs, prefetch):
     return [builder.load(total) for total in sums]
 
 
-PANEL = WIDTH  # outputs of a panel
 AHEAD = 4096  # bytes, how far ahead weights are prefetched
-INT8_GROUP = 128  # int8 weights that share a scale
-INT4_GROUP = 32  # int4 weights that share a scale; the sum of more products would not fit 16 bits
 
 
 def panel_tile(panels, rows, prefetch=False):

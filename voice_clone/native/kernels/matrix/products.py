@@ -36,11 +36,11 @@ import numpy as np
 from numba import float32, int8, int16, int32, int64, types, uint16, uint32
 from numba.extending import overload, register_jitable
 
-from voice_clone.native.arithmetic import float_bits, float_from_bits, silu
-from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.tile_products import INT4_GROUP, PANEL, dot_tile, panel_tile
-from voice_clone.native.vectors import WIDTH
-from voice_clone.native.work_sharing import claim_from_either_end, finish, share, wait
+from voice_clone.native.kernels.arithmetic import float_bits, float_from_bits, matrix, silu
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.matrix.tile_products import dot_tile, panel_tile
+from voice_clone.native.kernels.work_sharing import claim_from_either_end, finish, share, wait
+from voice_clone.native.sizes import INT4_GROUP, PANEL, WIDTH
 
 BLOCK_BYTES = 128 << 10  # of weights that stay in a core's cache while rows pass by
 FEW_ROWS = 8  # a product of at most so many rows waits for its weights
@@ -244,7 +244,7 @@ def _prepared(weights, x, own):
     """Rows of activations, rounded for `multiply`, in this thread's memory."""
     flat, scales = own
     inputs = padded_inputs(weights)
-    prepared = flat[: x.shape[0] * inputs].reshape(x.shape[0], inputs)
+    prepared = matrix(flat, x.shape[0], inputs)
     prepare(weights, x, prepared, scales)
     return prepared
 

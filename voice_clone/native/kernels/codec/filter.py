@@ -12,11 +12,12 @@ from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native import vectors
 from voice_clone.native.codec.layer_table import ACTIVATION, BETWEEN_TAPS, PARAMETERS, SIZE, SNAKE, TAPS
-from voice_clone.native.codec.product import snake_of
-from voice_clone.native.compilation import compiled
-from voice_clone.native.vectors import FLOATS, WIDTH
+from voice_clone.native.kernels import vectors
+from voice_clone.native.kernels.codec.product import snake_of
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.vectors import FLOATS
+from voice_clone.native.sizes import WIDTH
 
 
 def _filter_channels(snake):

@@ -16,10 +16,12 @@ from llvmlite import ir
 from numba import float32, int32, types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
+from numba.np.arrayobj import populate_array
 
-from voice_clone.native import vectors
-from voice_clone.native.compilation import compiled
-from voice_clone.native.vectors import FLOAT, FLOATS, INT32, INTS, WIDTH, index
+from voice_clone.native.kernels import vectors
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.vectors import FLOAT, FLOATS, INT32, INTS, index
+from voice_clone.native.sizes import WIDTH
 
 ACCUMULATORS = 4  # vectors that a sum uses side by side, since an addition to one of them waits for the one before
 
@@ -42,6 +44,22 @@ def float_from_bits(context, bits):
         return builder.bitcast(arguments[0], FLOAT)
 
     return float32(int32), code
+
+
+@intrinsic
+def matrix(context, flat, rows, columns):
+    """[rows * columns] as [rows, columns]. numba's `reshape` would call its runtime, which is not there."""
+    kind = flat.copy(ndim=2)
+
+    def code(context, builder, signature, arguments):
+        flat, rows, columns = arguments
+        flat = context.make_array(signature.args[0])(context, builder, flat)
+        found = context.make_array(kind)(context, builder)
+        strides = builder.mul(columns, flat.itemsize), flat.itemsize
+        populate_array(found, flat.data, (rows, columns), strides, flat.itemsize, meminfo=None)
+        return found._getvalue()
+
+    return kind(flat, types.int64, types.int64), code
 
 
 @intrinsic

@@ -15,7 +15,7 @@ and how many are done. Nothing here allocates, raises, or takes the GIL.
 from numba import int64, types
 from numba.extending import intrinsic
 
-from voice_clone.native.compilation import compiled
+from voice_clone.native.kernels.compilation import compiled
 
 SPINS = 4000  # some microseconds; a thread that waits longer yields its core
 

@@ -11,8 +11,8 @@ If several codes lie exactly at the limit of top-p, all of them are kept.
 import numpy as np
 from numba import float32, float64, int32, int64
 
-from voice_clone.native.arithmetic import LOWEST, exponential, float_bits, total, total_from
-from voice_clone.native.compilation import compiled
+from voice_clone.native.kernels.arithmetic import LOWEST, exponential, float_bits, total, total_from
+from voice_clone.native.kernels.compilation import compiled
 
 _INFINITY_BITS = np.int32(0x7F800000)  # those of all finite numbers are below
 

@@ -12,9 +12,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from voice_clone.native.instructions import INSTRUCTIONS
-
-WIDTH = INSTRUCTIONS.width  # numbers in a vector
-LINE = 64  # bytes of a line of the processor's cache
+from voice_clone.native.sizes import WIDTH
 
 
 class _BFloat(ir.Type):

@@ -10,14 +10,13 @@ Shapes: N streams, K codebooks, V codes in each, C hidden size, H size of the em
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
-from voice_clone.native.arithmetic import rms_norm
-from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.products import CHUNKS_PER_THREAD, product_phase, residual_phase
-from voice_clone.native.transformer.decoder_stack import LAYER_PHASES, decoder_layers, embed
-from voice_clone.native.transformer.draw import draw, draw_filter_first, is_finite
-from voice_clone.native.work_sharing import claim, finish, wait
-
-CODEBOOK_PHASES = 3  # of a codebook, after those of the layers: head, draw, projection
+from voice_clone.native.kernels.arithmetic import rms_norm
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.matrix.products import CHUNKS_PER_THREAD, product_phase, residual_phase
+from voice_clone.native.kernels.transformer.decoder_stack import decoder_layers, embed
+from voice_clone.native.kernels.transformer.draw import draw, draw_filter_first, is_finite
+from voice_clone.native.kernels.work_sharing import claim, finish, wait
+from voice_clone.native.sizes import CODEBOOK_PHASES, LAYER_PHASES
 
 
 @compiled

@@ -24,8 +24,6 @@ from numba import float32, int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from voice_clone.native import vectors
-from voice_clone.native.arithmetic import elu
 from voice_clone.native.codec.layer_table import (
     ACTIVATION,
     ADDED,
@@ -43,12 +41,11 @@ from voice_clone.native.codec.layer_table import (
     TAPS,
     WEIGHTS,
 )
-from voice_clone.native.compilation import compiled
-from voice_clone.native.vectors import FLOATS, WIDTH, constant, index
-
-PANEL_VECTORS = 3  # vectors of outputs in a panel
-PANEL_OUTPUTS = PANEL_VECTORS * WIDTH
-TILE_ROWS = 4
+from voice_clone.native.kernels import vectors
+from voice_clone.native.kernels.arithmetic import elu
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.vectors import FLOATS, constant, index
+from voice_clone.native.sizes import PANEL_OUTPUTS, TILE_ROWS, WIDTH
 
 # sin(r) = r + r * z * (c0 + z * (c1 + ...)), z = r * r, for r up to pi / 2; relative error 7e-9. The coefficients come
 # from a least-squares fit whose weights were changed until the largest error no longer fell.

@@ -14,15 +14,11 @@ import math
 from numba import float32, int32, types
 from numba.extending import overload
 
-from voice_clone.native.arithmetic import attend, dot, float_from_bits, rms_norm
-from voice_clone.native.compilation import compiled
-from voice_clone.native.matrix.products import (
-    CHUNKS_PER_THREAD,
-    gated_phase,
-    product_phase,
-    residual_phase,
-)
-from voice_clone.native.work_sharing import claim, finish, wait
+from voice_clone.native.kernels.arithmetic import attend, dot, float_from_bits, rms_norm
+from voice_clone.native.kernels.compilation import compiled
+from voice_clone.native.kernels.matrix.products import CHUNKS_PER_THREAD, gated_phase, product_phase, residual_phase
+from voice_clone.native.kernels.work_sharing import claim, finish, wait
+from voice_clone.native.sizes import LAYER_PHASES
 
 
 def _as_float(number):
@@ -44,7 +40,7 @@ def embed(row, out):
 
 
 @compiled
-def embed_frames(first, others, vocabulary, codes, out):
+def add_embeddings(first, others, vocabulary, codes, out):
     """Frames of codes, int64 [N, K] -> the sums of their codes' embeddings, out float32 [N, H].
 
     first: the table of codebook 0, [V, H]. others: the tables of codebooks 1, 2, ..., one after the other, each of
@@ -56,9 +52,6 @@ def embed_frames(first, others, vocabulary, codes, out):
             row = others[(book - 1) * vocabulary + codes[n, book]]
             for i in range(row.shape[0]):
                 out[n, i] += _as_float(row[i])
-
-
-LAYER_PHASES = 5  # of `decoder_layers`, for each layer
 
 
 @compiled
