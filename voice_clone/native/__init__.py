@@ -1,6 +1,7 @@
-"""Networks on a CPU as native code: loops in numba's language, which numba compiles when they are first called.
+"""Networks on a CPU as native code.
 
-Each line imports only from those above it:
+`kernels/` has the loops, in numba's language. A process of its own compiles them; no other imports them. Each line
+imports only from those above it:
 
     vectors       LLVM instructions on vectors
     arithmetic    sums in a fixed order, the exponential function and ELU, one norm, one query's attention
@@ -8,7 +9,9 @@ Each line imports only from those above it:
     transformer/  the decoder layers of a talker, the loop of its code predictor, draws from logits
     codec/        a chain of layers over rows: a codec's encoder or decoder (not from `transformer`)
 
-All of them use these modules: `instructions` (which of the processor's instructions they use), `compilation` (how numba
-compiles and where it caches), `thread_pool` (the threads that run a function together) and `work_sharing` (how these
-threads divide the work). `packed_file` keeps packed weights.
+Besides, `work_sharing` says how threads that run a kernel together divide its work, `compilation` how numba compiles.
+
+What calls them: `kernel` (their machine code), `thread_pool`, `matrix/` (packed weights and a linear layer), `codec/`
+(a chain and its builder). Both sides use `instructions`, those of the processor that they use, and `sizes`.
+`packed_file` keeps machine code and packed weights for the next start, in a `cache_folder`.
 """

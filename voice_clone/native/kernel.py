@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -31,6 +31,7 @@ from voice_clone.native.instructions import INSTRUCTIONS, VARIABLE
 from voice_clone.native.packed_file import PackedFile
 
 MOST = 64 << 20  # bytes of machine code that is kept, of all kernels, instructions and states of the sources
+IDLE = 5.0  # seconds after which a process that compiles ends
 PATIENCE = 120.0  # seconds for which a process waits until another one has compiled a kernel; it may be suspended
 
 _NUMBER = 8  # bytes
@@ -153,7 +154,7 @@ def _machine_code(name: str, kind: str, linker: str) -> Array:
         "order": order,
         "sources": digest_of(PACKAGE / "native"),
         "python": sys.version,
-        "packages": [version(each) for each in ("numba", "llvmlite", "numpy")],
+        "packages": _packages(),
         "processor": processor_digest(),
     }
     kept = PackedFile(folder, key, MOST, any_size=True)
@@ -167,6 +168,11 @@ def _machine_code(name: str, kind: str, linker: str) -> Array:
     return code
 
 
+@cache
+def _packages() -> list[str]:
+    return [version(each) for each in ("numba", "llvmlite", "numpy")]
+
+
 def _lock(file: int) -> None:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -176,19 +182,49 @@ def _lock(file: int) -> None:
             time.sleep(0.02)
 
 
-def _compiled(order: list[str]) -> Array:
-    """Machine code that a process of its own compiles."""
-    began = time.monotonic()
+class _Compiler:
+    """A process that compiles kernels, one after the other. It ends when it was idle for some seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end = threading.Timer(IDLE, self._stop)
+
+    def __call__(self, order: list[str]) -> Array:
+        began = time.monotonic()
+        self._end.cancel()
+        with self._lock:
+            if self._process is None:
+                self._process = _started()
+            assert self._process.stdin is not None and self._process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps(order).encode() + b"\n")
+                self._process.stdin.flush()
+            size = int(self._process.stdout.readline() or 0)
+            code = self._process.stdout.read(size)
+        if not size or len(code) < size:
+            self._stop()
+            raise RuntimeError(f"{order[0]} could not be compiled and linked; the log says why")
+        log.info("native code compiled: %s, %.1f s", order[0], time.monotonic() - began)
+        self._end = threading.Timer(IDLE, self._stop)
+        self._end.daemon = True
+        self._end.start()
+        return np.frombuffer(code, np.uint8)
+
+    def _stop(self) -> None:
+        with self._lock:
+            if self._process is not None:
+                self._process.communicate()
+                self._process = None
+
+
+def _started() -> subprocess.Popen[bytes]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
     # Intel's library of vector functions, which numba would call where it is installed, has other bits.
     environment |= {"NUMBA_DISABLE_INTEL_SVML": "1", VARIABLE: INSTRUCTIONS.name}
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in sys.path)
-    command = [sys.executable, "-m", "voice_clone.native.kernels", *order]
-    done = subprocess.run(
-        command, cwd=PACKAGE.parent, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        log.error("%s", done.stderr.decode(errors="replace"))
-        raise RuntimeError(f"{order[0]} could not be compiled and linked; the log says why")
-    log.info("native code compiled: %s, %.1f s", order[0], time.monotonic() - began)
-    return np.frombuffer(done.stdout, np.uint8)
+    command = [sys.executable, "-m", "voice_clone.native.kernels"]
+    return subprocess.Popen(command, cwd=PACKAGE.parent, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+_compiled = _Compiler()

@@ -1,4 +1,4 @@
-"""A file that keeps a network's packed weights, so that the next start maps it instead of packing them again.
+"""A file that keeps arrays for the next start, which maps it: a network's packed weights, or machine code.
 
 Form: 16 bytes of XXH3 over all that follows; the header's length, 8 bytes, little-endian; the header, JSON; the arrays,
 each from the beginning of a page on. The header names the key, which stands for everything that the arrays depend on,
@@ -99,12 +99,12 @@ class PackedFile:
                 )
                 return
             if shutil.disk_usage(self._folder).free < 2 * size:
-                log.warning("the packed weights are not kept for the next start: there is no room for them")
+                log.warning("nothing is kept for the next start: there is no room in the cache")
                 return
             _write(self._folder / f"{self._key}{ENDING}", self._key, arrays)
             _bound(self._folder, self._most)
         except OSError as error:
-            log.warning("the packed weights are not kept for the next start: %s", error.strerror)
+            log.warning("nothing is kept for the next start: %s", error.strerror)
             return
         level = logging.INFO if size >= WORTH else logging.DEBUG
         log.log(
@@ -126,7 +126,7 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
-                log.warning("the packed weights in the cache could have been written by others; they are packed again")
+                log.warning("a file in the cache could have been written by others; it is made again")
                 return {}
             places, first = _sound(file, key)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -136,7 +136,7 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError):
-        log.warning("the packed weights in the cache are damaged; they are packed again")
+        log.warning("a file in the cache is damaged; it is made again")
     return {}
 
 

@@ -66,7 +66,7 @@ def test_machine_code_is_found_again(folder: Path, caplog: pytest.LogCaptureFixt
     np.testing.assert_allclose(first, [x / (1 + np.exp(-x)) for x in np.linspace(-3, 3, 37)], rtol=1e-6)
     assert compiled(caplog) == 1 and len(list(folder.glob(f"*{ENDING}"))) == 1
     assert silu(Kernel(SMALLEST)).tobytes() == first.tobytes() and compiled(caplog) == 0
-    with pytest.raises(RuntimeError, match=SMALLEST.partition(".")[0]):  # another kind of argument, which it does not take
+    with pytest.raises(RuntimeError, match=SMALLEST.partition(".")[0]):  # it takes no other kind of argument
         Kernel(SMALLEST)((1, 2))
 
 

@@ -70,8 +70,9 @@ def machine_code(name, kinds, linker):
     """
     module, _, function = name.rpartition(".")
     kernel = getattr(importlib.import_module(f"voice_clone.native.kernels.{module}"), function)
-    kernel.compile(_type(kinds).types)
-    (result,) = kernel.overloads.values()
+    arguments = _type(kinds).types
+    kernel.compile(arguments)
+    result = kernel.overloads[arguments]
     library = result.target_context.codegen().create_library(ENTRY)
     library.add_ir_module(_entry(library.create_ir_module(ENTRY), result))
     library.add_linking_library(result.library)
