@@ -7,6 +7,9 @@ and each array's type, shape and place, counted from the first page behind the h
 A file is mapped privately: processes share its pages until one writes to them, and nothing that is written
 reaches the file. A file is never changed, only replaced or removed as a whole, which a process that has mapped it does
 not notice.
+
+Reading all of a file takes a start longer than all else. So the first one that finds it whole leaves a stamp beside it:
+what the system says of a file that nobody has changed since. A stamp's own time is that of the latest use.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-ENDING = ".packed"
+ENDING, STAMP = ".packed", ".stamp"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
@@ -125,13 +128,19 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+            if not _ours(status):
                 log.warning("a file in the cache could have been written by others; it is made again")
                 return {}
-            places, first = _sound(file, key)
+            stamped = _is_stamped(path, status)
+            if not stamped:
+                _check(file)
+            places, first = _header(file, key)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        with contextlib.suppress(OSError):  # a read-only folder
-            os.utime(path)
+            with contextlib.suppress(OSError):  # a read-only folder
+                if not stamped:
+                    os.fsync(file.fileno())  # what was read may be on no disk yet
+                    _write_whole(path.with_suffix(STAMP), lambda stamp: stamp.write(_unchanged(status)))
+                os.utime(path.with_suffix(STAMP))
         return {name: [_array(mapped, first, *place) for place in part] for name, part in places.items()}
     except FileNotFoundError:
         pass
@@ -140,19 +149,43 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
     return {}
 
 
-def _sound(file: io.BufferedReader, key: str) -> tuple[dict[str, list[Any]], int]:
-    """Where the arrays of a file lie, and the offset from which their places count.
+def _ours(status: os.stat_result) -> bool:
+    """Whether no other user could have written a file."""
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
 
-    The file is read, not mapped: no page becomes this process's memory before it is used.
+
+def _unchanged(status: os.stat_result) -> bytes:
+    """What remains the same of a file as long as nobody changes it."""
+    return repr((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)).encode()
+
+
+def _is_stamped(path: Path, status: os.stat_result) -> bool:
+    try:
+        with path.with_suffix(STAMP).open("rb") as stamp:
+            return _ours(os.fstat(stamp.fileno())) and stamp.read() == _unchanged(status)
+    except OSError:
+        return False
+
+
+def _check(file: io.BufferedReader) -> None:
+    """Read a file. It is not mapped: no page becomes this process's memory before it is used.
 
     Raises:
-        ValueError: it is damaged, or the file of another key.
+        ValueError: it is damaged.
     """
     expected, digest, piece = file.read(_DIGEST), xxhash.xxh3_128(), memoryview(bytearray(_PIECE))
     while count := file.readinto(piece):
         digest.update(piece[:count])
     if digest.digest() != expected:
         raise ValueError
+
+
+def _header(file: io.BufferedReader, key: str) -> tuple[dict[str, list[Any]], int]:
+    """Where the arrays of a file lie, and the offset from which their places count.
+
+    Raises:
+        ValueError: it is the file of another key.
+    """
     file.seek(_DIGEST)
     size = int.from_bytes(file.read(_LENGTH), "little")
     header: dict[str, Any] = json.loads(file.read(size))
@@ -170,7 +203,7 @@ def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: in
 
 
 def _write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a file as a whole, readable by its owner alone."""
+    """Write the file of a key."""
     places: dict[str, list[Any]] = {}
     end = 0
     for name, part in arrays.items():
@@ -180,22 +213,30 @@ def _write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -
             end = _page(end + array.nbytes)
     header = json.dumps({"key": key, "arrays": places}).encode()
     digest = xxhash.xxh3_128()
+
+    def fill(file: IO[bytes]) -> None:
+        def put(data: Any) -> None:
+            file.write(data)
+            digest.update(data)
+
+        file.write(bytes(_DIGEST))
+        put(len(header).to_bytes(_LENGTH, "little") + header)
+        for part in arrays.values():
+            for array in part:
+                put(bytes(_page(file.tell()) - file.tell()))
+                put(array.reshape(-1).view(np.uint8).data)
+        file.seek(0)
+        file.write(digest.digest())
+
+    _write_whole(path, fill)
+
+
+def _write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write a file that nobody sees before it is whole, readable by its owner alone."""
     file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=WRITING, delete=False)  # noqa: SIM115 - it is renamed
     try:
         with file:
-
-            def put(data: Any) -> None:
-                file.write(data)
-                digest.update(data)
-
-            file.write(bytes(_DIGEST))
-            put(len(header).to_bytes(_LENGTH, "little") + header)
-            for part in arrays.values():
-                for array in part:
-                    put(bytes(_page(file.tell()) - file.tell()))
-                    put(array.reshape(-1).view(np.uint8).data)
-            file.seek(0)
-            file.write(digest.digest())
+            fill(file)
         os.replace(file.name, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -212,8 +253,10 @@ def _files(folder: Path) -> list[tuple[float, int, Path]]:
     files = []
     for path in folder.glob(f"*{ENDING}"):
         with contextlib.suppress(OSError):  # another process removes, too
-            status = path.stat()
-            files.append((status.st_mtime, status.st_size, path))
+            status, used = path.stat(), path.stat().st_mtime
+            with contextlib.suppress(OSError):
+                used = max(used, path.with_suffix(STAMP).stat().st_mtime)
+            files.append((used, status.st_size, path))
     return files
 
 
@@ -235,4 +278,5 @@ def _bound(folder: Path, most: int) -> None:
             return
         with contextlib.suppress(OSError):
             path.unlink()
+            path.with_suffix(STAMP).unlink()
         left -= size

@@ -16,7 +16,7 @@ import pytest
 
 from voice_clone.native import packed_file
 from voice_clone.native.arrays import Array
-from voice_clone.native.packed_file import ENDING, WRITING, PackedFile
+from voice_clone.native.packed_file import ENDING, STAMP, WRITING, PackedFile
 
 KEY = {"network": "a", "files": [["model", 1]]}
 MOST = 1 << 20
@@ -57,7 +57,7 @@ def found(folder: Path, key: dict[str, Any] = KEY) -> list[Array] | None:
 
 
 def only(folder: Path) -> Path:
-    [path] = folder.iterdir()
+    [path] = folder.glob(f"*{ENDING}")
     return path
 
 
@@ -95,7 +95,7 @@ def test_the_weights_of_another_key_are_not_taken(tmp_path: Path) -> None:
     keep(tmp_path, weights(1), other)
     assert_equal(found(tmp_path), weights())
     assert_equal(found(tmp_path, other), weights(1))
-    [others] = set(tmp_path.iterdir()) - {mine}
+    [others] = set(tmp_path.glob(f"*{ENDING}")) - {mine}
     mine.replace(others)  # under another one's name
     assert found(tmp_path, other) is None
 
@@ -130,6 +130,33 @@ def test_damage_is_noticed_and_the_file_written_again(
         caplog.clear()
         keep(tmp_path, weights())
         assert_equal(found(tmp_path), weights())
+
+
+def test_a_file_is_read_once_and_again_if_anything_could_have_changed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Any] = []
+    check = packed_file._check
+    monkeypatch.setattr(packed_file, "_check", lambda file: (checked.append(file), check(file)))
+    keep(tmp_path, weights())
+    for _ in range(3):
+        assert_equal(found(tmp_path), weights())
+    assert len(checked) == 1
+    path, stamp = only(tmp_path), only(tmp_path).with_suffix(STAMP)
+    times = path.stat()
+    content = path.read_bytes()
+    with path.open("r+b") as file:  # in place, and the time of change set back
+        file.write(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert_equal(found(tmp_path), weights())
+    assert len(checked) == 2
+    stamp.chmod(0o666)  # others could have written it
+    assert_equal(found(tmp_path), weights())
+    assert len(checked) == 3
+    stamp.unlink()
+    stamp.mkdir()  # it cannot be written
+    assert_equal(found(tmp_path), weights())
+    assert len(checked) == 4
 
 
 def test_what_others_could_have_written_is_not_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
