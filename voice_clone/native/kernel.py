@@ -157,12 +157,11 @@ def _machine_code(name: str, kind: str, linker: str) -> Array:
         "packages": _packages(),
         "processor": processor_digest(),
     }
-    kept = PackedFile(folder, key, MOST, any_size=True)
     with contextlib.ExitStack() as stack:
-        if not kept.found and folder is not None:
+        if folder is not None:
             with contextlib.suppress(OSError):  # a full disk, a file of another user
                 _lock(stack.enter_context((folder / f"{name}.lock").open("w")).fileno())
-            kept = PackedFile(folder, key, MOST, any_size=True)  # perhaps another process has compiled it meanwhile
+        kept = PackedFile(folder, key, MOST, any_size=True)
         [code] = kept.part("code")(lambda: [_compiled(order)])
         kept.keep()
     return code
