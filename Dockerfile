@@ -48,7 +48,7 @@ RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 # binutils: the linker of native code.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends binutils tini=0.19.* \
+    && apt-get install -y --no-install-recommends binutils=2.* tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
 # Images with Python 3.12 belong to a system whose pip refuses to install beside its own packages.
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
