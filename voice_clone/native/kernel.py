@@ -113,13 +113,19 @@ def _flatten(arguments: tuple[Any, ...], numbers: list[int]) -> Kind:
 
 def _entry(name: str, kind: str) -> Callable[[bytes], int]:
     """The entry of a kernel for one kind of arguments: of a shared library, or, without a linker, as LLVM links it."""
-    linker = shutil.which("ld")
-    if linker is not None:
-        try:
-            return _mapped(_machine_code(name, kind, linker))
-        except (OSError, RuntimeError) as error:
-            log.warning("native code takes 50 MB more: %s", error)
-    return _linked_by_llvm(_machine_code(name, kind, ""))
+    try:
+        linker = shutil.which("ld")
+        if linker is None:
+            raise FileNotFoundError("there is no ld to link it")
+        return _mapped(_machine_code(name, kind, linker))
+    except (OSError, RuntimeError) as error:
+        _warn(str(error))
+        return _linked_by_llvm(_machine_code(name, kind, ""))
+
+
+@cache
+def _warn(reason: str) -> None:
+    log.warning("native code takes 50 MB more than it would: %s", reason)
 
 
 def _mapped(code: Array) -> Callable[[bytes], int]:
