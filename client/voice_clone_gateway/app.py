@@ -105,7 +105,7 @@ def create_app(settings: Settings) -> FastAPI:
             be signed with.
     """
     keys = Keys.load(settings.api_keys_file)
-    clients = TritonClients(settings, keys.all(), reserved(settings.default_voice, settings.voice_aliases))
+    clients = TritonClients(settings, keys.bearers(), reserved(settings.default_voice, settings.voice_aliases))
     client = clients.operator
     traces = Traces(settings.otlp_endpoint)
     audit = AuditLog(settings.audit_log)

@@ -89,8 +89,12 @@ class Keys:
         return bool(self._keys)
 
     def all(self) -> list[Key]:
-        """All keys, and those of tokens, without their secrets."""
-        return [key for _, key in (*self._keys, *self._of_tokens.values())]
+        """All keys, without their secrets."""
+        return [key for _, key in self._keys]
+
+    def bearers(self) -> list[Key]:
+        """All keys, and what the bearers of their tokens have."""
+        return [*self.all(), *(key for _, key in self._of_tokens.values())]
 
     def find(self, connection: HTTPConnection) -> Key:
         """The key of a request.

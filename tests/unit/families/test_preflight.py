@@ -82,7 +82,11 @@ CASES: dict[str, Case] = {
         holding(TOKENS, b"version https://git-lfs.github.com/spec/v1\n"),
         f"{TOKENS}: not a whole ONNX file",
     ),
-    "omnivoice: another model": ("omnivoice", configured("", model_type="other"), "model_type is 'other', not 'omnivoice'"),
+    "omnivoice: another model": (
+        "omnivoice",
+        configured("", model_type="other"),
+        "model_type is 'other', not 'omnivoice'",
+    ),
     "omnivoice: other codes": ("omnivoice", configured("", audio_vocab_size=2049), "audio_vocab_size is 2049; only"),
     "omnivoice: other layers": (
         "omnivoice",
