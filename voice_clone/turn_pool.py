@@ -22,6 +22,10 @@ caller_now: ContextVar[Caller] = ContextVar("caller_now", default=PLAIN)
 """For whom this thread works."""
 
 
+class PoolClosed(RuntimeError):
+    """A pool that is shut down takes no work."""
+
+
 class TurnPool:
     """Runs work on at most `threads` threads, and on one more for each caller for whom none works yet.
 
@@ -47,11 +51,11 @@ class TurnPool:
         """Run `work` in the caller's turn. What it raises goes to the log.
 
         Raises:
-            RuntimeError: the pool is shut down.
+            PoolClosed: the pool is shut down.
         """
         with self._changed:
             if self._closed:
-                raise RuntimeError("the pool is shut down")
+                raise PoolClosed("the pool is shut down")
             self._turns.put(_Work(caller, work), caller)
             if self._idle:
                 self._wake()

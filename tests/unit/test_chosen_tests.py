@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
-SMALL = "tests/unit/native/test_native_cache.py"
+SMALL = "tests/unit/native/test_instructions.py"
 
 
 def pytest_in(folder: Path, *arguments: str) -> str:

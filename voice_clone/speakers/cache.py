@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from voice_clone.audio import check_audible, decode
-from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, SpeakerNotFound, VoiceCloneError
+from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
@@ -48,9 +48,10 @@ from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.transfer import Transfer
 from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
-from voice_clone.turn_pool import TurnPool
+from voice_clone.turn_pool import PoolClosed, TurnPool
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 _PRESETS_SECONDS = 5.0  # for which a list waits for encoders that have not said yet what their checkpoints bring
 _TOTALS = ("bytes", "entries", "evictions", "oversize_skips")  # of both pools together
 _WITHOUT_RECORDS = (ResolveClip, ResolveEmbedding, ResolvePrompt, Stats)  # operations that read no record
@@ -164,10 +165,21 @@ class SpeakerCache:
             "store": self._store.counters(),
         }
 
+    def _read(self, work: Callable[[], T]) -> T:
+        """What is read out of a clip, in the turn of its caller.
+
+        Raises:
+            Overloaded: this cache is closed. Also what `work` raises.
+        """
+        try:
+            return self._clips.result(work)
+        except PoolClosed:
+            raise Overloaded("the speaker cache is closed; the server is stopping") from None
+
     def _upload_clip(self, upload: UploadClip) -> Reply:
         until = self._until(upload.timeout)
         self._check_upload(upload)
-        draft = self._clips.result(partial(of_clip, upload, self._config.clip))
+        draft = self._read(partial(of_clip, upload, self._config.clip))
         return self._register(upload, draft, until)
 
     def _upload_embedding(self, upload: UploadEmbedding) -> Reply:
@@ -264,7 +276,7 @@ class SpeakerCache:
 
     def _resolve_clip(self, resolve: ResolveClip) -> Reply:
         model_type, until = self._family(resolve.model_type), self._until(resolve.timeout)
-        clip = self._clips.result(partial(decode, resolve.audio, self._config.clip))
+        clip = self._read(partial(decode, resolve.audio, self._config.clip))
         check_audible(clip)
         resolved = self._extractor.inline(clip, resolve, model_type, until)
         warnings = {"warnings": [warning._asdict() for warning in of_file(clip.losses)]}

@@ -39,8 +39,9 @@ def adapted(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="module")
-def elevenlabs(adapted: Gateway) -> ElevenLabs:
-    return ElevenLabs(base_url=adapted.url, api_key="unused")
+def elevenlabs(adapted: Gateway) -> Iterator[ElevenLabs]:
+    with httpx.Client(timeout=60) as http:
+        yield ElevenLabs(base_url=adapted.url, api_key="unused", httpx_client=http)
 
 
 @pytest.fixture
@@ -192,8 +193,8 @@ def test_by_tls(server: TritonServer, tmp_path: Path, monkeypatch: pytest.Monkey
     made.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
     options = ("--tls-certificate", str(certificate), "--allow-partial", "true")
-    with Gateway(server.url, tmp_path / "log", *options) as gateway:
-        elevenlabs = ElevenLabs(base_url=gateway.url, api_key="unused")
+    with Gateway(server.url, tmp_path / "log", *options) as gateway, httpx.Client() as http:
+        elevenlabs = ElevenLabs(base_url=gateway.url, api_key="unused", httpx_client=http)
         pieces = elevenlabs.text_to_speech.convert_realtime(voice, text=iter([TEXT]), output_format="pcm_24000")
         samples = np.frombuffer(b"".join(pieces), "<i2")
         assert len(samples) > 1920 and samples.std() > 10

@@ -18,7 +18,7 @@ from voice_clone_client import pcm16
 from voice_clone_client.errors import Internal, InvalidArgument
 from voice_clone_gateway.audio import FORMATS, Encoder
 
-from tests.support.official.encoded_sound import CHUNK, EXACT, RATE, SOUND, decode, encode, file, to_int16
+from tests.support.official.encoded_sound import CHUNK, EXACT, RATE, SOUND, WAVS, decode, encode, file, to_int16
 
 pytestmark = pytest.mark.thorough
 
@@ -30,11 +30,9 @@ pytestmark = pytest.mark.thorough
     (
         (("ogg", RATE), ("wav, pcm, flac, mp3, opus, aac, mulaw, alaw, pcm_f32", "'ogg'")),
         (("MP3", RATE), ("mp3", "'MP3'")),
-        (("wav", RATE, 11025), ("8000, 16000, 22050, 24000, 44100, 48000", "11025")),
+        (("wav", RATE, 11025), ("8000, 16000, 22050, 24000, 32000, 44100, 48000", "11025")),
         (("opus", RATE, 22050), ("opus", "8000, 16000, 24000, 48000", "22050")),
         (("opus", RATE, 44100), ("opus", "44100")),
-        (("opus", RATE, 22050), ("opus", "8000", "22050")),
-        (("alaw", RATE, 24000), ("alaw", "8000", "24000")),
         (("wav", RATE, 0), ("8000", "not 0")),
         (("wav", RATE, None, 0.2), ("0.25 to 4", "0.2")),
         (("wav", RATE, None, 4.1), ("0.25 to 4", "4.1")),
@@ -151,7 +149,7 @@ def test_aside_of_the_event_loop_the_bytes_are_the_same(name: str, speed: float)
         return b"".join([*parts, await encoder.finish_aside()])
 
     assert asyncio.run(speak()) == file(name, None, speed)
-    stays = speed == 1.0 and name in ("pcm", "wav", "mulaw", "alaw")
+    stays = speed == 1.0 and name in ("pcm", "wav", "mulaw", "alaw", "pcm_f32", *WAVS)
     assert threads == {threading.current_thread()} if stays else threading.current_thread() not in threads
 
 

@@ -213,4 +213,4 @@ def test_a_websocket_whose_upgrade_a_proxy_dropped(
     head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{connection}\r\nSec-WebSocket-Version: 13\r\n\r\n"
     status, answer = sent(http, head.encode())
     assert status == 426 and b"upgrade: websocket" in answer.lower() and b"proxy" in answer
-    assert http.post(path.partition("?")[0]).status_code in (404, 405)
+    assert http.post(path.partition("?")[0]).status_code in (401, 404, 405)  # at some there is a POST, too

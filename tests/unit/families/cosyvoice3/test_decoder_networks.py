@@ -138,13 +138,13 @@ def _cut(name: str) -> Callable[[dict[str, Tensor]], None]:
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        (FLOW, _drop("transformer_blocks.0."), "flow: its layers are missing, or not numbered"),
-        (FLOW, _drop("transformer_blocks"), "flow: its layers are missing"),
+        (FLOW, _drop("transformer_blocks.0."), r"flow: .*transformer_blocks\.0\..* is missing"),
+        (FLOW, _drop("transformer_blocks"), r"flow: .*transformer_blocks\..* is missing"),
         (FLOW, _drop("rand_noise"), "tensor decoder.rand_noise is missing"),
         (FLOW, _drop("to_q"), r"to_q\.weight is missing"),
         (FLOW, _cut("decoder.estimator.input_embed.proj.weight"), "its first matrix is 127 x 320"),
         (FLOW, _cut("input_embedding.weight"), r"shape \(6560, 80\), expected \(6561, 80\)"),
-        (HIFT, _drop("conv_pre"), "hift: tensor conv_pre.*is missing"),
+        (HIFT, _drop("conv_pre"), "hift: .*conv_pre.*is missing"),
         (HIFT, _drop("sine_waves"), "sine_waves is missing"),
         (HIFT, _cut("ups.1.parametrizations.weight.original0"), r"shape \(7, 1, 1\), expected \(8, 1, 1\)"),
     ],
