@@ -31,6 +31,7 @@ from voice_clone.native.instructions import INSTRUCTIONS, VARIABLE
 from voice_clone.native.packed_file import PackedFile
 
 MOST = 64 << 20  # bytes of machine code that is kept, of all kernels, instructions and states of the sources
+COMPILES = 180.0  # seconds after which a process that compiles a kernel counts as one that hangs
 IDLE = 5.0  # seconds after which a process that compiles ends
 PATIENCE = 120.0  # seconds for which a process waits until another one has compiled a kernel; it may be suspended
 
@@ -198,23 +199,33 @@ class _Compiler:
     def __call__(self, order: list[str]) -> Array:
         began = time.monotonic()
         self._end.cancel()
-        with self._lock:
-            if self._process is None:
-                self._process = _started()
-            assert self._process.stdin is not None and self._process.stdout is not None
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps(order).encode() + b"\n")
-                self._process.stdin.flush()
-            size = int(self._process.stdout.readline() or 0)
-            code = self._process.stdout.read(size)
-        if not size or len(code) < size:
-            self._stop()
+        code = self._answer(order) or self._answer(order)  # the process may have been killed
+        if not code:
             raise RuntimeError(f"{order[0]} could not be compiled and linked; the log says why")
         log.info("native code compiled: %s, %.1f s", order[0], time.monotonic() - began)
         self._end = threading.Timer(IDLE, self._stop)
         self._end.daemon = True
         self._end.start()
         return np.frombuffer(code, np.uint8)
+
+    def _answer(self, order: list[str]) -> bytes:
+        """The machine code; nothing if the process ends before, or hangs, which ends it."""
+        with self._lock:
+            process = self._process = self._process or _started()
+            assert process.stdin is not None and process.stdout is not None
+            patience = threading.Timer(COMPILES, process.kill)
+            patience.daemon = True
+            patience.start()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(order).encode() + b"\n")
+                process.stdin.flush()
+            size = int(process.stdout.readline() or 0)
+            code = process.stdout.read(size)
+            patience.cancel()
+        if size and len(code) == size:
+            return code
+        self._stop()
+        return b""
 
     def _stop(self) -> None:
         with self._lock:

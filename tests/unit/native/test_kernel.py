@@ -195,3 +195,21 @@ def test_a_speech_has_the_bits_of_numba(precision: str, monkeypatch: pytest.Monk
         Prompt(role_ids=engine.tokenizer.role_ids, text_ids=text, speaker_embedding=embedding, language_id=None), 12
     )
     assert len(seen) == 8 and seen.total() > 50, seen
+
+
+@pytest.mark.parametrize("command", [["sleep", "600"], ["false"]], ids=["hangs", "ends"])
+def test_a_process_that_compiles_nothing_is_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    started = iter((lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), kernel._started))
+    monkeypatch.setattr(kernel, "_compiled", kernel._Compiler())
+    monkeypatch.setattr(kernel, "_started", lambda: next(started)())
+    made = iter([1.0])  # the second process compiles for as long as it needs
+    plain = kernel.threading.Timer  # type: ignore[attr-defined]
+
+    def timer(seconds: float, act: Callable[[], None]) -> Any:
+        return plain(next(made, 180.0) if act.__name__ == "kill" else seconds, act)
+
+    monkeypatch.setattr(kernel.threading, "Timer", timer)  # type: ignore[attr-defined]
+    assert np.isfinite(silu(Kernel(SMALLEST))).all()
+    assert next(started, None) is None, "the second one has compiled"
