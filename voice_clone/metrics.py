@@ -33,7 +33,7 @@ class SeriesForm:
     """What a series counts.
 
     Attributes:
-        label: that tells series of one name apart.
+        label: distinguishes series of one name.
         values: of the label; each series is there from the start, at 0.
         buckets: upper bounds of a histogram.
     """

@@ -9,7 +9,7 @@ reaches the file. A file is never changed, only replaced or removed as a whole, 
 not notice.
 
 Reading all of a file takes a start longer than all else. So the first one that finds it whole leaves a stamp beside it:
-what the system says of a file that nobody has changed since. A stamp's own time is that of the latest use.
+device, inode, size and times of the file, which change if it is written. A stamp's own time is that of the latest use.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _ours(status: os.stat_result) -> bool:
 
 
 def _unchanged(status: os.stat_result) -> bytes:
-    """What remains the same of a file as long as nobody changes it."""
+    """What of a file changes when it is written."""
     return repr((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)).encode()
 
 
@@ -232,7 +232,7 @@ def _write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -
 
 
 def _write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write a file that nobody sees before it is whole, readable by its owner alone."""
+    """Write a file under another name, readable by its owner alone, and give it its name when it is whole."""
     file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=WRITING, delete=False)  # noqa: SIM115 - it is renamed
     try:
         with file:
@@ -253,7 +253,8 @@ def _files(folder: Path) -> list[tuple[float, int, Path]]:
     files = []
     for path in folder.glob(f"*{ENDING}"):
         with contextlib.suppress(OSError):  # another process removes, too
-            status, used = path.stat(), path.stat().st_mtime
+            status = path.stat()
+            used = status.st_mtime
             with contextlib.suppress(OSError):
                 used = max(used, path.with_suffix(STAMP).stat().st_mtime)
             files.append((used, status.st_size, path))

@@ -19,7 +19,7 @@ from .batch import Listed, speak_item
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 MOST = 8  # candidates of a request
-SCRIPT = "The sun was low when we came to the river, and nobody wanted to go home yet."
+SCRIPT = "The sun was low when we came to the river, and it was almost time to go home."
 """What a voice says while it is designed, if the caller does not say."""
 
 
