@@ -224,9 +224,8 @@ class LostModels:
 
 
 def _is_stopped(process: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    return False
+    found = _status(process)
+    return found is not None and found[1][0] in (b"T", b"t")
 
 
 def _is_of(model: str, family: str) -> bool:
@@ -310,8 +309,8 @@ def _model_of(pid: int) -> str:
     return UNKNOWN
 
 
-def _read(pid: int, model: str, server: int) -> ModelProcess | None:
-    """None if the process is gone. Fields of the file: proc(5)."""
+def _status(pid: int) -> tuple[bytes, list[bytes]] | None:
+    """The name of a process, and the fields after it, which proc(5) lists; None if it is gone."""
     try:
         file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
@@ -323,7 +322,15 @@ def _read(pid: int, model: str, server: int) -> ModelProcess | None:
     finally:
         os.close(file)
     begin, end = status.index(b"(") + 1, status.rindex(b")")
-    name, fields = status[begin:end], status[end + 2 :].split(b" ", 18)
+    return status[begin:end], status[end + 2 :].split(b" ", 18)
+
+
+def _read(pid: int, model: str, server: int) -> ModelProcess | None:
+    """None if the process is gone."""
+    found = _status(pid)
+    if found is None:
+        return None
+    name, fields = found
     state, parent, threads = fields[0], int(fields[1]), int(fields[17])
     if parent != server:
         return None
