@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import Request, Response
@@ -39,15 +40,19 @@ class SpeechResponse(Response):
         payload: what to speak.
         form: of the answer.
         warnings: sentences: what was ignored or replaced before.
+        theirs: what the caller's API calls fields of `SpeechRequest`, in errors.
     """
 
-    theirs: Mapping[str, str] = {}
-    """What the caller's API calls fields of `SpeechRequest`, in errors."""
-
     def __init__(
-        self, request: Request, payload: SpeechRequest, form: Form | None = None, warnings: Sequence[str] = ()
+        self,
+        request: Request,
+        payload: SpeechRequest,
+        form: Form | None = None,
+        warnings: Sequence[str] = (),
+        theirs: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__()
+        self._theirs = theirs
         self._app = request.app
         self._id: str = request.state.request_id
         self._key: Key = request.state.key
@@ -94,7 +99,7 @@ class SpeechResponse(Response):
         if isinstance(error, VoiceNotFound) and name is not None and is_vendors(name):
             do = f"to have one of yours speak for it, start the gateway with --voice-aliases {name}=VOICE, or with "
             error = VoiceNotFound(f"{error.text}; {do}--default-voice VOICE for all such names")  # clients hide hints
-        fields = {name: self.theirs.get(field, field) for name, field in FIELDS.items()}
+        fields = {name: self._theirs.get(field, field) for name, field in FIELDS.items()}
         failed = failure(error, self._id, self._app.state.settings.retry_after, fields)
         self._progress.fail(failed, getattr(error, "finish_reason", None))
         self._trace.fail(failed.body()["error"]["code"])

@@ -12,6 +12,7 @@ import re
 import time
 from collections import OrderedDict, defaultdict
 
+from starlette.requests import HTTPConnection
 from voice_clone_client import AsyncClient
 from voice_clone_client.types import name_key
 
@@ -43,6 +44,12 @@ def _text(value: str, length: int) -> str:
         number, digit = divmod(number, len(_SIGNS))
         signs += _SIGNS[digit]
     return signs
+
+
+async def voice_name(request: HTTPConnection, text: str) -> str:
+    """The name of a voice by its id or name, for the caller of a request."""
+    ids: VoiceIds = request.app.state.voice_ids
+    return await ids.name_of(request.state.client, text)
 
 
 class VoiceIds:

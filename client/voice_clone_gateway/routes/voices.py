@@ -18,7 +18,7 @@ from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
 from ..schemas import Embedding
-from ..voice_ids import OPENAI_PREFIX, voice_id
+from ..voice_ids import OPENAI_PREFIX, voice_id, voice_name
 from .design import designed
 from .voice_answers import (
     Cached,
@@ -39,7 +39,7 @@ manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
 async def _name_of(name: Annotated[str, Path(description="A voice by its name or id")], request: Request) -> str:
     """The name of a voice."""
-    return str(await request.app.state.voice_ids.name_of(request.state.client, name))
+    return await voice_name(request, name)
 
 
 Name = Annotated[str, Depends(_name_of)]

@@ -9,8 +9,7 @@ from typing import TypeVar
 from fastapi import Request
 from voice_clone_client import Voice, VoiceNotFound
 
-from ..voice_ids import VoiceIds
-from .orders import voice_name
+from ..voice_ids import VoiceIds, voice_name
 
 _PAGE = 1000
 T = TypeVar("T")
@@ -30,11 +29,8 @@ class Listed:
 
 async def listed(request: Request) -> list[Listed]:
     """All voices that a caller may use, but for those of models in whose place a registered voice speaks."""
-    client = request.state.client
-    presets = [preset for preset in await client.presets() if not preset.registered]
-    found = [Listed(_id(request, None, preset.name), preset.name, None, preset.model_type) for preset in presets]
-    after = None
-    while some := await client.list(limit=_PAGE, after=after):
+    found, after = await _presets(request), None
+    while some := await request.state.client.list(limit=_PAGE, after=after):
         found += [registered(request, voice) for voice in some]
         after = some[-1].name
     return found
@@ -50,10 +46,19 @@ async def find(request: Request, text: str) -> Listed:
     try:
         return registered(request, await request.state.client.get(name))
     except VoiceNotFound:
-        preset = next((each for each in await listed(request) if each.voice is None and each.name == name), None)
+        preset = next((each for each in await _presets(request) if each.name == name), None)
         if preset is None:
             raise
         return preset
+
+
+async def _presets(request: Request) -> list[Listed]:
+    """The voices of models, but for those in whose place a registered voice speaks."""
+    return [
+        Listed(_id(request, None, preset.name), preset.name, None, preset.model_type)
+        for preset in await request.state.client.presets()
+        if not preset.registered
+    ]
 
 
 def registered(request: Request, voice: Voice) -> Listed:

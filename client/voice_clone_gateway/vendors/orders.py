@@ -6,7 +6,7 @@ here, too; the header X-Speech-Warning names those from which a caller could exp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import Request
@@ -16,7 +16,6 @@ from ..http.errors import HTTPFailure, validation_failure
 from ..schemas import SpeechRequest
 from ..speech_forms import Form
 from ..speech_response import SpeechResponse
-from ..voice_ids import VoiceIds
 
 LANGUAGES = {
     "zh": "Chinese",
@@ -30,7 +29,7 @@ LANGUAGES = {
     "es": "Spanish",
     "it": "Italian",
 }
-"""Those of Qwen3-TTS, which most of the other families speak, too."""
+"""The usual languages: those of Qwen3-TTS, by their codes."""
 
 
 class Lenient(BaseModel):
@@ -38,9 +37,9 @@ class Lenient(BaseModel):
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
-    def unused(self, names: Collection[str] = ()) -> list[str]:
-        """The names of those among them that have a value, and of `names`."""
-        given = {name: getattr(self, name) for name in names} | (self.model_extra or {})
+    def unused(self) -> list[str]:
+        """The names of the unknown fields that have a value."""
+        given = self.model_extra or {}
         return sorted(name for name, value in given.items() if value not in (None, "", [], {}))
 
 
@@ -69,9 +68,7 @@ def speak(
     Raises:
         HTTPFailure: a value is invalid.
     """
-    response = SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored))
-    response.theirs = theirs
-    return response
+    return SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored), theirs)
 
 
 def speech_request(values: Mapping[str, Any], theirs: Mapping[str, str]) -> SpeechRequest:
@@ -91,12 +88,6 @@ def in_their_words(failed: HTTPFailure, theirs: Mapping[str, str]) -> HTTPFailur
         return failed
     text = detail["message"].removeprefix(f"{param}: ")
     return HTTPFailure(failed.status_code, f"{theirs[param]}: {text}", detail["code"], param=theirs[param])
-
-
-async def voice_name(request: Request, text: str) -> str:
-    """The name of a voice by its id or name."""
-    ids: VoiceIds = request.app.state.voice_ids
-    return await ids.name_of(request.state.client, text)
 
 
 def family_of(model: str | None, prefixes: tuple[str, ...]) -> str | None:

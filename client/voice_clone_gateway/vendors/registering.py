@@ -16,19 +16,20 @@ from voice_clone_client import InvalidArgument, Voice, VoiceExists
 from voice_clone_client.wav import WavWriter
 
 from ..audio.resampler import Resampler
-from ..http.audit import recorded
+from ..http.audit import MAX_NAME, recorded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure
+from ..voice_ids import voice_name
 
-MOST_NAME = 64  # characters of a name; the server's rule
 MOST_SECONDS = 30.0  # of clips that are joined
+MOST_RATE, MOST_CHANNELS = 192_000, 2  # of such clips: what is decoded is in memory
 _TRIES = 20
 _PAUSE = 0.3  # seconds between clips
 
 
 def plain_name(text: str) -> str:
     """A name that a voice may have: other characters become hyphens."""
-    name = re.sub(r"[^\w .-]", "-", text).lstrip(" .")[:MOST_NAME].rstrip(" ")
+    name = re.sub(r"[^\w .-]", "-", text).lstrip(" .")[:MAX_NAME].rstrip(" ")
     return name or "voice"
 
 
@@ -63,11 +64,11 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
     """
     said = consent_of(request, consent)
     if not clips:
-        raise HTTPFailure(400, "files: a voice needs a clip; send one of 3 to 30 s", "invalid_argument", param="files")
+        raise HTTPFailure(400, "files: a voice needs a clip; send one of 1 to 30 s", "invalid_argument", param="files")
     clip = await while_connected(request.receive, _joined(request, clips))
     wanted = plain_name(name)
     for number in count(1):
-        chosen = wanted if number == 1 else f"{wanted[: MOST_NAME - len(str(number)) - 1]} {number}"
+        chosen = wanted if number == 1 else f"{wanted[: MAX_NAME - len(str(number)) - 1]} {number}"
         try:
             with recorded(request, "upload", chosen) as entry:
                 voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
@@ -77,6 +78,17 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
             if number == _TRIES:
                 raise
     raise AssertionError
+
+
+async def remove(request: Request, text: str) -> None:
+    """Delete a voice by its id or name.
+
+    Raises:
+        VoiceCloneError: there is none, or the server refuses.
+    """
+    name = await voice_name(request, text)
+    with recorded(request, "delete", name):
+        await request.state.client.delete(name)
 
 
 async def _joined(request: Request, clips: Sequence[bytes]) -> bytes:
@@ -93,6 +105,9 @@ def _join(clips: Sequence[bytes]) -> bytes:
     for number, clip in enumerate(clips, 1):
         try:
             with soundfile.SoundFile(io.BytesIO(clip)) as file:
+                if file.samplerate > MOST_RATE or file.channels > MOST_CHANNELS:
+                    most = f"at most {MOST_RATE} Hz and {MOST_CHANNELS} channels"
+                    raise InvalidArgument(f"file {number} has too much to be joined; it may have {most}")
                 samples = file.read(int(left * file.samplerate), dtype="float32", always_2d=True).mean(axis=1)
                 left -= len(samples) / file.samplerate + _PAUSE
                 rate = rate or file.samplerate

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 from fastapi import File, Form, Query, Request, Response, UploadFile
 from voice_clone_client import InvalidArgument
 
-from ...http.audit import recorded
 from ..listing import Listed, description_of, find, is_own, listed, page, registered
-from ..orders import Lenient, voice_name, warn_of
-from ..registering import plain_name, register
+from ..orders import Lenient, warn_of
+from ..registering import plain_name, register, remove
 from ..vendor import adapter
 
 router = adapter()
@@ -86,9 +85,7 @@ async def update(id: str, body: Changes, request: Request, response: Response) -
 @manage.delete("/voices/{id}", status_code=204)
 async def delete(id: str, request: Request) -> None:
     """`voices.delete`."""
-    name = await voice_name(request, id)
-    with recorded(request, "delete", name):
-        await request.state.client.delete(name)
+    await remove(request, id)
 
 
 def _warn(response: Response, **fields: str | None) -> None:

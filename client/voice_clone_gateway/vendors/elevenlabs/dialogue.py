@@ -146,8 +146,6 @@ class Dialogue:
 class DialogueResponse(SpeechResponse):
     """The answer to a dialogue."""
 
-    theirs = FIELDS
-
     def __init__(
         self,
         request: Request,
@@ -155,7 +153,7 @@ class DialogueResponse(SpeechResponse):
         form: Form,
         warnings: Sequence[str] = (),
     ) -> None:
-        super().__init__(request, turns[0], form, warnings)
+        super().__init__(request, turns[0], form, warnings, FIELDS)
         self._dialogue = Dialogue(self, turns)
         if isinstance(form, Timed):
             form.more = lambda: {"voice_segments": self._dialogue.segments if form.whole else []}

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 from fastapi import File, Form, Query, Request, UploadFile
 from voice_clone_client import InvalidArgument, Voice
 
-from ...http.audit import recorded
 from ...http.errors import HTTPFailure
+from ...voice_ids import voice_name
 from ..listing import Listed, description_of, find, is_own, listed, page, registered
-from ..orders import voice_name
-from ..registering import consent_of, plain_name, register
+from ..registering import plain_name, register, remove
 from ..vendor import adapter
 
 router = adapter()
@@ -100,34 +99,24 @@ async def edit(
     description: Annotated[str | None, Form()] = None,
     consent: Annotated[str | None, Form()] = None,
 ) -> dict[str, Any]:
-    """`voices.update`: another clip, or another description. The name stays: the voice's id is made of it."""
-    client = request.state.client
-    before: Voice = await client.get(await voice_name(request, voice_id))
+    """`voices.update`: other clips and, with them, another description. The name stays: the id is made of it."""
+    before: Voice = await request.state.client.get(await voice_name(request, voice_id))
     if name and plain_name(name) != before.name:
         raise InvalidArgument(
             f"`name` of a voice stays as it is here: {before.name!r}; add a voice with the other name"
         )
     if not files:
         raise InvalidArgument("`files` must be the new clips of the voice; all else stays as it is")
-    await register_again(request, before, [await file.read() for file in files], description, consent)
-    return {"status": "ok"}
-
-
-async def register_again(
-    request: Request, before: Voice, clips: list[bytes], description: str | None, consent: str | None
-) -> None:
-    """Give a voice other clips."""
-    said = consent_of(request, consent or before.consent)
-    text = before.description if description is None else description
+    clips, text = [await file.read() for file in files], before.description if description is None else description
+    said = consent or before.consent
     await register(request, before.name, clips, said, description=text, replace=True, shared=before.shared)
+    return {"status": "ok"}
 
 
 @manage.delete("/v1/voices/{voice_id}")
 async def delete(voice_id: str, request: Request) -> dict[str, Literal["ok"]]:
     """`voices.delete`."""
-    name = await voice_name(request, voice_id)
-    with recorded(request, "delete", name):
-        await request.state.client.delete(name)
+    await remove(request, voice_id)
     return {"status": "ok"}
 
 
