@@ -111,11 +111,6 @@ class HTTPFailure(HTTPException):
         """Whether the same request would have the same answer again, though clients repeat it after this status."""
         return self._body["error"]["code"] in _FINAL
 
-    def own_response(self) -> Response:
-        """The answer in the shape of this gateway's API."""
-        final = {"x-should-retry": "false"} if self.final else {}
-        return JSONResponse(self._body, self.status_code, {**(self.headers or {}), **final})
-
     def response(self, scope: Scope) -> Response:
         """The answer in the shape of the API that a request speaks, which is `state.dialect` of the application."""
         shape: Shape = scope["app"].state.dialect(scope)
@@ -128,7 +123,8 @@ Shape = Callable[[HTTPFailure, Scope], Response]
 
 def own_shape(failed: HTTPFailure, scope: Scope) -> Response:
     """The shape of this gateway's own API."""
-    return failed.own_response()
+    final = {"x-should-retry": "false"} if failed.final else {}
+    return JSONResponse(failed.body(), failed.status_code, {**(failed.headers or {}), **final})
 
 
 _TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {

@@ -8,6 +8,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,12 @@ from starlette.websockets import WebSocketDisconnect
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 
 from ..accounts import audited, audited_result, finish_reason
-from ..http.errors import HTTPFailure
+from ..http.auth import admit
+from ..http.errors import HTTPFailure, failure
 from ..http.json_bounds import parse_message
 from ..http.keys import Key
+from ..http.origins import check_origin
+from ..http.presented_keys import chosen_subprotocol
 from ..long_text.streaming_text import StreamingText
 from ..synthesis import long_plan, long_speech, order
 from .config import StreamConfig
@@ -323,3 +327,19 @@ class Session(ABC):
                 await output.add(chunk)
             await output.finish()
             utterance.finish_reason = (utterance.speech.info or {}).get("finish_reason")
+
+
+async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
+    """Serve a WebSocket with the session of its key; what that raises refuses the connection."""
+    with ExitStack() as stack:
+        try:
+            check_origin(websocket, websocket.app.state.settings.cors_origins)
+            key = admit(websocket, "speak")
+            stack.enter_context(websocket.app.state.sockets.place(websocket))
+            opened = session(key)
+        except Exception as error:
+            refusal = failure(error, websocket.state.request_id, websocket.app.state.settings.retry_after)
+            await websocket.send_denial_response(refusal.response(websocket.scope))
+            return
+        await websocket.accept(chosen_subprotocol(websocket.scope))
+        await opened.run()

@@ -57,8 +57,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, WebSocket
 
-from ..live.connection import serve
 from ..live.own import OwnSession
+from ..live.session import serve
 
 router = APIRouter()
 

@@ -6,10 +6,10 @@ import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import WebSocket
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from ..fields import ALIASES
@@ -25,6 +25,7 @@ _OWN = {*StreamConfig.model_fields, *ALIASES}
 """The gateway's own options. Others are new ones of the vendor's, which it ignores."""
 _TEXTS = ("language", "model", "streaming_mode", "voice")
 """Own options that are texts; the others are numbers, true and false."""
+M = TypeVar("M", bound=BaseModel)
 _REASON = 123  # bytes; what a close frame holds
 
 
@@ -136,6 +137,20 @@ def checked(settings: Settings, values: Mapping[str, Any]) -> StreamConfig:
         raise validation_failure(error.errors(include_url=False), StreamConfig.model_fields) from None
     check_options(settings, config)
     return config
+
+
+def read(kind: type[M], message: Any) -> M:
+    """The message in a JSON value.
+
+    Raises:
+        HTTPFailure: it is no object, or has none.
+    """
+    if not isinstance(message, dict):
+        raise HTTPFailure(400, "a message is a JSON object", "invalid_argument")
+    try:
+        return kind.model_validate(message)
+    except ValidationError as error:
+        raise validation_failure(error.errors(include_url=False), kind.model_fields) from None
 
 
 def refused(name: str, text: str) -> HTTPFailure:

@@ -69,6 +69,11 @@ def shared(speaks: Callable[[Headers], bool]) -> APIRouter:
     return APIRouter(route_class=route_class, include_in_schema=False)
 
 
+def lasting_status(failed: HTTPFailure) -> int:
+    """The status of an error for clients that repeat a request after 409 and 5xx: what never works is 400."""
+    return 400 if failed.final and failed.status_code in (409, 500, 501) else failed.status_code
+
+
 def refuse(router: APIRouter, path: str, why: str) -> None:
     """Refuse all calls of a path, and of the paths below it, for which there is no route before.
 

@@ -6,7 +6,7 @@ From the client, each message an object:
                     message of a context counts. It is spoken while it comes.
     context_id      to which of the texts the message belongs.
     continue        true: more of the text will come. Without it, the text is complete.
-    flush           the text so far is complete in itself; what comes behind it begins anew.
+    flush           the text so far is complete in itself; the text after it is a new utterance.
     cancel          true: stop the context at once. No message about it follows.
 
 To the client
@@ -26,15 +26,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastapi import WebSocket
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from ...http.errors import HTTPFailure, failure, validation_failure
+from ...http.errors import HTTPFailure, failure
 from ...http.keys import Key
 from ...live.config import StreamConfig
 from ...live.session import Session
 from ...live.utterance import Piece, Utterance
 from ..orders import Lenient, in_their_words
-from ..session import checked
+from ..session import checked, read
 from .generation import FIELDS, Generation, error_of, has_text_errors
 
 
@@ -71,18 +71,14 @@ class CartesiaSession(Session):
         self._context_id: str | None = None  # of the message that is followed
 
     async def follow(self, message: Any) -> None:
-        if not isinstance(message, dict):
-            raise HTTPFailure(400, "a message is a JSON object", "invalid_argument")
-        id = message.get("context_id")
+        known = message if isinstance(message, dict) else {}
+        id = known.get("context_id")
         self._context_id = id if isinstance(id, str) else None
-        try:
-            command = (Cancel if message.get("cancel") else Message).model_validate(message)
-        except ValidationError as error:
-            raise validation_failure(error.errors(include_url=False), Message.model_fields) from None
-        lane = command.context_id or ""
-        if isinstance(command, Cancel):
-            await self._stop(lane)
+        if known.get("cancel"):
+            await self._stop(read(Cancel, message).context_id)
             return
+        command = read(Message, message)
+        lane = command.context_id or ""
         try:
             self._add(lane, command)
         except Exception:

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, WebSocket
 
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
-from ...live.connection import serve
+from ...live.session import serve
 from ...speech_forms import Form
 from ...speech_response import SpeechResponse
 from ..orders import speak

@@ -8,20 +8,19 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ...http.errors import HTTPFailure
-from ..vendor import Vendor
+from ..vendor import Vendor, lasting_status
 from . import account, speech
 
 
 def shape(failed: HTTPFailure, scope: Scope) -> Response:
-    """Their error. Their clients repeat a request after 409 and 5xx, so what never works is 400."""
+    """Their error."""
     detail = failed.body()["error"]
-    status = 400 if failed.final and failed.status_code in (409, 500, 501) else failed.status_code
     body = {
         "err_code": detail["code"].upper(),
         "err_msg": detail["message"],
         "request_id": scope["state"]["request_id"],
     }
-    return JSONResponse(body, status, dict(failed.headers or {}))
+    return JSONResponse(body, lasting_status(failed), dict(failed.headers or {}))
 
 
 def _speaks(headers: Headers) -> bool:

@@ -19,7 +19,7 @@ To the client
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import WebSocket
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
@@ -34,6 +34,7 @@ from ..orders import Lenient
 from ..session import Query, VendorSession, number
 from .speaking import format_of, uuid_of
 
+C = TypeVar("C")
 _ENCODINGS = ("linear16", "mulaw", "alaw")
 
 
@@ -75,6 +76,19 @@ def configure(websocket: WebSocket) -> StreamConfig:
     )
 
 
+def command_of(messages: TypeAdapter[C], message: Any, others: str) -> C:
+    """The command in a JSON value; `others`: the types beside Speak.
+
+    Raises:
+        HTTPFailure: it has none.
+    """
+    try:
+        return messages.validate_python(message)
+    except ValidationError:
+        text = f"a message is a JSON object whose type is Speak, with text, or {others}"
+        raise HTTPFailure(400, text, "invalid_argument", param="type") from None
+
+
 class DeepgramSession(VendorSession):
     """A session of this protocol. The text before each Flush is an utterance."""
 
@@ -92,11 +106,7 @@ class DeepgramSession(VendorSession):
         return {"request_id": self._id, "model_name": name, "model_version": __version__}
 
     async def follow(self, message: Any) -> None:
-        try:
-            command = _MESSAGE.validate_python(message)
-        except ValidationError:
-            text = "a message is a JSON object whose type is Speak, with text, or Flush, Clear or Close"
-            raise HTTPFailure(400, text, "invalid_argument", param="type") from None
+        command = command_of(_MESSAGE, message, "Flush, Clear or Close")
         if isinstance(command, Speak):
             self.write(command.text, self._config)
         elif command.type == "Flush":

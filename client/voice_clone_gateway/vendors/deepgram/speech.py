@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, WebSocket
 from pydantic import Field
 
 from ...http.errors import HTTPFailure
-from ...live.connection import serve
+from ...live.session import serve
 from ...speech_response import SpeechResponse
 from ..orders import Lenient, speak
 from ..vendor import adapter

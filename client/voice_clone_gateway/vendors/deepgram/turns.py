@@ -29,14 +29,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import WebSocket
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
-from ...http.errors import HTTPFailure
 from ...http.keys import Key
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
 from ..orders import Lenient
-from .session import DeepgramSession, Speak
+from .session import DeepgramSession, Speak, command_of
 from .speaking import uuid_of
 
 _LEAST_SPEED, _MOST_SPEED = 0.5, 1.5
@@ -126,11 +125,7 @@ class TurnsSession(DeepgramSession):
         await self.send_message({"type": "Connected", **self.about, "model_uuids": [uuid_of(self.about["model_name"])]})
 
     async def follow(self, message: Any) -> None:
-        try:
-            command = _MESSAGE.validate_python(message)
-        except ValidationError:
-            text = "a message is a JSON object whose type is Speak, with text, or Flush, Interrupt, Configure or Close"
-            raise HTTPFailure(400, text, "invalid_argument", param="type") from None
+        command = command_of(_MESSAGE, message, "Flush, Interrupt, Configure or Close")
         if isinstance(command, Speak):
             self._add(command.text)
         elif isinstance(command, Interrupt):

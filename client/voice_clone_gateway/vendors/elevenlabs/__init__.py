@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ...http.errors import HTTPFailure
-from ..vendor import Vendor
+from ..vendor import Vendor, lasting_status
 from . import account, dialogue, sockets, speech, voices
 from .speaking import CLIENT_HEADER
 
@@ -22,11 +22,10 @@ _STATUSES = {
 
 
 def shape(failed: HTTPFailure, scope: Scope) -> Response:
-    """Their error. Their clients repeat a request after 409 and 5xx, so what never works is 400."""
+    """Their error."""
     detail = failed.body()["error"]
-    status = 400 if failed.final and failed.status_code in (409, 500, 501) else failed.status_code
     body = {"status": _STATUSES.get(detail["code"], detail["code"]), "message": detail["message"]}
-    return JSONResponse({"detail": body}, status, dict(failed.headers or {}))
+    return JSONResponse({"detail": body}, lasting_status(failed), dict(failed.headers or {}))
 
 
 def _speaks(headers: Headers) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import WebSocket
-from pydantic import AliasChoices, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
 
-from ...http.errors import HTTPFailure, validation_failure
 from ...live.config import StreamConfig
 from ...schemas import Strict
 from ...settings import Settings
@@ -65,20 +64,6 @@ class Message(Strict):
     def key(self) -> str | None:
         """The key that it presents."""
         return self.xi_api_key or (self.authorization or "").removeprefix("Bearer ").strip() or None
-
-
-def parse(value: Any) -> Message:
-    """The message in a JSON value.
-
-    Raises:
-        HTTPFailure: it has none.
-    """
-    if not isinstance(value, dict):
-        raise HTTPFailure(400, "a message is a JSON object", "invalid_argument")
-    try:
-        return Message.model_validate(value)
-    except ValidationError as error:
-        raise validation_failure(error.errors(include_url=False), Message.model_fields) from None
 
 
 def configure(websocket: WebSocket, voice_id: str) -> tuple[StreamConfig, float | None]:

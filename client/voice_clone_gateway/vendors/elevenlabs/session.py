@@ -30,8 +30,8 @@ from typing import Any
 from ...http.errors import HTTPFailure
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
-from ..session import VendorSession, refused
-from .messages import Message, parse
+from ..session import VendorSession, read, refused
+from .messages import Message
 
 
 @dataclass
@@ -47,7 +47,7 @@ class _ElevenLabsSession(VendorSession):
     """A session of either protocol; a context is an utterance, in a lane of its own."""
 
     async def follow(self, message: Any) -> None:
-        await self.execute(parse(message))
+        await self.execute(read(Message, message))
 
     @abstractmethod
     async def execute(self, message: Message) -> None:

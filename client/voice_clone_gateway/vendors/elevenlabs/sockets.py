@@ -16,9 +16,9 @@ from ...http.json_bounds import parse_message
 from ...http.keys import Key
 from ...http.origins import check_origin
 from ...http.presented_keys import presented, with_key
-from ...live.connection import serve
-from ...live.session import Session
-from .messages import configure, parse
+from ...live.session import Session, serve
+from ..session import read
+from .messages import Message, configure
 from .session import MultiStreamInputSession, StreamInputSession
 
 router = APIRouter()
@@ -61,7 +61,7 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
         await websocket.accept()
         try:
             first = await _first_message(websocket, settings.head_seconds)
-            secret = parse(await parse_message(first)).key
+            secret = read(Message, await parse_message(first)).key
             key = admit(with_key(websocket, secret or ""), "speak")
             place.close()  # that of its address
             place.enter_context(sockets.place(websocket))

@@ -22,9 +22,7 @@ FIELDS = {"input": "text", "voice": "voice_id", "model": "model_id", "language":
 """Their names of our fields."""
 
 _FORMATS = {"mp3": "mp3", "pcm": "pcm", "wav": "wav", "opus": "opus", "ulaw": "mulaw", "alaw": "alaw"}
-_SILENT = ("apply_text_normalization", "apply_language_text_normalization", "use_pvc_as_ivc", "enable_logging")
-"""Fields of which nobody expects to hear something."""
-_NO_EFFECT = (*("previous_text", "next_text", "previous_request_ids", "next_request_ids", "future_text"),)
+_NO_EFFECT = ("previous_text", "next_text", "previous_request_ids", "next_request_ids", "future_text")
 
 
 class VoiceSettings(Lenient):

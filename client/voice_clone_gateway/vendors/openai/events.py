@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 from voice_clone_client.errors import quoted
 
-from ...http.errors import HTTPFailure, validation_failure
+from ...http.errors import HTTPFailure
 from ...schemas import Name, Strict, VoiceId
 
 _FORMATS = {
     "audio/pcm": ("pcm", 24000),
     "audio/pcmu": ("mulaw", 8000),
     "audio/pcma": ("alaw", 8000),
+    # Names of versions before September 2025.
     "pcm16": ("pcm", 24000),
     "g711_ulaw": ("mulaw", 8000),
-    "g711_alaw": ("alaw", 8000),  # until September 2025
+    "g711_alaw": ("alaw", 8000),
 }
 
 
@@ -104,17 +104,3 @@ class Event(_Part):
     item: Item | None = None
     response: Response | None = None
     response_id: str | None = None
-
-
-def parse(message: Any) -> Event:
-    """The event in a JSON value.
-
-    Raises:
-        HTTPFailure: it has none.
-    """
-    if not isinstance(message, Mapping):
-        raise HTTPFailure(400, "an event is a JSON object with a type", "invalid_event")
-    try:
-        return Event.model_validate(message)
-    except ValidationError as error:
-        raise validation_failure(error.errors(include_url=False), Event.model_fields) from None

@@ -32,11 +32,10 @@ from fastapi import APIRouter, WebSocket
 from ...accounts import usage
 from ...http.errors import HTTPFailure, failure
 from ...http.keys import Key
-from ...live.connection import serve
-from ...live.session import Session
+from ...live.session import Session, serve
 from ...live.utterance import Piece, Utterance
 from ..orders import family_of
-from ..session import checked
+from ..session import checked, read
 from . import events
 
 router = APIRouter()
@@ -72,7 +71,7 @@ class RealtimeSession(Session):
         await self._tell("session.created", session=self._described())
 
     async def follow(self, message: Any) -> None:
-        event = events.parse(message)
+        event = read(events.Event, message)
         if event.type == "session.update":
             values = {**self._values, **(event.session or events.Speaking()).values()}
             self._config, self._values = checked(self._settings, values), values
