@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,14 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.official.chromium import chromium
 from tests.support.official.otlp_collector import Collector
 from tests.support.servers.running import SETTINGS
-from tests.support.waiting import until
 from tools.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 
-# Triton 2.51 does not take the trace of every caller (fault: lost-trace), so each speech is asked for several times.
-WARM, COLD = (tuple(f"{number:032x}" for number in range(first, first + 5)) for first in (1, 101))
+# Triton 2.51 does not take the trace of every caller (fault: lost-trace), so a speech is asked for until its trace is
+# whole, at most so many times. It writes its spans in batches, so each trace has some seconds to come.
+TIMES = 12
+SECONDS_OF_A_TRACE = 8.0
 PARENT = "b7ad6b7169203331"
 MODELS = [f"qwen3_tts{stage}" for stage in ("", "_prompt", "_talker", "_code2wav")]
 ROOT, TRITON = "POST /v1/audio/speech", "triton-inference-server"
@@ -37,6 +40,12 @@ def below(span: Any, spans: Sequence[Any]) -> list[Any]:
     """The spans of which this one is a parent, or a parent's parent."""
     own = [each for each in spans if each.parent_span_id == span.span_id]
     return [*own, *(further for each in own for further in below(each, spans))]
+
+
+def is_whole(spans: Sequence[Any]) -> bool:
+    """Whether Triton's spans of the models stand below the gateway's own."""
+    wanted = {"first audio", "frames", *MODELS}
+    return any(wanted <= {span.name for span in below(root, spans)} for root in spans if root.name == ROOT)
 
 
 def test_gateway_and_triton_fill_one_trace(
@@ -58,24 +67,26 @@ def test_gateway_and_triton_fill_one_trace(
             body = {"input": "Good morning.", "response_format": "pcm", "max_new_tokens": 40, "seed": 1}
             clip = f"data:audio/wav;base64,{base64.b64encode(reference_clip).decode()}"
             cold = {"reference_audio": clip, "reference_text": reference_text, "cache": False}
-            for traces, voice in ((WARM, {"voice": "Ada"}), (COLD, cold)):
-                for trace in traces:
+            traces = (f"{number:032x}" for number in itertools.count(1))
+
+            def whole_trace(asked: dict[str, Any]) -> list[Any]:
+                """The spans of a speech: those of the gateway and of Triton, and those between them."""
+                seen = []
+                for trace in itertools.islice(traces, TIMES):
                     headers = {"traceparent": f"00-{trace}-{PARENT}-01"}
-                    answer = http.post("/v1/audio/speech", json={**body, **voice}, headers=headers)
+                    answer = http.post("/v1/audio/speech", json=asked, headers=headers)
                     assert answer.status_code == 200, answer.text
+                    deadline = time.monotonic() + SECONDS_OF_A_TRACE
+                    while time.monotonic() < deadline:
+                        spans = [span for span in list(collector.spans) if span.trace_id.hex() == trace]
+                        if is_whole(spans):
+                            return spans
+                        time.sleep(0.1)
+                    seen.append(sorted(span.name for span in spans))
+                pytest.fail(f"no trace of {TIMES} is whole; their spans: {seen}")
 
-            def whole(traces: Sequence[str]) -> list[list[Any]]:
-                """The spans of each trace that has those of the gateway and of Triton, and those between them."""
-                wanted = {"first audio", "frames", *MODELS}
-                spans = [[span for span in list(collector.spans) if span.trace_id.hex() == trace] for trace in traces]
-                return [
-                    each
-                    for each in spans
-                    if any(wanted <= {span.name for span in below(root, each)} for root in each if root.name == ROOT)
-                ]
-
-            until(lambda: whole(WARM[1:]) and whole(COLD))  # the first one warms up
-            [found, *_], [cold_spans, *_] = whole(WARM[1:]), whole(COLD)
+            assert http.post("/v1/audio/speech", json={**body, "voice": "Ada"}).status_code == 200, "it warms up"
+            found, cold_spans = whole_trace({**body, "voice": "Ada"}), whole_trace({**body, **cold})
         [root] = [span for span in found if span.name == ROOT]
         assert root.parent_span_id.hex() == PARENT
 
