@@ -29,7 +29,6 @@ CONFIG: dict[str, Any] = {
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,
-        "window": 24,
     },
     "decoder": {"hidden_size": 16, "upsampling": [7, 7, 9]},
     "sampling": {"temperature": 0.9, "max_frames": 300},

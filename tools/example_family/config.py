@@ -24,7 +24,6 @@ class TalkerConfig:
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
-    window: int
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
 

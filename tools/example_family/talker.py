@@ -41,9 +41,7 @@ class ChirpTalker(nn.Module):
         talker, sizes = config.talker, config.codebook_sizes
         self.config = config
         self.codebooks = len(sizes)
-        self.stack = DecoderStack(
-            StackConfig.of(talker, qk_norm=False, qkv_bias=True, rope="interleaved", window=talker.window)
-        )
+        self.stack = DecoderStack(StackConfig.of(talker, qk_norm=False, qkv_bias=True))
         self.timbre = nn.Linear(config.timbre_size, talker.hidden_size)
         self.bytes = empty_table(START_MARK + 1, talker.hidden_size)
         self.vibrato = nn.Parameter(torch.empty(talker.hidden_size))

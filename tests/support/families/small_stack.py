@@ -24,13 +24,10 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"qk_norm": False},
     {"qkv_bias": True},
-    {"rope": "interleaved"},
     {"rope_in_bf16": True},
     {"rope": "none"},
     {"rope_factors": (1.0, 2.5, 0.7, 9.0), "qk_norm": False},
-    {"window": 4},
-    {"window": 1},
-    {"qk_norm": False, "qkv_bias": True, "rope": "interleaved", "window": 5},
+    {"qk_norm": False, "qkv_bias": True},
 ]
 LENGTH = 13  # positions of `inputs`
 

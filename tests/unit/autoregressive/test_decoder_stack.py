@@ -43,7 +43,7 @@ def turned(x: Tensor, config: StackConfig) -> Tensor:
             cos, sin = (torch.tensor(f(angle)) for f in (math.cos, math.sin))
             if config.rope_in_bf16:
                 cos, sin = cos.bfloat16().float(), sin.bfloat16().float()
-            i, j = (pair, pair + half) if config.rope != "interleaved" else (2 * pair, 2 * pair + 1)
+            i, j = pair, pair + half
             out[position, :, i] = x[position, :, i] * cos - x[position, :, j] * sin
             out[position, :, j] = x[position, :, j] * cos + x[position, :, i] * sin
     return out
@@ -68,11 +68,10 @@ def by_formula(stack: DecoderStack, x: Tensor) -> Tensor:
         seen = torch.zeros(len(x), config.num_attention_heads, config.head_dim)
         for position in range(len(x)):
             last = position if config.causal else len(x) - 1
-            first = 0 if config.window is None else max(0, position - config.window + 1)
             for head in range(config.num_attention_heads):
                 group = head * config.num_key_value_heads // config.num_attention_heads
-                scores = k[first : last + 1, group] @ q[position, head] / config.head_dim**0.5
-                seen[position, head] = scores.softmax(0) @ v[first : last + 1, group]
+                scores = k[: last + 1, group] @ q[position, head] / config.head_dim**0.5
+                seen[position, head] = scores.softmax(0) @ v[: last + 1, group]
         x = x + seen.flatten(1) @ weights["self_attn.o_proj.weight"].T
         normed = rms(x, weights["post_attention_layernorm.weight"], config.rms_norm_eps)
         gate, up = (normed @ weights[f"mlp.{part}_proj.weight"].T for part in ("gate", "up"))
@@ -129,15 +128,13 @@ def test_fixed_shapes_and_extensions_follow_the_formula(options: dict[str, Any])
         torch.testing.assert_close(stack.extend(fresh, both[:, start : start + 1], start)[0], expected[start])
 
 
-@pytest.mark.parametrize("window", [None, 6])
-def test_positions_of_a_call_see_each_other_without_causality(window: int | None) -> None:
-    stack = make(replace(PLAIN, causal=False, window=window))
+def test_positions_of_a_call_see_each_other_without_causality() -> None:
+    stack = make(replace(PLAIN, causal=False))
     embeds = inputs()
     torch.testing.assert_close(stack.prefill(stack.new_cache(1, LENGTH), 0, embeds), by_formula(stack, embeds)[-1])
-    if window is None:
-        last_first = torch.flip(embeds, [0])
-        changed = stack.prefill(stack.new_cache(1, LENGTH), 0, last_first)
-        assert not torch.allclose(changed, stack.prefill(stack.new_cache(1, LENGTH), 0, embeds))
+    last_first = torch.flip(embeds, [0])
+    changed = stack.prefill(stack.new_cache(1, LENGTH), 0, last_first)
+    assert not torch.allclose(changed, stack.prefill(stack.new_cache(1, LENGTH), 0, embeds))
 
 
 @pytest.mark.parametrize("options", [{}, {"qk_norm": False}, {"rope": "none", "qkv_bias": True}], ids=str)
@@ -173,24 +170,7 @@ def test_two_stacks_share_a_cache() -> None:
         torch.testing.assert_close(got[0], by_formula(stack, inputs())[6])
 
 
-NATIVE: list[dict[str, Any]] = [
-    {},
-    {"qk_norm": False},
-    {"rope_in_bf16": True},
-    {"qkv_bias": True},
-    {"qk_norm": False, "qkv_bias": True},
-    {"rope": "none"},
-    {"rope_factors": (1.0, 2.5, 0.7, 9.0), "qk_norm": False},
-]
-
-
-@pytest.mark.parametrize("options", [each for each in OPTIONS if each not in NATIVE], ids=str)
-def test_native_code_refuses_what_it_does_not_know(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="native code knows"):
-        native_stack(make(replace(PLAIN, **options)), "fp32")
-
-
-@pytest.mark.parametrize("options", NATIVE, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_native_code_follows_the_formula(options: dict[str, Any]) -> None:
     stack = make(replace(PLAIN, **options))
     embeds = inputs()
@@ -235,7 +215,7 @@ def test_biases_stay_exact_at_any_precision(precision: Precision) -> None:
     torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.02)  # activations are rounded, too
 
 
-@pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_sequences_of_unequal_lengths_follow_the_formula(options: dict[str, Any]) -> None:
     stack = make(replace(PLAIN, **options, causal=False))
     long, short = inputs(1), inputs(2)[:5]
@@ -249,13 +229,12 @@ def test_sequences_of_unequal_lengths_follow_the_formula(options: dict[str, Any]
         torch.testing.assert_close(stack.together(each[None])[0], row[: len(each)], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": False, "window": 4}], ids=str)
-def test_positions_with_a_direction_do_not_run_together(options: dict[str, Any]) -> None:
+def test_positions_with_a_direction_do_not_run_together() -> None:
     with pytest.raises(ValueError, match="see all others"):
-        make(replace(PLAIN, **options)).together(inputs()[None])
+        make(PLAIN).together(inputs()[None])
 
 
-@pytest.mark.parametrize("options", [each for each in OPTIONS if "window" not in each], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
 def test_native_projections_compute_what_the_stack_does(
     options: dict[str, Any], precision: Precision, error: float

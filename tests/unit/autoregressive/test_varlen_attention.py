@@ -79,7 +79,7 @@ def test_rows_without_a_stream_read_few() -> None:
     assert used.tolist() == [1, 1, 4, 4, MOST, MOST, 1, 1]
 
 
-@pytest.mark.parametrize("more", [{}, {"qk_norm": False, "qkv_bias": True, "rope": "interleaved"}])
+@pytest.mark.parametrize("more", [{}, {"qk_norm": False, "qkv_bias": True}])
 def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
     """Streams at different positions, one row without a stream, NaN in another slot; the same and in fewer shapes."""
     config, length, steps = replace(CONFIG, **more), 24, 9
@@ -112,7 +112,6 @@ def test_steps_are_those_under_a_mask(more: dict[str, Any]) -> None:
         ({}, torch.bfloat16, True),
         ({}, torch.float16, True),
         ({}, torch.float32, False),
-        ({"window": 5}, torch.bfloat16, False),
         ({"head_dim": 12}, torch.bfloat16, False),
     ],
 )

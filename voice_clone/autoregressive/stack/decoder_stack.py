@@ -22,17 +22,16 @@ from voice_clone.autoregressive.stack.rope import (
     for_all_heads,
     norm_and_rotate_in_place,
     norm_tables,
-    rotate,
 )
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
-from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, normalise
+from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, apply_rotary, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import CachedOnGpu
 
 LEAST_TOGETHER = 64  # positions whose rotary tables are made at once
 
 Rotation = tuple[Tensor, ...]
-"""Turns queries and keys: cos and sin [.., T, D] of `rotate`; on a GPU a table of `norm_and_rotate_in_place`."""
+"""Turns queries and keys: cos and sin [.., T, D] of `apply_rotary`; on a GPU a table of `norm_and_rotate_in_place`."""
 
 
 class Attention(nn.Module):
@@ -72,9 +71,7 @@ class Attention(nn.Module):
             rows = [slice(row, row + 1) for row in range(batch)]
             out = torch.cat(
                 [
-                    F.scaled_dot_product_attention(
-                        q[row], k[row, :, self._first(seen) : seen], v[row, :, self._first(seen) : seen]
-                    )
+                    F.scaled_dot_product_attention(q[row], k[row, :, :seen], v[row, :, :seen])
                     for row, seen in zip(rows, span.each, strict=True)
                 ]
             )
@@ -127,12 +124,8 @@ class Attention(nn.Module):
         if self.config.qk_norm:
             queries, keys = self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)
             qk = normalise(qk, self.eps).mul_(torch.cat([queries, keys]))
-        q, k = torch.split(rotate(qk.transpose(1, 2), cos, sin, self.config), sizes, dim=1)
+        q, k = torch.split(apply_rotary(qk.transpose(1, 2), cos, sin), sizes, dim=1)
         return q, k, qkv[:, :, sum(sizes) :].transpose(1, 2)
-
-    def _first(self, seen: int) -> int:
-        """The first position that a query at position `seen - 1` sees."""
-        return 0 if self.config.window is None else max(0, seen - self.config.window)
 
 
 def _attend_as_owners(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, owner: Tensor, places: Tensor) -> Tensor:
@@ -249,7 +242,7 @@ class DecoderStack(nn.Module):
         where = torch.tensor([slots, positions], device=embeds.device)  # one transfer for both
         mask = None
         if seen is None:
-            mask = self._seen(torch.arange(length, device=embeds.device), where[1])[:, None, None]  # [B, 1, 1, S]
+            mask = (torch.arange(length, device=embeds.device) <= where[1, :, None])[:, None, None]  # [B, 1, 1, S]
         neighbours = list(slots) == list(range(slots[0], slots[0] + len(slots)))
         read = slice(slots[0], slots[0] + len(slots)) if neighbours else where[0]
         span = Span(where[0], where[1], read, length, seen)
@@ -261,7 +254,7 @@ class DecoderStack(nn.Module):
         if self.varlen:
             return self._decode_varlen(cache, positions, embeds, length)
         places = torch.arange(max(batch, length), device=embeds.device)
-        mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)[:, None, None]
+        mask = additive_mask(places[:length] <= positions[:, None], embeds.dtype)[:, None, None]
         span = Span(places[:batch], positions, slice(0, batch), length)
         return self._run(embeds[:, None], self._rotations(cache, positions[:, None]), mask, cache, span)
 
@@ -292,7 +285,7 @@ class DecoderStack(nn.Module):
             return self._run(embeds.clone()[:, None], rotations, None, cache, span)
         heads = self.config.num_attention_heads // self.config.num_key_value_heads
         places = torch.arange(max(len(owner), length), device=embeds.device)
-        mask = additive_mask(self._seen(places[:length], positions), embeds.dtype)
+        mask = additive_mask(places[:length] <= positions[:, None], embeds.dtype)
         mask = mask.repeat_interleave(heads, 0)  # [N * H/G, S]
         span = Span(slots[owner], positions, slots, length, owner=(owner, places[: len(owner)]))
         return self._run(embeds.clone()[:, None], rotations, mask, cache, span)
@@ -302,8 +295,7 @@ class DecoderStack(nn.Module):
         end = start + length
         positions = slice(start, end)
         span = Span(slice(0, batch), positions, slice(0, batch), end)
-        masked = length > 1 or self.config.window is not None
-        mask = self._visible(length, start, x) if masked else None
+        mask = self._visible(length, start, x) if length > 1 else None
         return self._run(x, self._rotations(cache, positions), mask, cache, span)
 
     @torch.inference_mode()
@@ -318,7 +310,7 @@ class DecoderStack(nn.Module):
         Returns:
             [B, T, C], the normed hidden states.
         """
-        if self.config.causal or self.config.window is not None:
+        if self.config.causal:
             raise ValueError("only positions that see all others run together")
         length = x.shape[1]
         key = max(LEAST_TOGETHER, 1 << (length - 1).bit_length()), x.dtype, x.device
@@ -330,13 +322,6 @@ class DecoderStack(nn.Module):
         span = Span(whole, whole, whole, length)
         hidden: Tensor = self.norm(self._layers(x, self._rotations(cache, whole), seen, cache, span))
         return hidden
-
-    def _seen(self, keys: Tensor, positions: Tensor) -> Tensor:
-        """Which keys [S] each stream's new position [B] sees: bool [B, S]."""
-        seen = keys <= positions[:, None]
-        if self.config.window is not None:
-            seen &= keys > positions[:, None] - self.config.window
-        return seen
 
     def _visible(self, length: int, start: int, like: Tensor) -> Tensor | None:
         """The mask `visible`, made once and additive, of the dtype and on the device of `like`."""

@@ -125,13 +125,9 @@ def visible(length: int, offset: int, config: StackConfig, device: torch.device)
 
     Returns: bool [H/G * T, S], true where a query may look; None: everywhere.
     """
-    if not config.causal and config.window is None:
+    if not config.causal:
         return None
-    mask = torch.ones(length, offset + length, dtype=torch.bool, device=device)
-    if config.causal:
-        mask = mask.tril(offset)
-    if config.window is not None:
-        mask = mask.triu(offset - config.window + 1)
+    mask = torch.ones(length, offset + length, dtype=torch.bool, device=device).tril(offset)
     return mask.repeat(config.num_attention_heads // config.num_key_value_heads, 1)
 
 

@@ -120,9 +120,6 @@ class NativeStack:
         weights, vectors, eps: as `decoder_stack` takes them.
         work: memory that it computes frames with.
         multiplications: of a row.
-
-    Raises:
-        ValueError: the stack has an option that the native code does not know.
     """
 
     repeatable = True
@@ -137,8 +134,6 @@ class NativeStack:
         like: Numbers | None = None,
         tables: Tables = rotary_arrays,
     ) -> None:
-        if config.rope == "interleaved" or config.window is not None:
-            raise ValueError("native code knows no stacks with interleaved RoPE or a window")
         self.config = config
         arrays = part(lambda: _pack(weights(), precision, config))
         kinds = len(PROJECTIONS)

@@ -19,11 +19,9 @@ class StackConfig:
     Attributes:
         qk_norm: queries and keys have an RMSNorm each, over a head's dimensions.
         qkv_bias: the projections to queries, keys and values have biases.
-        rope: which dimensions turn together: i and i + D/2 (`half`), or 2i and 2i + 1 (`interleaved`). `none`: no
-            dimension turns.
+        rope: which dimensions turn together: i and i + D/2 (`half`), or none.
         rope_factors: by which the angle of each pair of dimensions is divided [D/2]; None: 1.
         rope_in_bf16: the rotary tables are rounded to bf16 before they get the dtype of the weights.
-        window: a position sees itself and the `window - 1` positions before it; None: all before it.
         causal: a position sees no later ones. Without it, all positions that are read in one call see each other.
     """
 
@@ -37,10 +35,9 @@ class StackConfig:
     rope_theta: float
     qk_norm: bool = True
     qkv_bias: bool = False
-    rope: Literal["half", "interleaved", "none"] = "half"
+    rope: Literal["half", "none"] = "half"
     rope_factors: tuple[float, ...] | None = None
     rope_in_bf16: bool = False
-    window: int | None = None
     causal: bool = True
 
     @classmethod

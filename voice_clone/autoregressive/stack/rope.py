@@ -1,10 +1,9 @@
-"""Rotary position embedding (Su et al. 2021) in the kinds that decoder stacks have.
+"""Rotary position embedding (Su et al. 2021) of decoder stacks: dimensions i and i + D/2 turn together.
 
-The half-split kind is that of `voice_clone.layers.attention`: dimension i turns together with i + D/2. In the
-interleaved kind dimension 2i turns together with 2i + 1. Where none turns, the half-split kind's tables are 1 and 0.
+Where none turns, the tables are 1 and 0.
 
-On a CPU `rotate` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied in
-place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes
+On a CPU `apply_rotary` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied
+in place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes
 (cos a - sin b, sin a + cos b). So one product of all pairs with a table, and one sum, turn all heads at once. The table
 also has the weights of the norms of queries and keys. All is fp32 until the sum is rounded. The heads are seen as
 H/G + 1 rows of G heads each: a table has one entry for each row, the last one for the keys.
@@ -20,27 +19,14 @@ import torch
 from torch import Tensor
 
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.layers.attention import apply_rotary, normalise, rotary_cos_sin
+from voice_clone.layers.attention import normalise, rotary_cos_sin
 from voice_clone.layers.graphs import to_device
 
 
 def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin of all positions, [positions, D], in the layout of the kind, of the dtype and device of `like`."""
+    """cos and sin of all positions, [positions, D], for `apply_rotary`; of the dtype and on the device of `like`."""
     cos, sin = _cos_sin(config, positions, like.device)
-    if config.rope == "interleaved":
-        half = config.head_dim // 2
-        cos, sin = cos[:, :half].repeat_interleave(2, dim=1), sin[:, half:].repeat_interleave(2, dim=1)
-        sin[:, ::2].neg_()
     return cos.to(like.dtype), sin.to(like.dtype)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, config: StackConfig) -> Tensor:
-    """Rotate queries or keys x [B, H, T, D] by the tables [B, T, D] or [T, D]; the result has x's dtype."""
-    if config.rope != "interleaved":
-        return apply_rotary(x, cos, sin)
-    cos, sin = cos.unsqueeze(-3).to(x.dtype), sin.unsqueeze(-3).to(x.dtype)
-    partners = x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape)  # dimension 2i + 1 at 2i, and 2i at 2i + 1
-    return torch.addcmul(x * cos, partners, sin)
 
 
 def rotation_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
@@ -56,7 +42,7 @@ def norm_tables(config: StackConfig, queries: Sequence[Tensor], keys: Sequence[T
     """The weights [D] of the norms of each layer as a factor of tables, fp32 [L, N, 1, 1, 2, D/2]."""
     rows = config.num_attention_heads // config.num_key_value_heads
     layers = [torch.stack([query] * rows + [key]) for query, key in zip(queries, keys, strict=True)]
-    return _pairs(torch.stack(layers).float(), config)[:, :, None, None]
+    return _pairs(torch.stack(layers).float())[:, :, None, None]
 
 
 def fold_norms(tables: Tensor, norms: Tensor) -> Tensor:
@@ -79,16 +65,14 @@ def norm_and_rotate_in_place(qkv: Tensor, table: Tensor, config: StackConfig, ep
     turned = config.num_attention_heads + groups
     normed = normalise(qkv, eps) if config.qk_norm else qkv
     parts, target = (
-        _pairs(torch.unflatten(each[:, :, :turned], 2, (-1, groups)), config) for each in (normed, qkv)
+        _pairs(torch.unflatten(each[:, :, :turned], 2, (-1, groups))) for each in (normed, qkv)
     )  # [B, T, N, G, 2, D/2]
     products = parts.unsqueeze(-3) * table  # [B, T, N, G, 2, 2, D/2]
     torch.add(products[..., 0, :], products[..., 1, :], out=target)
 
 
-def _pairs(x: Tensor, config: StackConfig) -> Tensor:
+def _pairs(x: Tensor) -> Tensor:
     """[..., D] -> [..., 2, D/2], a view: the dimensions that turn together, one below the other."""
-    if config.rope == "interleaved":
-        return torch.unflatten(x, -1, (-1, 2)).transpose(-1, -2)
     return torch.unflatten(x, -1, (2, -1))
 
 

@@ -147,11 +147,8 @@ def _flash(
 
 
 def varlen_works(config: StackConfig, like: Tensor) -> bool:
-    """Whether this GPU's flash attention can be had for a stack, and does what it should: it is tried.
-
-    It takes half precision, and stacks without a window.
-    """
-    if not like.is_cuda or like.dtype == torch.float32 or config.window is not None or config.head_dim % 8:
+    """Whether this GPU's flash attention, which takes half precision, can be had for a stack: it is tried."""
+    if not like.is_cuda or like.dtype == torch.float32 or config.head_dim % 8:
         return False
     try:
         apart = [_try_steps(config, like, [0, TRIED_POSITIONS - 1, 32]), _try_steps(config, like, [41])]
