@@ -92,7 +92,7 @@ class NativePredictor:
         rows = np.stack([array_of(hidden), array_of(embed0)], axis=1)
         x = rows if self._project is None else self._project(rows)  # [B, 2, C]
         count, books = len(code0), self.codebooks - 1
-        self._resize(count, cache.cos.shape[0])
+        self._resize(count, cache.keys.shape[3])
         codes = np.zeros((count, books + 1), np.int64)
         codes[:, 0] = array_of(code0)
         finite = np.ones(count, np.bool_)
@@ -104,7 +104,7 @@ class NativePredictor:
             stack.weights,
             stack.vectors,
             stack.eps,
-            (cache.keys, cache.values, cache.cos, cache.sin),
+            stack.memory(cache),
             self._places,
             stack.work.per_thread,
             stack.work.common,

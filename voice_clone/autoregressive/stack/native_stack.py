@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ Weights = Callable[[], Iterable[Mapping[str, Numbers]]]
 """The weights of each layer, by their names in a checkpoint; then the weight of the norm behind them, as `weight`."""
 
 Tables = Callable[[StackConfig, int], Sequence[Array]]
-"""cos and sin of so many positions, float32 [positions, D] each; the first half of sin is negated."""
+"""cos and sin of so many positions, float32 [positions, D / 2] each."""
 
 
 def rotary_arrays(config: StackConfig, positions: int) -> Sequence[Array]:
@@ -47,7 +47,9 @@ def rotary_arrays(config: StackConfig, positions: int) -> Sequence[Array]:
 
     from voice_clone.autoregressive.stack.rope import rotary_tables
 
-    return [table.numpy() for table in rotary_tables(config, positions, torch.zeros(0))]
+    cos, sin = (table.numpy() for table in rotary_tables(config, positions, torch.zeros(0)))
+    half = config.head_dim // 2  # the halves of a row are the same, but for the sign of a sine
+    return [cos[:, :half].copy(), sin[:, half:].copy()]
 
 
 def layers_by_name(read: Read, prefix: str, config: StackConfig) -> Iterator[dict[str, Numbers]]:
@@ -68,20 +70,17 @@ def layers_by_name(read: Read, prefix: str, config: StackConfig) -> Iterator[dic
 
 
 class NativeCache(SlotMemory):
-    """Keys and values of all layers, zero at first, and the rotary tables: a `KeysAndValues` of arrays.
+    """Keys and values of all layers, zero at first: a `KeysAndValues` of arrays.
 
     A page of memory is taken when it is first written, because few streams are as long as a slot.
 
-    Attributes:
-        keys, values: [layers, slots, G, max_length, D].
-        cos, sin: [max_length, D].
+    Attribute `keys`, `values`: [layers, slots, G, max_length, D].
     """
 
-    def __init__(self, config: StackConfig, slots: int, max_length: int, tables: Tables) -> None:
+    def __init__(self, config: StackConfig, slots: int, max_length: int) -> None:
         shape = config.num_hidden_layers, slots, config.num_key_value_heads, max_length, config.head_dim
         self._pages = pages = [pages_of_zeros(4 * int(np.prod(shape))) for _ in range(2)]
         self._parts = self.keys, self.values = [np.frombuffer(each, np.float32).reshape(shape) for each in pages]
-        self.cos, self.sin = tables(config, max_length)
 
 
 class StackWork(Workspace):
@@ -114,7 +113,7 @@ class NativeStack:
         weights: of the layers; they are packed one after the other, so that no more than one is in memory unpacked.
         part: finds the packed projections, the norms and the biases; what is found is not loaded.
         like: what hidden states are like, a tensor of fp32 or an array.
-        tables: makes the rotary tables.
+        tables: makes the rotary tables, once for each length of a cache.
 
     Attributes:
         weights, vectors, eps: as `decoder_stack` takes them.
@@ -143,7 +142,7 @@ class NativeStack:
         self.vectors = Fixed(arrays[2 * kinds :])
         self.eps = np.float32(config.rms_norm_eps)
         self._like = np.zeros(0, np.float32) if like is None else like
-        self._tables = tables
+        self._tables = lru_cache(maxsize=None)(partial(tables, config))
         queries = config.num_attention_heads * config.head_dim
         keys, inner, size = config.num_key_value_heads * config.head_dim, config.intermediate_size, config.hidden_size
         widths = queries + 2 * keys, queries, 2 * inner, inner, size
@@ -174,7 +173,7 @@ class NativeStack:
         leave_threads_to_native_code()
 
     def new_cache(self, slots: int, max_length: int) -> NativeCache:
-        return NativeCache(self.config, slots, max_length, self._tables)
+        return NativeCache(self.config, slots, max_length)
 
     def new_frame_cache(self, slots: int, max_length: int) -> NativeCache:
         return self.new_cache(slots, max_length)
@@ -242,7 +241,7 @@ class NativeStack:
         call. Rows are rounded as `work` has it, by default as those of frames. The cache may hold tensors, too.
         """
         work, places = work or self.work, array_of(positions)
-        work.resize_to(x.shape[0], cache.cos.shape[0])
+        work.resize_to(x.shape[0], cache.keys.shape[3])
         out = empty(tuple(x.shape), np.float32)
         thread_pool().run(
             decoder_stack,
@@ -251,7 +250,7 @@ class NativeStack:
             self.weights,
             self.vectors,
             self.eps,
-            tuple(array_of(each) for each in (cache.keys, cache.values, cache.cos, cache.sin)),
+            self.memory(cache),
             (array_of(slots), places, places + 1 if seen is None else array_of(seen)),
             work.per_thread,
             work.common,
@@ -259,6 +258,10 @@ class NativeStack:
             out,
         )
         return in_kind_of(x, out)
+
+    def memory(self, cache: KeysAndValues) -> tuple[Array, ...]:
+        """A cache and its rotary tables as `decoder_stack` takes them."""
+        return array_of(cache.keys), array_of(cache.values), *self._tables(cache.keys.shape[3])
 
 
 @lru_cache(maxsize=1024)

@@ -256,6 +256,19 @@ def rms_norm(x, weight, eps, out):
 
 
 @compiled
+def rotate(head, cos, sin):
+    """Rotary embedding (Su et al. 2021) of one head [D], in place: dimensions i and i + D / 2 rotate together.
+
+    cos, sin: [D / 2].
+    """
+    half = head.shape[0] // 2
+    for i in range(half):
+        a, b = head[i], head[half + i]
+        head[i] = a * cos[i] - b * sin[i]
+        head[half + i] = b * cos[i] + a * sin[i]
+
+
+@compiled
 def attend(query, keys, values, length, scores, out):
     """Scaled-dot-product attention of one query [D] to the first `length` of the keys and values [S, D] -> out [D].
 

@@ -35,26 +35,13 @@ from voice_clone.native.codec.layer_table import (
     WINDOW,
     WINOGRAD,
 )
-from voice_clone.native.kernels.arithmetic import attend, dot, fma, matrix, rms_norm, silu, total
+from voice_clone.native.kernels.arithmetic import attend, dot, fma, matrix, rms_norm, rotate, silu, total
 from voice_clone.native.kernels.codec.filter import filter_row
 from voice_clone.native.kernels.codec.product import product
 from voice_clone.native.kernels.codec.winograd import transform_inputs, winograd
 from voice_clone.native.kernels.compilation import compiled
 from voice_clone.native.kernels.work_sharing import claim, finish, share, wait
 from voice_clone.native.sizes import BLOCK_GROUPS, BLOCK_TILES, PANEL_OUTPUTS, TILE_ROWS
-
-
-@compiled
-def _apply_rotary(head, cos, sin):
-    """Rotary embedding (Su et al. 2021) of one head [D], in place: dimensions i and i + D / 2 rotate together.
-
-    cos, sin: [D / 2].
-    """
-    half = head.shape[0] // 2
-    for i in range(half):
-        a, b = head[i], head[half + i]
-        head[i] = a * cos[i] - b * sin[i]
-        head[half + i] = b * cos[i] + a * sin[i]
 
 
 @compiled
@@ -90,7 +77,7 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
         for i in range(dim):
             new[i] = x[key + i]
             values[part + n * dim + i] = x[value + i]
-        _apply_rotary(new, cos[stream, n], sin[stream, n])
+        rotate(new, cos[stream, n], sin[stream, n])
     for i in range(part):
         next_past[stream, old_keys + i] = keys[rows * dim + i]
         next_past[stream, old_values + i] = values[rows * dim + i]
@@ -101,7 +88,7 @@ def window_attention(layer, x, stream, group, rows, past, next_past, position, c
         for h in range(group * ratio, (group + 1) * ratio):
             start = (stream * rows + n) * size + h * dim
             query = x[start : start + dim]
-            _apply_rotary(query, cos[stream, n], sin[stream, n])
+            rotate(query, cos[stream, n], sin[stream, n])
             start = (stream * rows + n) * width + h * dim
             seen_keys, seen_values = matrix(keys[first:last], seen, dim), matrix(values[first:last], seen, dim)
             attend(query, seen_keys, seen_values, seen, scores, target[start : start + dim])

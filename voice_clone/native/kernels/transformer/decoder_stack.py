@@ -14,7 +14,7 @@ import math
 from numba import float32, int32, types
 from numba.extending import overload
 
-from voice_clone.native.kernels.arithmetic import attend, dot, float_from_bits, rms_norm
+from voice_clone.native.kernels.arithmetic import attend, dot, float_from_bits, rms_norm, rotate
 from voice_clone.native.kernels.compilation import compiled
 from voice_clone.native.kernels.matrix.products import CHUNKS_PER_THREAD, gated_phase, product_phase, residual_phase
 from voice_clone.native.kernels.work_sharing import claim, finish, wait
@@ -55,25 +55,12 @@ def add_embeddings(first, others, vocabulary, codes, out):
 
 
 @compiled
-def _normalise_and_rotate(head, weight, eps, cos, sin):
-    """Root-mean-square norm and rotary embedding of one head [D], in place.
-
-    weight, cos, sin: [D]; the first half of sin is negated. A weight [0]: there is no norm.
-    """
-    size = head.shape[0]
-    half = size // 2
-    if weight.shape[0] == 0:
-        for i in range(half):
-            a, b = head[i], head[half + i]
-            head[i] = a * cos[i] + b * sin[i]
-            head[half + i] = b * cos[half + i] + a * sin[half + i]
-        return
-    factor = float32(1) / math.sqrt(dot(head, head) / float32(size) + eps)
-    for i in range(half):
-        a = weight[i] * (head[i] * factor)
-        b = weight[half + i] * (head[half + i] * factor)
-        head[i] = a * cos[i] + b * sin[i]
-        head[half + i] = b * cos[half + i] + a * sin[half + i]
+def _normalise(head, weight, eps):
+    """Root-mean-square norm of one head [D], in place. A weight [0]: there is none."""
+    if weight.shape[0] > 0:
+        factor = float32(1) / math.sqrt(dot(head, head) / float32(head.shape[0]) + eps)
+        for i in range(head.shape[0]):
+            head[i] = weight[i] * (head[i] * factor)
 
 
 @compiled
@@ -100,7 +87,7 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
     normed, scores = per_thread[2][thread][:count], per_thread[3][thread]
     heads, attended, gates, hidden, product = shared
     attended, hidden = attended[:count], hidden[:count]
-    dim, kv_heads = cos.shape[1], keys.shape[2]
+    dim, kv_heads = keys.shape[4], keys.shape[2]
     query_heads = attended.shape[1] // dim
     ratio = query_heads // kv_heads
     chunks = CHUNKS_PER_THREAD * threads
@@ -116,7 +103,8 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
                 key, value = heads[n, k_start : k_start + dim], heads[n, v_start : v_start + dim]
                 _add_bias(key, bias[layer], k_start)
                 _add_bias(value, bias[layer], v_start)
-                _normalise_and_rotate(key, key_norm[layer], eps, cos[position], sin[position])
+                _normalise(key, key_norm[layer], eps)
+                rotate(key, cos[position], sin[position])
                 for i in range(dim):
                     keys[layer, slot, g, position, i] = key[i]
                     values[layer, slot, g, position, i] = value[i]
@@ -125,7 +113,8 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
                 for h in range(g * ratio, (g + 1) * ratio):
                     query = heads[n, h * dim : (h + 1) * dim]
                     _add_bias(query, bias[layer], h * dim)
-                    _normalise_and_rotate(query, query_norm[layer], eps, cos[position], sin[position])
+                    _normalise(query, query_norm[layer], eps)
+                    rotate(query, cos[position], sin[position])
                     result = attended[n, h * dim : (h + 1) * dim]
                     attend(query, keys[layer, slot, g], values[layer, slot, g], seen[n], scores, result)
             finish(counters, phase + 1, 1)
@@ -153,7 +142,7 @@ def decoder_stack(thread, threads, counters, weights, vectors, eps, cache, where
         vectors: float32: the norms before attention and before the feed-forward part [L, C], of queries and of keys
             [L, D], or [L, 0] if there are none, and the last norm [C]; the biases of qkv [L, O], or [L, 0].
         eps: float32, of all norms.
-        cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D].
+        cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D / 2].
         where: of each row its slot, its position, and how many of its slot's first positions it attends to, int64 [N]
             each; also to those that are written in this call.
         per_thread: memory of each thread: rounded rows [N * I], their scales, normed rows float32 [N, C], attention
