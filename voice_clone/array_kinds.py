@@ -53,6 +53,16 @@ def cast(x: Numbers, dtype: DTypeLike) -> Numbers:
     return x.to(getattr(torch, np.dtype(dtype).name))
 
 
+def as_tensor(x: Numbers) -> Any:
+    """x as a tensor in the same memory, where it is an array, in which uint16 are the bits of bf16."""
+    if not isinstance(x, np.ndarray):
+        return x
+    import torch
+
+    tensor = torch.from_numpy(x)
+    return tensor.view(torch.bfloat16) if x.dtype == np.uint16 else tensor
+
+
 def joined(parts: Sequence[Numbers]) -> Numbers:
     """One behind the other, along the first dimension."""
     if isinstance(parts[0], np.ndarray):

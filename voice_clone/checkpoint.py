@@ -10,15 +10,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from safetensors import SafetensorError, safe_open
-
-from voice_clone.checkpoint_folder import MAX_HEADER, check_tensor, missing, not_whole, shard_files, tensor_file
+from voice_clone.array_kinds import as_tensor
+from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files, weight_header
 from voice_clone.errors import CheckpointError
 from voice_clone.mapped_weights import MappedWeights
 
@@ -144,8 +142,8 @@ class CheckpointFiles:
         Raises:
             CheckpointError: it cannot be read.
         """
-        with _open_weights(self.folder, f"{file}.safetensors") as weights:
-            return {name: weights.shape(name) for name in sorted(weights.names)}
+        _, entries = weight_header(self.folder, f"{file}.safetensors")
+        return {name: tuple(entries[name]["shape"]) for name in sorted(entries)}
 
     def load(
         self,
@@ -174,20 +172,12 @@ class CheckpointFiles:
             CheckpointError: a file cannot be read, or a tensor is missing or of a wrong shape or type.
         """
         expected = {name: tensor for name, tensor in module.state_dict().items() if not name.startswith(without)}
-        sources = {name: self.source(prefix + name, tuple(tensor.shape)) for name, tensor in expected.items()}
-        with self._open(file, [each for source in sources.values() for each in source.shapes]) as files:
-            for source in sources.values():
-                for each, shape in source.shapes.items():
-                    _check(files[each], each, shape)
-            state = {
-                name: sources[name]
-                .make(*(files[each].read(each) for each in sources[name].shapes))
-                .to(device, dtype, copy=True)
-                for name in expected
-                if name not in keep
-            }
-        with self._open(file, [prefix + name for name in keep]) as files:  # a map without the pages that were read
-            state |= {name: files[prefix + name].read(prefix + name) for name in keep}
+        weights = MappedWeights(self.folder, file)
+        state = {name: as_tensor(weights.read(prefix + name, tuple(expected[name].shape))) for name in keep}
+        for name in [each for each in expected if each not in keep]:
+            source = self.source(prefix + name, tuple(expected[name].shape))
+            found = (as_tensor(weights.read(*each)) for each in source.shapes.items())
+            state[name] = source.make(*found).to(device, dtype, copy=True)
         module.load_state_dict(state, strict=not without, assign=True)
 
     def fingerprint(self, config: Any, file: str, prefix: str, names: Collection[str]) -> str:
@@ -223,57 +213,6 @@ class CheckpointFiles:
         names = [f"{file}.safetensors"] if shards is None else sorted(set(shards.values()))
         return [[name, *_state(self.folder / name, name)] for name in names]
 
-    @contextmanager
-    def _open(self, file: str, names: Collection[str]) -> Iterator[Mapping[str, _Weights]]:
-        """The open file of each tensor of `names`; their maps outlive the files."""
-        with ExitStack() as stack:
-            opened: dict[str, _Weights] = {}
-            found: dict[str, _Weights] = {}
-            for name, where in self._locate(file, names).items():
-                if where not in opened:
-                    opened[where] = stack.enter_context(_open_weights(self.folder, where))
-                if name not in opened[where].names:
-                    raise CheckpointError(f"{where}: tensor {name} is missing")
-                found[name] = opened[where]
-            yield found
-
-    def _locate(self, file: str, names: Collection[str]) -> dict[str, str]:
-        """Each tensor's file."""
-        shards = shard_files(self.folder, file)
-        return {name: tensor_file(shards, file, name) for name in names}
-
-
-class _Weights:
-    """One open safetensors file."""
-
-    def __init__(self, file: str, handle: Any) -> None:
-        self.file = file
-        self.names = frozenset(handle.keys())
-        self._handle = handle
-
-    def dtype(self, name: str) -> str:
-        return str(self._handle.get_slice(name).get_dtype())
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._handle.get_slice(name).get_shape())
-
-    def read(self, name: str) -> Tensor:
-        """The tensor, memory-mapped."""
-        tensor: Tensor = self._handle.get_tensor(name)
-        return tensor
-
-
-@contextmanager
-def _open_weights(folder: Path, file: str) -> Iterator[_Weights]:
-    try:
-        handle = safe_open(folder / file, framework="pt")
-    except FileNotFoundError:
-        raise missing(file) from None
-    except (OSError, SafetensorError):
-        raise not_whole(file) from None
-    with handle as entered:
-        yield _Weights(file, entered)
-
 
 def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
     """Of a safetensors file: the digest of its header, its size, its inode and the times of its last changes."""
@@ -287,10 +226,6 @@ def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
         raise CheckpointError(f"{name}: the file cannot be read") from None
     digest = hashlib.sha256(header).hexdigest()
     return digest, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _check(weights: _Weights, name: str, shape: tuple[int, ...]) -> None:
-    check_tensor(weights.file, name, weights.dtype(name), weights.shape(name), shape)
 
 
 def _canonical(value: Any) -> bytes:

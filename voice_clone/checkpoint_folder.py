@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeVar, get_type_hints
 import tokenizers
 
 from voice_clone.errors import CheckpointError
+from voice_clone.tensor_header import Entries, parsed
 
 T = TypeVar("T")
 
@@ -236,10 +237,6 @@ def shard_files(folder: Path, file: str) -> dict[str, str] | None:
 def check_weights(folder: Path, file: str) -> None:
     """Check from their first bytes that the weight files of a checkpoint are there and whole.
 
-    A safetensors file begins with the length of its header (8 bytes, little-endian) and the header, a JSON object that
-    gives each tensor's place behind the header: the last place is the end of the file.
-    https://github.com/huggingface/safetensors#format
-
     Args:
         file: the weight file, without its ending; if it is in shards, these are checked.
 
@@ -296,10 +293,8 @@ def _names_in(folder: Path, name: str) -> set[str]:
     return set(weight_header(folder, name)[1])
 
 
-def weight_header(folder: Path, name: str) -> tuple[int, dict[str, Any]]:
-    """Of a weight file: where its tensors begin, and of each by its name `dtype`, `shape` and `data_offsets`.
-
-    https://github.com/huggingface/safetensors#format
+def weight_header(folder: Path, name: str) -> tuple[int, Entries]:
+    """Of a weight file: where its tensors begin, and what its header says of each.
 
     Raises:
         CheckpointError: it is missing, or not whole.
@@ -307,17 +302,13 @@ def weight_header(folder: Path, name: str) -> tuple[int, dict[str, Any]]:
     try:
         with (folder / name).open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header: dict[str, Any] = json.loads(file.read(size)) if size <= MAX_HEADER else {}
-        header.pop("__metadata__", None)
-        end = max(each["data_offsets"][1] for each in header.values())
-        whole = (folder / name).stat().st_size == 8 + size + end
+            header = file.read(size) if size <= MAX_HEADER else b""
+            _, entries = parsed(header, os.fstat(file.fileno()).st_size - 8 - size)
     except FileNotFoundError:
         raise missing(name) from None
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):
-        whole = False
-    if not whole:
-        raise not_whole(name)
-    return 8 + size, header
+    except (OSError, ValueError):
+        raise not_whole(name) from None
+    return 8 + size, entries
 
 
 def same_bytes(file: Path, other: Path) -> bool:

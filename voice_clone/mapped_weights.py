@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from voice_clone.array_kinds import Numbers
 from voice_clone.checkpoint_folder import check_tensor, not_whole, shard_files, tensor_file, weight_header
 from voice_clone.errors import CheckpointError
+from voice_clone.tensor_header import Entries
 
 Read = Callable[[str, tuple[int, ...]], Numbers]
 """A tensor of a checkpoint, by its name and shape."""
@@ -35,7 +35,7 @@ class MappedWeights:
     def __init__(self, folder: Path, file: str) -> None:
         self._folder, self._file = folder, file
         self._shards = shard_files(folder, file)
-        self._headers: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._headers: dict[str, tuple[int, Entries]] = {}
 
     def read(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A tensor of this shape: float32, float16, or the bits of bf16 as uint16. What is written to it does not
@@ -60,7 +60,9 @@ class MappedWeights:
     def _find(self, name: str) -> tuple[str, str, tuple[int, ...], tuple[int, int]]:
         """A tensor's file, type and shape, and where its bytes begin and end in the file."""
         file = tensor_file(self._shards, self._file, name)
-        start, header = self._header(file)
+        if file not in self._headers:
+            self._headers[file] = weight_header(self._folder, file)
+        start, header = self._headers[file]
         if name not in header:
             raise CheckpointError(f"{file}: tensor {name} is missing")
         kind, shape, (begin, end) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
@@ -79,14 +81,3 @@ class MappedWeights:
         except (OSError, ValueError):
             raise not_whole(file) from None
         return np.frombuffer(mapped, np.uint8, offset=before)
-
-    def _header(self, file: str) -> tuple[int, dict[str, Any]]:
-        """As of `weight_header`, of a file that is whole."""
-        if file not in self._headers:
-            self._headers[file] = weight_header(self._folder, file)
-            try:
-                with safe_open(self._folder / file, framework="np"):
-                    pass  # it has checked each tensor's place and size
-            except (OSError, SafetensorError):
-                raise not_whole(file) from None
-        return self._headers[file]

@@ -1,30 +1,22 @@
 """Reads some tensors of a safetensors file, without mapping it.
 
 Mapped memory ends the process where the disk fails, or where the file is cut short meanwhile; reading raises an error.
-The form: the length of the header (8 bytes, little-endian), the header, a JSON object with each tensor's type, shape
-and place, and the bytes of the tensors. https://github.com/huggingface/safetensors#format
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-_SIZES = {  # bytes of a number, by the name of its type
-    **dict.fromkeys(("BOOL", "I8", "U8"), 1),
-    **dict.fromkeys(("I16", "U16", "F16"), 2),
-    **dict.fromkeys(("I32", "U32", "F32"), 4),
-    **dict.fromkeys(("I64", "U64", "F64"), 8),
-}
+from voice_clone.tensor_header import Entries, parsed, place
 
 
 class Damaged(Exception):
@@ -74,25 +66,15 @@ def bytes_of(data: bytes, most: int) -> tuple[dict[str, str], dict[str, memoryvi
     check_header(data, most)
     start = 8 + int.from_bytes(data[:8], "little")
     metadata, entries = _parsed(data[8:start], len(data) - start)
-    places = {name: _place(entry) for name, entry in entries.items()}
+    places = {name: place(entry) for name, entry in entries.items()}
     return metadata, {name: memoryview(data)[start + begin : start + stop] for name, (begin, stop) in places.items()}
 
 
-def _parsed(header: bytes, size: int) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """The metadata, and what is said of each tensor, in the header of a file whose tensors have `size` bytes."""
+def _parsed(header: bytes, size: int) -> tuple[dict[str, str], Entries]:
     try:
-        entries: dict[str, dict[str, Any]] = json.loads(header.decode())
-        metadata = dict(entries.pop("__metadata__", {}))
-        end = 0
-        for begin, stop in sorted(map(_place, entries.values())):
-            if begin != end or stop < begin:
-                raise ValueError("the tensors leave gaps, or overlap")
-            end = stop
-    except Exception as error:  # it may hold anything
-        raise Damaged(f"the header cannot be read: {error}") from None
-    if end != size:
-        raise Damaged("the file is cut short, or too long")
-    return metadata, entries
+        return parsed(header, size)
+    except ValueError as error:
+        raise Damaged(str(error)) from None
 
 
 def check_header(data: bytes, most: int) -> None:
@@ -109,14 +91,6 @@ def metadata_of(data: bytes) -> dict[str, str]:
     """The metadata in the header of a whole file, given as bytes that `safetensors` takes."""
     header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return header.get("__metadata__") or {}
-
-
-def _place(entry: Mapping[str, Any]) -> tuple[int, int]:
-    """Where the bytes of a tensor begin and end, from the end of the header."""
-    begin, stop = entry["data_offsets"]
-    if min(entry["shape"], default=0) < 0 or stop - begin != _SIZES[entry["dtype"]] * math.prod(entry["shape"]):
-        raise ValueError("a tensor has too many bytes, or too few")
-    return begin, stop
 
 
 @contextlib.contextmanager

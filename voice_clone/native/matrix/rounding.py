@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from voice_clone.array_kinds import Numbers
+from voice_clone.array_kinds import Numbers, as_tensor
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.weights import Packed, missing
 from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL
@@ -43,15 +42,6 @@ def bf16_bits(weight: Numbers) -> Array:
     """A weight rounded to bf16, as uint16."""
     array: Array = as_tensor(weight).bfloat16().view(torch.uint16).numpy()
     return array
-
-
-def as_tensor(weight: Numbers) -> Tensor:
-    """A weight as a tensor in the same memory."""
-    if not isinstance(weight, np.ndarray):
-        tensor: Tensor = weight
-        return tensor
-    found = torch.from_numpy(weight)
-    return found.view(torch.bfloat16) if weight.dtype == np.uint16 else found
 
 
 def _interleave(rows: Tensor, size: int, panels: Tensor) -> None:

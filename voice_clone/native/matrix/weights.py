@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.array_kinds import Numbers
+from voice_clone.array_kinds import Numbers, as_tensor
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL, WIDTH
@@ -109,7 +109,7 @@ def pack(weight: Numbers, precision: Precision, into: Packed | None = None) -> P
     """
     if precision == "fp32":
         return _exact(as_array(weight), into)
-    from voice_clone.native.matrix.rounding import as_tensor, round_into
+    from voice_clone.native.matrix.rounding import round_into
 
     into = into or Packed.empty(1, weight.shape, precision)[0]
     round_into(as_tensor(weight), precision, into)
