@@ -181,7 +181,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         action="append",
         default=[],
         metavar="[STAGE=]ENGINE",
-        help="as the setting engine (default: the repository's; with --provider cpu what is fastest there)",
+        help="as the setting engine (default: the repository's)",
     )
     parser.add_argument(
         "--native-encoders", choices=tuple(PLATFORMS), help="the encoders' networks as models of this kind"
@@ -213,9 +213,8 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         raise BuildError(f"--instances is {given.instances}; it must be at least 1")
     if given.native_encoders and not any(stage in stages for stage in options.ENCODERS):
         raise BuildError(f"--native-encoders: {family} has no encoders whose networks can be models of their own")
-    if given.native_encoders and any(item.partition("=")[0] in options.ENCODERS for item in given.engine):
-        others = [stage for stage in options.ENGINES if stage not in options.ENCODERS]
-        raise BuildError(f"--native-encoders says how the encoders run; give --engine for {', '.join(others)} alone")
+    if given.native_encoders and given.engine:
+        raise BuildError("--native-encoders says how the encoders run; leave --engine out")
     if given.native_encoders == "tensorrt" and given.provider == "cpu":
         raise BuildError("--native-encoders tensorrt needs a GPU; leave --provider cpu out")
     if reason := refusal(output, given.force, lambda folder: _is_repository(folder, repositories)):

@@ -52,9 +52,6 @@ CONDITIONS: Mapping[str, Mapping[str, Callable[[Family], Any]]] = {
         "primed_seconds": lambda card: card.references,
         "restore_seconds": lambda card: card.references,
         "voice_dir": lambda card: card.references,
-        "engine": lambda card: card.onnx_decoder,
-        "onnx_dir": lambda card: card.onnx_decoder,
-        "onnx_provider": lambda card: card.onnx_decoder,
     },
 }
 

@@ -203,7 +203,7 @@ def encoder_threads(settings: EncoderSettings) -> int:
     return 8 if settings.engine == "triton" else 0
 
 
-def runtime(settings: DecoderSettings | EncoderSettings) -> Runtime:
+def runtime(settings: EncoderSettings) -> Runtime:
     """ONNX Runtime as the settings ask for it. Provider `auto` is that of the device."""
     from voice_clone.onnx.session import Runtime
 

@@ -175,7 +175,6 @@ class Family:
         streams: what code2wav keeps of a stream: a state of one size, pages of keys and values, or its own.
         cuda_graphs: whether code2wav uses CUDA graphs on a GPU.
         native_decoder: whether code2wav has native code on a CPU.
-        onnx_decoder: whether ONNX Runtime may compute code2wav.
         prefix_bytes: memory for the beginnings of prompts on a CPU; 0: none are kept.
         fingerprints: outputs of the voice encoder that say what made the artifacts.
         decoder_of: the family that lends its code2wav.
@@ -210,7 +209,6 @@ class Family:
     streams: Literal["states", "pages", "own"] = "states"
     cuda_graphs: bool = True
     native_decoder: bool = False
-    onnx_decoder: bool = False
     prefix_bytes: int = 512 << 20
     fingerprints: tuple[str, ...] = ("fingerprint",)
     files: tuple[str, ...] = ()

@@ -358,16 +358,13 @@ class TalkerSettings(CheckpointSettings, ChunkSettings, StreamSettings, KnownVoi
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderSettings(ChunkSettings, StreamSettings, OnnxSettings, KnownVoiceSettings):
+class DecoderSettings(ChunkSettings, StreamSettings, CheckpointSettings, KnownVoiceSettings):
     """Settings of `<family>_code2wav`."""
 
     precision: str = setting(
         "auto",
         "on a GPU: tf32, fp32 or bf16; auto: tf32. A CPU computes in fp32",
         choices=("auto", "tf32", *PRECISIONS),  # those of native code are a talker's; a CPU ignores all
-    )
-    engine: str = setting(
-        "torch", "torch; onnx: ONNX Runtime, in fp32, with the graphs of tools/export_onnx", choices=("torch", "onnx")
     )
     threads: int | None = setting(
         None, "threads of this model's process on a CPU; default: half of OMP_NUM_THREADS or of the cores"

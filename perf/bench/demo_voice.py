@@ -6,7 +6,7 @@ tools/demo_voice/evaluate.
     source                the synthesiser itself: what the judges make of the best that could be
     fp32 bf16 int8 int4   a server with this precision of the talker, streamed; the clip is sent along
     restored              a server that was restarted: the voices are registered, and read from disk
-    onnx                  a server whose encoders and decoder run on ONNX Runtime
+    onnx                  a server whose encoders run on ONNX Runtime
     whole                 without a server: native code makes all codes, torch decodes them in one piece
     eager                 the same, and torch computes the talker, too
     official              the official package, qwen-tts 0.1.1, fp32; it draws other random numbers

@@ -59,7 +59,7 @@ def torch_server(
 
 @pytest.fixture(scope="session")
 def onnx_environment(onnx_folder: Path) -> dict[str, str]:
-    """The variables of a server whose encoders and code2wav run on ONNX Runtime."""
+    """The variables of a server whose encoders run on ONNX Runtime."""
     return {"VOICE_CLONE_ENGINE": "onnx", "VOICE_CLONE_ONNX_DIR": str(onnx_folder)}
 
 
@@ -67,7 +67,7 @@ def onnx_environment(onnx_folder: Path) -> dict[str, str]:
 def onnx_server(
     checkpoint_folder: CheckpointFactory, onnx_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TritonServer]:
-    """A server whose encoders and code2wav run on ONNX Runtime."""
+    """A server whose encoders run on ONNX Runtime."""
     folder = tmp_path_factory.mktemp("onnx-server")
     with running(checkpoint_folder("tiny", 0), folder, **onnx_environment) as server:
         yield server

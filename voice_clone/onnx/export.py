@@ -5,13 +5,11 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import onnx
 import torch
 from torch import Tensor
 from torch.jit._trace import TracerWarning
-from torch.onnx.utils import register_custom_op_symbolic
 
 import voice_clone
 from voice_clone.onnx.session import FINGERPRINT, VERSION, Graph, graph_file
@@ -58,7 +56,6 @@ def _trace(graph: Graph, file: Path) -> None:
     If a module reads a size as a Python number, tracing writes the example's size as a constant. Comparisons with torch
     at other sizes reveal that.
     """
-    register_custom_op_symbolic("aten::rms_norm", _rms_norm, OPSET)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the tracing exporter
         warnings.simplefilter("ignore", TracerWarning)
@@ -84,9 +81,3 @@ def _declare_outputs(model: onnx.ModelProto, graph: Graph) -> None:
         for axis, size in enumerate(result.shape):
             if axis not in graph.axes[value.name]:
                 value.type.tensor_type.shape.dim[axis].dim_value = size
-
-
-def _rms_norm(g: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
-    """The root-mean-square norm over the last dimension, which opset 18 does not have."""
-    squares = g.op("ReduceMean", g.op("Mul", x, x), g.op("Constant", value_t=torch.tensor([-1])), keepdims_i=1)
-    return g.op("Div", x, g.op("Sqrt", g.op("Add", squares, eps)))

@@ -114,12 +114,7 @@ class CardDecoder:
         """As the settings ask for it."""
         settings = DecoderSettings.of(given)
         network = cls.network(settings.checkpoint_dir)
-        return cls(cls.load_decoder(settings, network), network.form)
-
-    @classmethod
-    def load_decoder(cls, settings: DecoderSettings, network: DecoderNetwork[Any]) -> Any:
-        """The decoder on the engine that the settings ask for."""
-        return network.load_fastest(settings, cls.card.name)
+        return cls(network.load_fastest(settings, cls.card.name), network.form)
 
     @classmethod
     def load_torch(cls, given: Settings) -> tuple[Any, CodecFormat]:

@@ -14,7 +14,6 @@ from voice_clone_client import Client
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import assert_same_audio
 from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, Ask, asking, chunk_inputs, settle
-from tests.support.servers.engines import on_every_engine
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
@@ -48,7 +47,6 @@ def whole(decoder: CodecDecoder, codes: np.ndarray, context: np.ndarray = NO_COD
     return np.asarray(decoder(joined)[0, len(context) * FRAME :].numpy())
 
 
-@on_every_engine
 def test_eight_streams_at_once_are_each_exact(direct: Ask, decoder: CodecDecoder) -> None:
     sizes = [1, 2, 4, 8, 12, 5]
     codes = [random_codes(sum(sizes), i) for i in range(8)]
@@ -71,7 +69,6 @@ def test_eight_streams_at_once_are_each_exact(direct: Ask, decoder: CodecDecoder
             assert_same_audio(got, whole(decoder, codes[i], contexts[i]))
 
 
-@on_every_engine
 def test_chunks_sent_ahead_come_back_in_order(server: TritonServer, decoder: CodecDecoder) -> None:
     codes = random_codes(40, 3)
     call = Call(server, chunk_inputs("ahead", 0, codes[:4]), model="qwen3_tts_code2wav")
@@ -86,7 +83,6 @@ def test_chunks_sent_ahead_come_back_in_order(server: TritonServer, decoder: Cod
     assert_same_audio(np.concatenate(parts), whole(decoder, codes))
 
 
-@on_every_engine
 def test_a_heartbeat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None:
     codes, parts = random_codes(9, 6), []
     for index in range(3):
@@ -96,7 +92,6 @@ def test_a_heartbeat_changes_nothing(direct: Ask, decoder: CodecDecoder) -> None
     assert_same_audio(np.concatenate(parts), whole(decoder, codes))
 
 
-@on_every_engine
 def test_a_foreign_chunk_does_not_harm_a_stream(direct: Ask, decoder: CodecDecoder) -> None:
     """A caller that knows a stream's id and sends a wrong chunk of it gets an error, and nothing else happens."""
     codes = random_codes(8, 4)
@@ -123,7 +118,6 @@ def test_a_foreign_chunk_does_not_harm_a_stream(direct: Ask, decoder: CodecDecod
     assert_same_audio(got, whole(decoder, codes, random_codes(7, 5)))
 
 
-@on_every_engine
 def test_the_state_after_a_reference_is_computed_once(direct: Ask, server: TritonServer) -> None:
     context, codes, seen, audio = random_codes(30, 1234), random_codes(2, 1), [], []
     settle(server)
@@ -147,7 +141,6 @@ def test_the_last_chunk_of_a_failed_talker_carries_its_error(direct: Ask) -> Non
     assert direct("failing", 1, NO_CODES, final=True, info=info) == "deadline_exceeded: too late"
 
 
-@on_every_engine
 def test_eight_voices_speak_at_once(client: Client, server: TritonServer, voice: str) -> None:
     def speak(seed: int) -> tuple[int, dict[str, Any], int]:
         chunks = list(

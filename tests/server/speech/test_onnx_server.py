@@ -1,4 +1,4 @@
-"""A server whose encoders and code2wav run on ONNX Runtime. More tests of it have the mark `on_every_engine`."""
+"""A server whose encoders run on ONNX Runtime. More tests of it have the mark `on_every_engine`."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def test_the_encoders_give_what_torch_gives(onnx_server: TritonServer, loaded: L
 def test_graphs_of_another_checkpoint_are_refused(
     checkpoint_folder: CheckpointFactory, onnx_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    models = ("voice_encoder", "code2wav")
-    options = ["--model-control-mode=explicit", *(f"--load-model=qwen3_tts_{model}" for model in models)]
+    options = ["--model-control-mode=explicit", "--load-model=qwen3_tts_voice_encoder"]
     server = TritonServer(
         checkpoint_folder("tiny", 1),
         tmp_path / "voices",
@@ -61,8 +60,7 @@ def test_graphs_of_another_checkpoint_are_refused(
     try:
         with pytest.raises(ServerFailed) as refused:
             server.start()
-        for graph in (ONNX_GRAPHS[0], ONNX_GRAPHS[2]):  # the first that each model reads
-            assert f"{graph}.onnx: made from another checkpoint" in str(refused.value)
-        assert str(refused.value).count("make it with: tools/export_onnx --checkpoint DIR") == 2
+        assert f"{ONNX_GRAPHS[0]}.onnx: made from another checkpoint" in str(refused.value)
+        assert "make it with: tools/export_onnx --checkpoint DIR" in str(refused.value)
     finally:
         server.stop()

@@ -59,7 +59,6 @@ def test_an_inline_clip_speaks_as_the_registered_voice(
     assert again["cache"] == "hit"
 
 
-@on_every_engine
 def test_a_ready_embedding(client: Client) -> None:
     embedding = np.random.default_rng(3).normal(size=_dimension(client)).astype(np.float32)
     samples, _, info = speak(client, speaker_embedding=embedding)
@@ -107,7 +106,6 @@ def test_texts(client: Client, voice: str, text: str) -> None:
     assert not is_same_audio(speak(client, "b", voice=voice)[0], samples)
 
 
-@on_every_engine
 def test_the_first_chunk_is_one_frame_and_the_frame_limit_is_exact(client: Client, voice: str) -> None:
     # The end of speech is unlikely within 20 frames of random weights, so some seed gets to the limit.
     for seed in range(20):
@@ -120,7 +118,6 @@ def test_the_first_chunk_is_one_frame_and_the_frame_limit_is_exact(client: Clien
     pytest.fail("no stream reached its limit")
 
 
-@on_every_engine
 def test_streams_at_once_do_not_mix(client: Client, voice: str) -> None:
     wanted = [{"voice": voice, "seed": n, "text": f"Sentence {n}.", "max_frames": 12 + n} for n in range(8)]
     alone = [speak(client, **each)[0] for each in wanted]

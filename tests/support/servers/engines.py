@@ -1,11 +1,11 @@
-"""The engines of the encoders and of code2wav."""
+"""The engines of the encoders."""
 
 from __future__ import annotations
 
 import pytest
 
 ENGINES = ("torch", "onnx")
-ONNX_GRAPHS = ("speaker_encoder", "codec_encoder", "code2wav_step")  # that a server with the engine onnx loads
+ONNX_GRAPHS = ("speaker_encoder", "codec_encoder")  # that a server with the engine onnx loads
 
 on_every_engine = pytest.mark.parametrize(
     "engine", [ENGINES[0], pytest.param(ENGINES[1], marks=pytest.mark.thorough)], indirect=True

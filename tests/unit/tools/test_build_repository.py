@@ -89,13 +89,12 @@ def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_p
 
 def test_graphs_lie_where_their_models_look(checkpoint: Path, tmp_path: Path) -> None:
     output = tmp_path / "models"
-    options = ["--engine", "onnx", "--engine", "code2wav=torch", "--provider", "cpu", "--served-at", "/models/"]
+    options = ["--engine", "onnx", "--provider", "cpu", "--served-at", "/models/"]
     assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
     found = sorted(str(file.relative_to(output)) for file in output.rglob("*.onnx"))
     assert found == [f"{ENCODER}/1/{graph}.onnx" for graph in ("codec_encoder", "speaker_encoder")]
     assert setting(output, ENCODER, "onnx_dir") == f"/models/{ENCODER}/1"
     assert setting(output, ENCODER, "engine") == "onnx" and setting(output, ENCODER, "onnx_provider") == "cpu"
-    assert setting(output, "qwen3_tts_code2wav", "engine") == "torch"
 
 
 @pytest.mark.parametrize("kind", ["onnx", "tensorrt"])
@@ -233,7 +232,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
         (["--engine", "talker=onnx"], "--engine talker=onnx: it must be one of voice_encoder=torch|onnx"),
         (["--precision", "code2wav=int8"], "--precision code2wav=int8: it must be one of"),
         (["--instances", "0"], "--instances is 0; it must be at least 1"),
-        (["--native-encoders", "onnx", "--engine", "voice_encoder=onnx"], "give --engine for code2wav alone"),
+        (["--native-encoders", "onnx", "--engine", "voice_encoder=onnx"], "leave --engine out"),
         (["--native-encoders", "tensorrt", "--provider", "cpu"], "leave --provider cpu out"),
         (["--checkpoint", "nowhere"], "there is no folder nowhere"),
         (["--checkpoint", str(ROOT / "docs")], "config.json"),
@@ -375,8 +374,5 @@ def test_a_stage_s_values_are_those_that_its_setting_takes(tmp_path: Path) -> No
     """The tool offers no engine and no precision that a stage would refuse at load."""
     known = {(model.removeprefix("qwen3_tts_"), name) for model, name, _, _ in parameters()}
     assert {(stage, "engine") for stage in ENGINES} | {(stage, "precision") for stage in PRECISIONS} <= known
-    assert by_stage("--engine", ["onnx", "code2wav=torch"], ENGINES) == {
-        "voice_encoder": "onnx",
-        "code2wav": "torch",
-    }
+    assert by_stage("--engine", ["torch", "voice_encoder=onnx"], ENGINES) == {"voice_encoder": "onnx"}
     assert by_stage("--precision", ["int8"], PRECISIONS) == {"talker": "int8"}

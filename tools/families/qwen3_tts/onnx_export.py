@@ -14,27 +14,21 @@ from torch import Tensor
 from tools.families.toolkit import Row
 from tools.steps import step
 from voice_clone.audio import decode, resample
-from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts import encoder as encoder_stage
-from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
-from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
-from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
-from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder, OnnxCodecEncoder, OnnxSpeakerEncoder
-from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV, CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
+from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecEncoder, OnnxSpeakerEncoder
+from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.onnx.export import export
-from voice_clone.onnx.session import Graph, Runtime, Session
+from voice_clone.onnx.session import Graph, Runtime
 from voice_clone.settings import Settings
 
 TOLERANCE = 1e-4  # of a difference, relative to the root mean square of what torch gives
 TIE = 1e-6  # relative difference below which two distances are equal in fp32
 CLIP = Path(__file__).parents[2] / "data" / "reference.wav"
 SECONDS = (0.5, 1.23457, 3.0, 7.7, 12.0)
-FRAMES = (1, 3, 12, 40, 100)  # the window of attention has 72
-STREAMS = 2
 
 
 @dataclass(frozen=True)
@@ -46,8 +40,6 @@ class Loaded:
     speaker_fingerprint: str
     codec_encoder: CodecEncoder
     codec_fingerprint: str
-    decoder: CodecDecoder
-    decoder_fingerprint: str
 
     @staticmethod
     def of(checkpoint: Path) -> Loaded:
@@ -60,17 +52,7 @@ class Loaded:
         settings = Settings({}, environ={f"VOICE_CLONE_{name}": value for name, value in given.items()})
         speaker_encoder, config, speaker_fingerprint = encoder_stage.load_torch_speaker_encoder(settings)
         codec_encoder, _, codec_fingerprint = encoder_stage.load_torch_codec_encoder(settings)
-        decoder, _ = decoder_stage.load_torch_decoder(settings)
-        decoder_fingerprint = decoder_stage.decoder_fingerprint(Checkpoint(checkpoint), decoder)
-        return Loaded(
-            config,
-            speaker_encoder,
-            speaker_fingerprint,
-            codec_encoder,
-            codec_fingerprint,
-            decoder,
-            decoder_fingerprint,
-        )
+        return Loaded(config, speaker_encoder, speaker_fingerprint, codec_encoder, codec_fingerprint)
 
 
 load = Loaded.of
@@ -78,12 +60,9 @@ load = Loaded.of
 
 def graphs(loaded: Loaded) -> dict[str, tuple[Graph, str]]:
     """Every graph of a checkpoint by its name, and the fingerprint of the stage that it is made from."""
-    codebooks = loaded.config.codec.decoder_config.num_quantizers
     made = [
         (onnx_graphs.speaker_encoder(loaded.speaker_encoder), loaded.speaker_fingerprint),
         (onnx_graphs.codec_encoder(loaded.codec_encoder), loaded.codec_fingerprint),
-        (onnx_graphs.code2wav_step(loaded.decoder, codebooks), loaded.decoder_fingerprint),
-        (onnx_graphs.code2wav(loaded.decoder, codebooks), loaded.decoder_fingerprint),
     ]
     return {graph.name: (graph, fingerprint) for graph, fingerprint in made}
 
@@ -102,12 +81,7 @@ def export_one(graph: Graph, folder: Path, fingerprint: str) -> Path:
 
 def compare(loaded: Loaded, runtime: Runtime, *names: str) -> Iterator[Row]:
     """The named graphs, or all of them, at five lengths."""
-    comparisons = {
-        SPEAKER_ENCODER: speaker_encoder,
-        CODEC_ENCODER: codec_encoder,
-        CODE2WAV_STEP: code2wav_step,
-        CODE2WAV: code2wav,
-    }
+    comparisons = {SPEAKER_ENCODER: speaker_encoder, CODEC_ENCODER: codec_encoder}
     for name in names or comparisons:
         with step(f"comparing {name}"):
             yield from comparisons[name](loaded, runtime)
@@ -128,29 +102,6 @@ def codec_encoder(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
         differ = expected.numel() if actual.shape != expected.shape else int((actual != expected).sum())
         right = differ == 0 or (differ < expected.numel() and only_ties(loaded.codec_encoder, clip, actual, expected))
         yield Row(CODEC_ENCODER, f"{seconds:g} s", "codes", differ, right)
-
-
-def code2wav_step(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
-    """Streams in chunks through the graph, and whole through torch."""
-    decoder = OnnxCodecDecoder(runtime, loaded.decoder_fingerprint, loaded.decoder, loaded.config.codec)
-    for frames in FRAMES:
-        codes, state = random_codes(loaded.config, frames), decoder.new_state(STREAMS)
-        chunks: list[Tensor] = []
-        done = 0
-        while done < frames:
-            size = BASE.chunk_frames[min(len(chunks), len(BASE.chunk_frames) - 1)]
-            chunks.append(decoder.decode_chunk(codes[..., done : done + size], state))
-            done += size
-        yield _signal(CODE2WAV_STEP, f"{frames} frames", torch.cat(chunks, dim=-1), loaded.decoder(codes))
-
-
-def code2wav(loaded: Loaded, runtime: Runtime) -> Iterator[Row]:
-    session = Session(runtime, CODE2WAV, loaded.decoder_fingerprint)
-    for frames in FRAMES:
-        codes = random_codes(loaded.config, frames)
-        shape = (STREAMS, frames * loaded.config.codec.decode_upsample_rate)
-        waveform = session.run({"codes": codes}, {"waveform": shape})["waveform"]
-        yield _signal(CODE2WAV, f"{frames} frames", waveform, loaded.decoder(codes))
 
 
 @torch.inference_mode()
@@ -188,10 +139,3 @@ def speech(seconds: float, rate: int) -> Tensor:
     """The shipped clip of speech, repeated or cut to a length: float32 [T]."""
     clip = decode(CLIP.read_bytes())
     return torch.from_numpy(np.resize(resample(clip.waveform, clip.sample_rate, rate), round(seconds * rate)))
-
-
-def random_codes(config: Qwen3TTSConfig, frames: int) -> Tensor:
-    """int64 [streams, codebooks, frames]."""
-    codec = config.codec.decoder_config
-    generator = torch.Generator().manual_seed(frames)
-    return torch.randint(codec.codebook_size, (STREAMS, codec.num_quantizers, frames), generator=generator)

@@ -11,11 +11,11 @@ from tools.families.toolkit import Encoder, PythonOptions
 from tools.repository_config import BuildError
 from tools.steps import step
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
-from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODE2WAV_STEP, CODEC_ENCODER, SPEAKER_ENCODER
+from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODEC_ENCODER, SPEAKER_ENCODER
 from voice_clone.onnx.session import Runtime
 
 ENCODERS = ("voice_encoder",)
-GRAPHS = {"voice_encoder": (SPEAKER_ENCODER, CODEC_ENCODER), "code2wav": (CODE2WAV_STEP,)}
+GRAPHS = {"voice_encoder": (SPEAKER_ENCODER, CODEC_ENCODER)}
 ENGINES = dict.fromkeys(GRAPHS, ("torch", "onnx"))
 PRECISIONS = PythonOptions.PRECISIONS
 

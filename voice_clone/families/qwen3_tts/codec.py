@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from voice_clone import compute
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
-from voice_clone.settings import DecoderSettings
 from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
@@ -30,7 +28,7 @@ def codec_format(codec: CodecConfig) -> CodecFormat:
 
 
 class Qwen3TTSDecoder(CardDecoder):
-    """Native code on a CPU, torch on a GPU, or the engine `onnx`."""
+    """Native code on a CPU, torch on a GPU."""
 
     card = BASE
 
@@ -46,21 +44,6 @@ class Qwen3TTSDecoder(CardDecoder):
 
         form, sizes = codec_format(codec), codec.decoder_config
         return DecoderNetwork(checkpoint, CODEC, "decoder.", make, form, sizes, NativeCodecDecoder)
-
-    @classmethod
-    def load_decoder(cls, settings: DecoderSettings, network: DecoderNetwork[CodecDecoder]) -> Any:
-        if settings.engine != "onnx":
-            return super().load_decoder(settings, network)
-        from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
-
-        empty, checkpoint = network.empty(), Checkpoint(settings.checkpoint_dir)
-        fingerprint = decoder_fingerprint(checkpoint, empty)
-        return OnnxCodecDecoder(compute.runtime(settings), fingerprint, empty, checkpoint.config.codec)
-
-
-def decoder_fingerprint(checkpoint: Checkpoint, decoder: CodecDecoder) -> str:
-    """Of the codec decoder."""
-    return checkpoint.stage_fingerprint(CODEC, "decoder.", list(decoder.state_dict()))
 
 
 load_decoder, load_torch_decoder = Qwen3TTSDecoder.load, Qwen3TTSDecoder.load_torch

@@ -79,7 +79,6 @@ BASE = Family(
     appends=True,
     references="codec_codes",
     native_decoder=True,
-    onnx_decoder=True,
     prefix_bytes=128 << 20,
     fingerprints=("speaker_encoder_fingerprint", "codec_encoder_fingerprint"),
     notes={"max_state_bytes": ", 5.2 MB each at the released shape"},

@@ -68,8 +68,7 @@ class Code2WavModel(Model):
         settings = DecoderSettings.of(given)
         precision = compute.decoder_precision(settings)
         compute.prepare(settings, share=2, tf32=precision == "tf32")
-        if settings.engine != "onnx":  # which takes no precision
-            log.info("decodes in %s on %s", precision, compute.device(settings))
+        log.info("decodes in %s on %s", precision, compute.device(settings))
         stage = self.load_stage(given)
         self._sample_rate = stage.form.sample_rate
         schedule = chunk_schedule(settings, stage.chunk_frames)

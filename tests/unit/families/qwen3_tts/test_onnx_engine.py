@@ -1,4 +1,4 @@
-"""The stages on ONNX Runtime: what torch gives, streamed or whole, and no graph that does not belong."""
+"""The encoders on ONNX Runtime: what torch gives, and no graph that does not belong."""
 
 from __future__ import annotations
 
@@ -6,40 +6,23 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
 
 from tests.support.families.factories import CheckpointFactory
-from tests.support.families.small_codec import make_code2wav
-from tools.families.qwen3_tts.onnx_export import (
-    FRAMES,
-    SECONDS,
-    Loaded,
-    code2wav,
-    compare,
-    only_ties,
-    random_codes,
-    speech,
-)
+from tools.families.qwen3_tts.onnx_export import SECONDS, Loaded, compare, only_ties, speech
 from voice_clone import compute
-from voice_clone.codec.chunk import CodecChunk
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
-from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.families.qwen3_tts.networks import onnx_graphs
-from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecDecoder
 from voice_clone.onnx.export import OPSET, export
 from voice_clone.onnx.session import ONNX_RUNTIME, Runtime, Session
-from voice_clone.settings import DecoderSettings, Settings
+from voice_clone.settings import EncoderSettings, Settings
 
 pytestmark = pytest.mark.thorough
-
-FRAME = 1920
 
 
 @pytest.fixture(scope="module")
@@ -47,28 +30,20 @@ def loaded(checkpoint_folder: CheckpointFactory) -> Loaded:
     return Loaded.of(checkpoint_folder("tiny", 0))
 
 
-@pytest.fixture(scope="module")
-def decoder(loaded: Loaded, onnx_folder: Path) -> OnnxCodecDecoder:
-    return OnnxCodecDecoder(
-        Runtime(onnx_folder, "cpu", 1), loaded.decoder_fingerprint, loaded.decoder, loaded.config.codec
-    )
-
-
 def test_every_graph_computes_what_torch_does_at_five_lengths(loaded: Loaded, onnx_folder: Path) -> None:
     rows = list(compare(loaded, Runtime(onnx_folder, "cpu", 1)))
-    graphs = ("speaker_encoder", "codec_encoder", "code2wav_step", "code2wav")
-    assert Counter(row.graph for row in rows) == dict.fromkeys(graphs, 5)
-    assert (
-        len(set(SECONDS)) == len(set(FRAMES)) == 5 and max(FRAMES) > loaded.config.codec.decoder_config.sliding_window
-    )
+    assert len(set(SECONDS)) == 5
+    assert Counter(row.graph for row in rows) == dict.fromkeys(("speaker_encoder", "codec_encoder"), 5)
     assert not [str(row) for row in rows if not row.right or (row.what == "codes" and row.error)]
 
 
 def test_the_comparison_can_fail(loaded: Loaded, onnx_folder: Path) -> None:
+    bias = loaded.speaker_encoder.fc.bias
+    assert bias is not None
     with torch.no_grad():
-        loaded.decoder.pre_conv.conv.bias.add_(1e-2)  # type: ignore[union-attr]
-        rows = list(code2wav(loaded, Runtime(onnx_folder, "cpu", 1)))
-        loaded.decoder.pre_conv.conv.bias.sub_(1e-2)  # type: ignore[union-attr]
+        bias.add_(1e-2)
+        rows = list(compare(loaded, Runtime(onnx_folder, "cpu", 1), "speaker_encoder"))
+        bias.sub_(1e-2)
     assert len(rows) == 5 and not any(row.right for row in rows)
 
 
@@ -80,50 +55,6 @@ def test_only_codes_at_equal_distances_may_differ(loaded: Loaded) -> None:
         other = codes.clone()
         other[7, book] = (other[7, book] + 1) % 64
         assert not only_ties(loaded.codec_encoder, clip, other, codes)
-
-
-def test_streams_share_batches_and_have_references(loaded: Loaded, decoder: OnnxCodecDecoder) -> None:
-    """The same `Code2Wav` as for torch: streams at different positions in one batch, primed or not, are each exact."""
-    codec = loaded.config.codec.decoder_config
-    streams = make_code2wav(decoder, decoder_stage.codec_format(loaded.config.codec))
-    frames, steps = random_codes(loaded.config, 60), (1, 2, 4, 8, 12, 5)
-    codes = [frames[i % 2].T.numpy().astype(np.int32)[i:] for i in range(4)]
-    none = np.zeros((0, codec.num_quantizers), np.int32)
-    contexts = [none, codes[1][20:], codes[0][40:43], codes[1][20:]]
-    heard: list[list[Any]] = [[] for _ in codes]
-    places = [0, 0, 0, 0]
-    primed = []
-    for turn, size in enumerate(steps):
-        joined = [i for i in range(4) if turn >= i]  # they join one after the other
-        chunks = []
-        for i in joined:
-            context = contexts[i] if places[i] == 0 else none
-            part = codes[i][places[i] : places[i] + size]
-            chunks.append(CodecChunk(f"stream {i}", turn - i, part, context, final=False))
-            places[i] += size
-        for i, decoded in zip(joined, streams.decode(chunks), strict=True):
-            assert not isinstance(decoded, Exception)
-            heard[i].append(decoded.waveform)
-            if len(heard[i]) == 1:
-                primed.append(decoded.primed)
-    assert primed == ["none", "miss", "miss", "hit"]
-    for i in range(4):
-        whole = np.concatenate((contexts[i], codes[i][: places[i]])).T[None].astype(np.int64)
-        expected = loaded.decoder(torch.from_numpy(whole))[0, len(contexts[i]) * FRAME :].numpy()
-        rms = float(np.sqrt(np.mean(expected**2)))
-        assert rms > 0.01, "near silence proves nothing"
-        assert np.abs(np.concatenate(heard[i]) - expected).max() <= 1e-4 * rms
-
-
-def test_a_primed_state_is_that_of_torch(loaded: Loaded, decoder: OnnxCodecDecoder) -> None:
-    codes = random_codes(loaded.config, 50)
-    state, expected = decoder.new_state(2), loaded.decoder.new_state(2)
-    assert state.nbytes == expected.nbytes
-    decoder.prime(codes, state)
-    loaded.decoder.prime(codes, expected)
-    assert state.position.tolist() == expected.position.tolist() == [50, 50]
-    for actual, buffer in zip(state.buffers, filter(torch.numel, expected.buffers), strict=True):
-        torch.testing.assert_close(actual, buffer, rtol=1e-4, atol=1e-4 * buffer.square().mean().sqrt().item())
 
 
 def test_both_engines_have_one_fingerprint(checkpoint_folder: CheckpointFactory, onnx_folder: Path) -> None:
@@ -158,9 +89,9 @@ def test_the_graphs_fit_the_onnx_runtime_of_the_image(onnx_folder: Path) -> None
         assert OPSET <= 20 and model.ir_version <= 10
         assert not {node.op_type for node in model.graph.node} & {"STFT", "DFT", "If", "Loop", "Scan"}
         shapes = {each.name: each.type.tensor_type.shape.dim for each in (*model.graph.input, *model.graph.output)}
-        assert all(dims[0].dim_param == "batch" for name, dims in shapes.items() if name != "frames"), file.name
+        assert all(dims[0].dim_param == "batch" for dims in shapes.values()), file.name
         varying = {dim.dim_param for dims in shapes.values() for dim in dims} - {""}
-        assert varying <= {"batch", "samples", "frames", "new", "kept"}
+        assert varying <= {"batch", "samples", "frames"}
 
 
 def test_the_pinned_onnx_runtime_is_installed() -> None:
@@ -229,10 +160,10 @@ def test_another_onnx_runtime_is_named(
 
 
 def test_settings(tmp_path: Path) -> None:
-    given = DecoderSettings(checkpoint_dir=tmp_path, device="cuda")
+    given = EncoderSettings(checkpoint_dir=tmp_path, device="cuda")
     assert compute.runtime(given) == Runtime(tmp_path / "onnx", "cuda", torch.get_num_threads())
-    given = DecoderSettings(checkpoint_dir=tmp_path, onnx_dir=tmp_path / "o", onnx_provider="tensorrt", device="cpu")
+    given = EncoderSettings(checkpoint_dir=tmp_path, onnx_dir=tmp_path / "o", onnx_provider="tensorrt", device="cpu")
     assert compute.runtime(given) == Runtime(tmp_path / "o", "tensorrt", torch.get_num_threads())
     environ = {"VOICE_CLONE_ONNX_PROVIDER": "rocm", "VOICE_CLONE_CHECKPOINT_DIR": "c"}
     with pytest.raises(InvalidArgument, match="onnx_provider is 'rocm'; it must be one of auto, cpu, cuda, tensorrt"):
-        DecoderSettings.of(Settings({}, environ))
+        EncoderSettings.of(Settings({}, environ))
