@@ -29,7 +29,7 @@ def parsed(header: bytes, size: int) -> tuple[dict[str, str], Entries]:
         ValueError: the header is none, or not that of such a file.
     """
     try:
-        entries: Entries = json.loads(header.decode())
+        entries = json.loads(header.decode())
         metadata = dict(entries.pop("__metadata__", None) or {})
         end = 0
         for begin, stop in sorted(map(place, entries.values())):
