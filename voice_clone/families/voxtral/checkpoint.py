@@ -12,6 +12,7 @@ from functools import cached_property, partial
 
 from torch import Tensor, nn
 
+from voice_clone.array_kinds import as_tensor
 from voice_clone.checkpoint import LLAMA_NAMES, PARAMETRIZED, CheckpointFiles, Source, halves_apart, weight_normed
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
@@ -24,6 +25,7 @@ from voice_clone.families.voxtral.config import (
     has_encoder,
     load_config,
 )
+from voice_clone.mapped_weights import MappedWeights
 
 BACKBONE, TABLES, FLOW, CODEC = "", "mm_audio_embeddings.", "acoustic_transformer.", "audio_tokenizer."
 
@@ -90,8 +92,8 @@ class Checkpoint(CheckpointFiles):
                 raise CheckpointError(
                     f"{VOICES}.safetensors: the voice {name} is missing or has no rows of {self.config.dim} numbers"
                 )
-        with self._open(VOICES, names) as files:
-            return {name: files[name].read(name) for name in names}
+        weights = MappedWeights(self.folder, VOICES)
+        return {name: as_tensor(weights.read(name, found[name])) for name in names}
 
 
 def padded(rows: int) -> int:
