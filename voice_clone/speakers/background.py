@@ -20,11 +20,12 @@ from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported, VoiceCloneError
 from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.encoding import Describer
-from voice_clone.speakers.extraction import Extractor
+from voice_clone.speakers.extraction import Extractor, Together
 from voice_clone.speakers.flight import Flight, Superseded
 from voice_clone.speakers.modes import Modes, mode_of_record
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.registry import Registry
+from voice_clone.speakers.store import Made
 from voice_clone.speakers.voice_states import VoiceStates
 
 AT_ONCE = 4  # voices begun by one check
@@ -94,8 +95,10 @@ class Background:
         """
         if record.embedding_source == "direct":
             return False
+        wanted = tuple(model_types)
         lent = None if clip is None else self._voice_states.clips.lend(clip)
-        flights = [self._begin(record, model_type, lent, background=until is None) for model_type in model_types]
+        together = Together(record, lent, until is None, len(wanted), partial(self._store_made, record))
+        flights = [self._begin(together, model_type) for model_type in wanted]
         begun = any(flight is not None for flight in flights)
         if until is None:
             return begun
@@ -106,37 +109,51 @@ class Background:
                     flight = result if isinstance(result, Flight) else None
             except (VoiceCloneError, Superseded) as error:
                 log.info("the voice %r is registered, but not ready: %s", record.name, error)
+        self._store_made(record)  # what would wait for those that are late
         return begun
 
-    def _begin(self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool) -> Flight[Any] | None:
+    def _store_made(self, record: SpeakerRecord) -> None:
+        with contextlib.suppress(VoiceCloneError, Superseded):  # that is their state
+            self._extractor.store_made(record)
+
+    def _begin(self, together: Together, model_type: str) -> Flight[Any] | None:
         """A flight that makes the artifacts, or asks the encoder for its modes first; None if there is none to make."""
         modes = self._describer.known_modes(model_type)
         if modes is not None:
-            return self._start(modes, record, model_type, clip, background)
-        work = partial(self._ask_and_start, record, model_type, clip, background)
-        return self._voice_states.flights.start(record.key, (record.generation, model_type, "begin"), work, background)
+            return self._start(together, model_type, modes)
+        return self._fly(together, model_type, "begin", partial(self._ask_and_start, together, model_type))
 
-    def _ask_and_start(
-        self, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool, flight: Flight[Any]
-    ) -> Flight[Any] | None:
-        modes = self._describer.ask_modes(model_type)
-        if flight.over:
-            raise Superseded
-        return self._start(modes, record, model_type, clip, background)
-
-    def _start(
-        self, modes: Modes, record: SpeakerRecord, model_type: str, clip: Clip | None, background: bool
-    ) -> Flight[Any] | None:
+    def _ask_and_start(self, together: Together, model_type: str, flight: Flight[Any]) -> Flight[Any] | None:
         try:
-            artifact = mode_of_record(modes, model_type, record)
-        except Unsupported:
-            return None
-        if artifact in record.artifacts:
-            return None
-        work = partial(self._extractor.make_or_note, record, artifact, clip)
-        return self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work, background)
+            modes = self._describer.ask_modes(model_type)
+            if flight.over:
+                raise Superseded
+        except BaseException:
+            together.leave()
+            raise
+        return self._start(together, model_type, modes)
 
-    def _extract(self, artifact: ArtifactId, clip: Clip, flight: Flight[Any]) -> tuple[dict[str, Any], ArtifactInfo]:
+    def _start(self, together: Together, model_type: str, modes: Modes) -> Flight[Any] | None:
+        try:
+            artifact = mode_of_record(modes, model_type, together.record)
+        except Unsupported:
+            together.leave()
+            return None
+        if artifact in together.record.artifacts:
+            together.leave()
+            return None
+        return self._fly(together, artifact, "make", partial(self._extractor.make_or_note, together, artifact))
+
+    def _fly(
+        self, together: Together, what: str | ArtifactId, step: str, work: Callable[[Flight[Any]], Any]
+    ) -> Flight[Any]:
+        key = (together.record.generation, what, step)
+        flight = self._voice_states.flights.start(together.record.key, key, work, together.background)
+        if flight.work is not work:  # another one is under way, and these do not wait for it
+            together.leave()
+        return flight
+
+    def _extract(self, artifact: ArtifactId, clip: Clip, flight: Flight[Any]) -> Made:
         return self._describer.extract(artifact, clip.waveform, clip.sample_rate)
 
     def _run(self) -> None:

@@ -18,6 +18,7 @@ from voice_clone.speakers.flight import NO_OWNER, Flights
 from voice_clone.speakers.metrics import Metrics
 from voice_clone.speakers.modes import NATURAL, Modes, check_modes
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo
+from voice_clone.speakers.store import Made
 
 log = logging.getLogger(__name__)
 EMBEDDING = "speaker_embedding"  # the one artifact that a caller may bring along
@@ -166,9 +167,7 @@ class Describer:
             self._descriptions[artifact] = description
         return description
 
-    def extract(
-        self, artifact: ArtifactId, waveform: NDArray[np.float32], sample_rate: int
-    ) -> tuple[dict[str, NDArray[Any]], ArtifactInfo]:
+    def extract(self, artifact: ArtifactId, waveform: NDArray[np.float32], sample_rate: int) -> Made:
         """Artifacts of a clip, counted and timed."""
         began = time.perf_counter()
         try:
@@ -182,7 +181,7 @@ class Describer:
             self._descriptions.pop(artifact, None)
             self._modes.pop(artifact.model_type, None)
         info = ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3), time.time())
-        return dict(extraction.artifacts), info
+        return Made(extraction.artifacts, info)
 
     def of_embedding(
         self, artifact: ArtifactId, embedding: NDArray[np.float32], until: float

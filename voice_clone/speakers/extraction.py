@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,7 +31,7 @@ from voice_clone.speakers.name import SpeakerName
 from voice_clone.speakers.operations import ResolveClip
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
-from voice_clone.speakers.store import Store
+from voice_clone.speakers.store import Made, Store
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
@@ -74,6 +75,36 @@ class ResolvedSpeaker(Resolved):
 
     record: SpeakerRecord
     unsaved: VoiceCloneError | None = None
+
+
+class Together:
+    """Extractions of one speaker that begin together. What they make is stored when the last one is over.
+
+    Args:
+        record: of the speaker.
+        clip: its decoded clip, if that is in memory.
+        background: whether no caller waits.
+        count: the number of families.
+        store: called when each of them has left.
+    """
+
+    def __init__(
+        self, record: SpeakerRecord, clip: Clip | None, background: bool, count: int, store: Callable[[], object]
+    ) -> None:
+        self.record = record
+        self.clip = clip
+        self.background = background
+        self._left = count
+        self._store = store
+        self._lock = threading.Lock()
+
+    def leave(self) -> None:
+        """The extraction for one family is over, or there is none."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._store()
 
 
 class Extractor:
@@ -194,19 +225,29 @@ class Extractor:
         work = partial(self._produce, record, artifact, use_cache, None)
         flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work)
         resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
+        if saved and resolved.unsaved is None and resolved.record.stored(artifact, fingerprint) is None:
+            now = self._registry.current(record)  # an upload's flight leaves that to its last one
+            return self._of_record(now, artifact, use_cache, until, saved)
         return resolved
 
     def _produce(
-        self, record: SpeakerRecord, artifact: ArtifactId, use_cache: bool, clip: Clip | None, flight: Flight[Any]
+        self,
+        record: SpeakerRecord,
+        artifact: ArtifactId,
+        use_cache: bool,
+        together: Together | None,
+        flight: Flight[Any],
     ) -> ResolvedSpeaker:
         fingerprint = self._describer.describe(artifact).fingerprint
         key = _key(record, artifact, fingerprint)
         found = self._voice_states.artifacts.peek("registered", key) if use_cache else None
         if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
             return _hit(record, artifact, found, fingerprint)  # another flight has just ended
-        if found is not None:  # the store did not take them before
-            info = ArtifactInfo(fingerprint, 0.0, time.time())
-            return self._saved(record, artifact, load(found), info, use_cache, flight)
+        made = self._voice_states.made_of(record).get(artifact)
+        if made is None and found is not None:  # the store did not take them before
+            made = Made(load(found), ArtifactInfo(fingerprint, 0.0, time.time()))
+        if made is not None and made.info.fingerprint == fingerprint:
+            return self._saved(record, artifact, made, use_cache, together, flight)
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
             with self._registry.holding(record) as now:
@@ -217,9 +258,10 @@ class Extractor:
                 if granted and self._changed_by_another(now, artifact, fingerprint):
                     continue  # another server has just made them
                 if granted or time.monotonic() >= until:
-                    clip = clip or self._stored_clip(now, artifact)
-                    tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
-                    return self._saved(now, artifact, tensors, info, use_cache, flight)
+                    lent = None if together is None else together.clip
+                    clip = lent or self._stored_clip(now, artifact)
+                    made = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+                    return self._saved(now, artifact, made, use_cache, together, flight)
             time.sleep(pause)
             pause = min(2.0 * pause, LONGEST_PAUSE)
             self._changed_by_another(now, artifact, fingerprint)
@@ -238,19 +280,46 @@ class Extractor:
         self,
         record: SpeakerRecord,
         artifact: ArtifactId,
-        tensors: Mapping[str, NDArray[Any]],
-        info: ArtifactInfo,
+        made: Made,
         use_cache: bool,
+        together: Together | None,
         flight: Flight[Any],
     ) -> ResolvedSpeaker:
-        """New artifacts, stored if there is room: speech does not need it."""
+        """New artifacts, stored if there is room: speech does not need it. The last ones of `together` store them."""
+        with self._registry.holding(record):
+            if flight.over:
+                raise Superseded
+            self._voice_states.made[record.key, record.generation, artifact] = made
+        unsaved = None
+        if together is None or not self._store.writes_whole:
+            try:
+                record = self.store_made(record, lambda: not flight.over)
+            except VoiceCloneError as error:
+                unsaved = error
+        return replace(self._keep(record, artifact, made.tensors, "miss", made.info, use_cache), unsaved=unsaved)
+
+    def store_made(self, record: SpeakerRecord, guard: Callable[[], bool] = lambda: True) -> SpeakerRecord:
+        """Store what was made of a speaker, in one write. Returns: its newest record.
+
+        Raises:
+            Superseded: as `Registry.publish`.
+            VoiceCloneError: the store did not take them. It becomes their state, since there may be no caller.
+        """
+        made: dict[ArtifactId, Made] = {}
         try:
-            newer = self._registry.publish(record, artifact, tensors, info, guard=lambda: not flight.over)
+            with self._registry.holding(record) as now:
+                made = self._voice_states.made_of(record)
+                try:
+                    newer = self._registry.publish(record, made, guard=guard) if made else now
+                finally:
+                    self._voice_states.drop_made(record)
         except VoiceCloneError as error:
-            self._note(record, artifact, error)
-            return replace(self._keep(record, artifact, tensors, "miss", info, use_cache), unsaved=error)
-        self._voice_states.failures.get(record.key, {}).pop(artifact, None)
-        return self._keep(newer, artifact, tensors, "miss", info, use_cache)
+            for artifact in made:
+                self._note(record, artifact, error)
+            raise
+        for artifact in made:
+            self._voice_states.failures.get(record.key, {}).pop(artifact, None)
+        return newer
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
         """A failure becomes the state of these artifacts, since there may be no caller that waits."""
@@ -259,24 +328,27 @@ class Extractor:
         with self._registry.holding(record):
             self._voice_states.failures.setdefault(record.key, {})[artifact] = failure
 
-    def make_or_note(
-        self, record: SpeakerRecord, artifact: ArtifactId, clip: Clip | None, flight: Flight[Any]
-    ) -> ResolvedSpeaker:
+    def make_or_note(self, together: Together, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
         """The work of a flight that makes the artifacts of a speaker which has none; a failure becomes their state."""
+        record = together.record
         try:
-            return self._produce(record, artifact, True, clip, flight)
+            return self._produce(record, artifact, True, together, flight)
         except Superseded:
             raise
         except Exception as error:
             self._note(record, artifact, error)
             raise
+        finally:
+            together.leave()
 
     def _rebuild(self, record: SpeakerRecord, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
         clip = self._stored_clip(record, artifact)
-        tensors, info = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
-        newer = self._registry.publish(record, artifact, tensors, info, renew=True, guard=lambda: not flight.over)
+        made = self._describer.extract(artifact, clip.waveform, clip.sample_rate)
+        with self._registry.holding(record):
+            all_made = {**self._voice_states.made_of(record), artifact: made}
+            newer = self._registry.publish(record, all_made, renew=True, guard=lambda: not flight.over)
         self._voice_states.drop(record)
-        return self._keep(newer, artifact, tensors, "miss", info, use_cache=True)
+        return self._keep(newer, artifact, made.tensors, "miss", made.info, use_cache=True)
 
     def _extract_inline(
         self, clip: Clip, digest: str, artifact: ArtifactId, scope: str, use_cache: bool, flight: Flight[Any]

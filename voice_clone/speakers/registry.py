@@ -32,8 +32,8 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.operations import ANYTHING, Allowance
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import Change, NotDurable, Store
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.store import Change, Made, NotDurable, Store
 from voice_clone.speakers.tensor_file import Damaged
 
 log = logging.getLogger(__name__)
@@ -295,13 +295,11 @@ class Registry:
     def publish(
         self,
         record: SpeakerRecord,
-        artifact: ArtifactId,
-        tensors: Mapping[str, NDArray[Any]],
-        info: ArtifactInfo,
+        made: Mapping[ArtifactId, Made],
         renew: bool = False,
         guard: Callable[[], bool] = lambda: True,
     ) -> SpeakerRecord:
-        """Store artifacts of a speaker; with `renew`, as a new generation of it. Returns: its record.
+        """Store artifacts of a speaker that is held; with `renew`, as a new generation of it. Returns: its record.
 
         Raises:
             Superseded: the speaker was deleted or replaced, or `guard` answers that they are no longer wanted.
@@ -313,8 +311,7 @@ class Registry:
                 raise Superseded
             return now
 
-        with self._changing(record.key):
-            return self._store.amend(artifact, info, tensors, approve, renew)
+        return self._store.amend(made, approve, renew)
 
     @contextlib.contextmanager
     def holding(self, record: SpeakerRecord) -> Iterator[SpeakerRecord]:

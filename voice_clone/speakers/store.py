@@ -9,7 +9,7 @@ The registry holds all records in memory. A store reports every change of them, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -48,17 +48,29 @@ class Change(NamedTuple):
 Listener = Callable[[Sequence[Change]], None]
 
 
+class Made(NamedTuple):
+    """Artifacts that an encoder made, and their origin."""
+
+    tensors: Tensors
+    info: ArtifactInfo
+
+
 class Store(Protocol):
     """Where speakers persist. Changes of one speaker by this server must not overlap; otherwise thread-safe.
 
     A method that changes speakers calls its `approve` once no other change of them is possible. `approve` returns the
     record to start from; if it raises, nothing is changed.
 
+    Attributes:
+        writes_whole: whether `amend` writes all that there is of the speaker again.
+
     Raises, all of them:
         Overloaded: the store is full, or cannot be reached.
         Internal: any other failure. In both cases nothing has changed.
         NotDurable, InDoubt: the change is made, or may be made.
     """
+
+    writes_whole: bool
 
     def restore(self, listener: Listener) -> list[SpeakerRecord]:
         """All records, unordered. Called once, before anything else; `listener` gets all changes from then on."""
@@ -74,12 +86,7 @@ class Store(Protocol):
         """Write speakers, all or none, each as a new generation that replaces an older one. Returns: their records."""
 
     def amend(
-        self,
-        artifact: ArtifactId,
-        info: ArtifactInfo,
-        tensors: Tensors,
-        approve: Callable[[], SpeakerRecord],
-        renew: bool = False,
+        self, made: Mapping[ArtifactId, Made], approve: Callable[[], SpeakerRecord], renew: bool = False
     ) -> SpeakerRecord:
         """Write artifacts of a speaker; with `renew`, as a new generation of it. Returns: its record."""
 

@@ -24,6 +24,7 @@ from voice_clone.speakers.lru import ArtifactCache, CacheKey
 from voice_clone.speakers.modes import NATURAL, mode_of_record
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import ArtifactId, ArtifactState, SpeakerRecord
+from voice_clone.speakers.store import Made
 
 
 class Failure(NamedTuple):
@@ -64,6 +65,7 @@ class VoiceStates:
 
     Attributes:
         failures: why the last extraction after an upload failed, by speaker key.
+        made: artifacts that are to be stored, by key and generation of the speaker.
         clips: decoded clips of uploads, until their first extraction.
     """
 
@@ -72,6 +74,7 @@ class VoiceStates:
         self.artifacts = ArtifactCache(config.max_bytes, config.max_entries, config.inline_share)
         self.flights: Flights[Any] = Flights(config.workers, config.extraction_timeout)
         self.failures: dict[str, dict[ArtifactId, Failure]] = {}
+        self.made: dict[tuple[str, int, ArtifactId], Made] = {}
         self.clips = DecodedClips(config.max_waiting_bytes)
         self._inline_lock = threading.Lock()
         self._clip_dropped = -math.inf  # when the clip of a voice was last dropped, on the monotonic clock
@@ -87,6 +90,16 @@ class VoiceStates:
             if began > self._clip_dropped:
                 self.artifacts.put("inline", key, artifacts)
 
+    def made_of(self, record: SpeakerRecord) -> dict[ArtifactId, Made]:
+        """The artifacts of a speaker that are to be stored."""
+        found = tuple(self.made.items())
+        return {artifact: made for (*speaker, artifact), made in found if speaker == [record.key, record.generation]}
+
+    def drop_made(self, record: SpeakerRecord) -> None:
+        """Drop the artifacts of a speaker that are to be stored."""
+        for artifact in self.made_of(record):
+            self.made.pop((record.key, record.generation, artifact), None)
+
     def forget(self, record: SpeakerRecord) -> None:
         """Drop all that belongs to a speaker that was deleted or replaced, and its clip among the inline ones."""
         self.flights.abandon(record.key)
@@ -96,6 +109,7 @@ class VoiceStates:
     def drop(self, record: SpeakerRecord) -> None:
         """Drop what came of this generation of a speaker, in all processes; its flights go on."""
         self.failures.pop(record.key, None)
+        self.drop_made(record)
         self.artifacts.discard("registered", record.key)
         voices = [record.origin.voice]
         if record.audio_digest is not None:
@@ -158,6 +172,8 @@ class ArtifactStates:
                 wanted.add(mode_of_record(modes, model_type, record))
             except Unsupported as error:
                 states[ArtifactId(model_type, modes.best)] = ArtifactState("unsupported", error.text)
+        made = {artifact: each.info for artifact, each in self._voice_states.made_of(record).items()}
+        record = replace(record, artifacts={**record.artifacts, **made})
         known = wanted | set(record.artifacts) | set(failures) | {key for key in running if isinstance(key, ArtifactId)}
         states |= {artifact: self._state(record, artifact, artifact in running, failures) for artifact in known}
         return dict(sorted(states.items()))

@@ -27,6 +27,7 @@ from voice_clone.errors import SpeakerNotFound
 from voice_clone.speakers.disk.files import Files
 
 NAMES = ("Ada", "Bob", "Cid")
+TWO = ("qwen3_tts", "voxtral")  # families that serve any clip
 
 
 class Steps:
@@ -87,10 +88,10 @@ class KillingFiles(Files, Steps):
 
 
 @lru_cache(maxsize=64)
-def bundle(seed: int) -> bytes:
+def bundle(seed: int, families: tuple[str, ...] = ("qwen3_tts",)) -> bytes:
     """The export of another server on which all names are registered, each with the clip `seed`."""
     with tempfile.TemporaryDirectory() as folder:
-        source = Voices(Path(folder), FakeEncoder(), defaults=("qwen3_tts",))
+        source = Voices(Path(folder), FakeEncoder(), defaults=families)
         for name in NAMES:
             source.upload(name, seed)
         exported = source.call("export").artifacts
@@ -117,7 +118,7 @@ def do(voices: Voices, operation: str, name: str, seed: int) -> dict[str, Any]:
     """One operation; what was acknowledged."""
     try:
         if operation == "import":
-            speakers = voices.call("import", {"replace": True}, audio=bundle(seed)).result["speakers"]
+            speakers = voices.call("import", {"replace": True}, audio=bundle(seed, TWO)).result["speakers"]
             return {"imported": {each["name"]: each["generation"] for each in speakers}, "seed": seed}
         if operation == "upload":
             return {"generation": voices.upload(name, seed, replace=True)["generation"], "seed": seed}
@@ -136,7 +137,7 @@ def work(job: dict[str, Any]) -> int:
     if job["dsn"] is not None:
         counted = statements = KillingStatements(job["kill_at"])
         statements.install()
-    voices = Voices(Path(job["directory"]), FakeEncoder(), files, job["dsn"], defaults=("qwen3_tts",))
+    voices = Voices(Path(job["directory"]), FakeEncoder(), files, job["dsn"], defaults=TWO)
     rng = random.Random(job["seed"])
     for step in range(job["operations"]):
         operation, name, seed = drawn(rng) if job["seed"] else scripted(step)
@@ -150,7 +151,7 @@ def main() -> None:
     """Serve jobs until standard input ends."""
     for seed in range(8):
         clip(seed)
-        bundle(seed)
+        bundle(seed, TWO)
     for line in sys.stdin:
         job = json.loads(line)
         read, write = os.pipe()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.doubles.crash_worker import NAMES
+from tests.support.doubles.crash_worker import NAMES, TWO
 from tests.support.doubles.fakes import RATE, FakeEncoder, Voices, clip
 from tests.support.official.postgres import await_writers, empty
 from voice_clone.audio import decode
@@ -129,27 +129,30 @@ def _check_one(voices: Voices, name: str, held: tuple[int, int] | None, in_doubt
     """The voice must be as acknowledged, or as the operation in doubt would have made it; whether it is the latter."""
     extractions = voices.encoder.extractions
     try:
-        reply = voices.resolve(name)
+        replies = {family: voices.resolve(name, family) for family in TWO}
     except SpeakerNotFound:
         assert held is None or (in_doubt is not None and in_doubt["begin"] == "delete"), "an acknowledged voice is lost"
         return held is not None
-    generation = reply.result["generation"]
-    as_acknowledged = held is not None and generation == held[0] and reply.artifacts == made_of(held[1])
+    [generation] = {reply.result["generation"] for reply in replies.values()}
+    found = {family: reply.artifacts for family, reply in replies.items()}
+    as_acknowledged = held is not None and generation == held[0] and found == made_of(held[1])
     if as_acknowledged:
         assert voices.encoder.extractions == extractions, "its artifacts were lost"
         return False
     assert in_doubt is not None, "not what was acknowledged"
     assert held is None or generation > held[0]
     if in_doubt["begin"] in ("upload", "import"):
-        assert reply.artifacts == made_of(in_doubt["seed"])
+        assert found == made_of(in_doubt["seed"])
     else:
-        assert in_doubt["begin"] == "force" and held is not None and reply.artifacts == made_of(held[1])
+        assert in_doubt["begin"] == "force" and held is not None and found == made_of(held[1])
     return True
 
 
-def made_of(seed: int) -> bytes:
-    decoded = decode(clip(seed))
-    return pack_artifacts(FakeEncoder().encode("qwen3_tts", decoded.waveform, RATE, "x_vector").artifacts)
+def made_of(seed: int) -> dict[str, bytes]:
+    waveform = decode(clip(seed)).waveform
+    return {
+        family: pack_artifacts(FakeEncoder().encode(family, waveform, RATE, "x_vector").artifacts) for family in TWO
+    }
 
 
 def test_killed_at_steps_of_upload_prepare_replace_delete_and_import(

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import voice_clone.audio
 from tests.support.doubles.fakes import FakeEncoder, Voices, clip
@@ -15,7 +17,9 @@ from tests.support.waiting import until
 from voice_clone.audio import decode
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import FileStore
+from voice_clone.speakers.encoding import Extraction
 from voice_clone.speakers.parsing import parse
 from voice_clone.speakers.voice_states import DecodedClips
 
@@ -48,6 +52,76 @@ def test_an_upload_is_decoded_once_for_all_families(make_voices: Make, decoded: 
     until(lambda: not voices.cache._voice_states.clips._waiting)
     voices.resolve(mode="x_vector")  # later needs are read from disk
     assert len(decoded) == 2
+
+
+class Disk(Files):
+    """Counts the files of voices that are written."""
+
+    written = 0
+
+    def write(self, path: Path, data: bytes) -> None:
+        self.written += "safetensors" in path.name
+        super().write(path, data)
+
+
+class Stopped(FakeEncoder):
+    """An encoder of one family stands still until `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
+        if model_type == "cosyvoice3" and waveform.size:
+            self.go.wait(60)
+        return super().encode(model_type, waveform, sample_rate, mode)
+
+
+@pytest.mark.files
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("families", [("qwen3_tts",), ("moshi", "qwen3_tts", "fish_speech", "omnivoice", "cosyvoice3")])
+def test_what_is_made_for_all_families_is_written_at_once(
+    make_voices: Make, families: tuple[str, ...], wait: bool
+) -> None:
+    disk = Disk()
+    voices = make_voices(defaults=families, files=disk)
+    voices.upload(reference_text="Hello.", wait=wait)
+    until(lambda: voices.stats()["in_flight"] == 0)
+    assert {each["state"] for each in voices.get()["artifacts"] if each["model_type"] != "moshi"} == {"ready"}
+    assert disk.written == 2, "the clip, which is safe when it is acknowledged, and the artifacts"
+    voices.upload(seed=1, reference_text="Hello.", wait=wait, replace=True)
+    until(lambda: voices.stats()["in_flight"] == 0)
+    assert disk.written == 3, "a voice that replaces another one has its artifacts from the start"
+    voices.restart()
+    assert {voices.resolve(model_type=each).result["status"] for each in families if each != "moshi"} == {"restored"}
+
+
+@pytest.mark.files
+def test_what_is_made_speaks_and_can_be_saved_while_another_encoder_is_slow(make_voices: Make) -> None:
+    disk, encoder = Disk(), Stopped()
+    voices = make_voices(defaults=("qwen3_tts", "cosyvoice3"), files=disk, encoder=encoder, max_entries=0)
+    voices.upload(reference_text="Hello.", wait=False)
+    until(lambda: voices.state()["state"] == "ready" and voices.state(model_type="cosyvoice3")["state"] == "processing")
+    assert disk.written == 1
+    assert voices.call("prepare", name="Ada").result["status"] == "ready" and disk.written == 2
+    assert voices.resolve().result["status"] == "restored"
+    encoder.go.set()
+    until(lambda: voices.state(model_type="cosyvoice3")["state"] == "ready")
+    assert disk.written == 3 and encoder.extractions == 2
+
+
+@pytest.mark.files
+@pytest.mark.parametrize("forced", [False, True])
+def test_what_is_made_does_not_wait_for_an_encoder_for_ever(make_voices: Make, forced: bool) -> None:
+    encoder = Stopped()
+    voices = make_voices(defaults=("qwen3_tts", "cosyvoice3"), encoder=encoder, finish_seconds=60 if forced else 0.05)
+    voices.upload(reference_text="Hello.", wait=False)
+    until(lambda: voices.state()["state"] == "ready")
+    if forced:  # a new generation takes along what was made of the one before
+        voices.call("prepare", {"force": True, "mode": "x_vector"}, name="Ada")
+    until(lambda: voices.cache._registry.get("Ada").artifacts.keys() >= {("qwen3_tts", "icl")})  # type: ignore[union-attr]
+    assert encoder.calls["qwen3_tts", "icl"] == 1
+    encoder.go.set()
 
 
 def test_clips_that_wait_are_bounded(make_voices: Make, decoded: list[bytes]) -> None:

@@ -36,8 +36,8 @@ from voice_clone.speakers.disk.files import (
     replace_file,
 )
 from voice_clone.speakers.draft import Draft
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, NotDurable
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, Made, NotDurable
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_file import AUDIO, Tensors
 
@@ -59,6 +59,8 @@ class FileStore:
     Raises:
         Overloaded: another process owns the directory; the message names it.
     """
+
+    writes_whole = True
 
     def __init__(self, directory: Path, files: Files | None = None, wait: float = 0.0) -> None:
         self._files = files or Files()
@@ -131,28 +133,25 @@ class FileStore:
         return [record for record, _ in new]
 
     def amend(
-        self,
-        artifact: ArtifactId,
-        info: ArtifactInfo,
-        tensors: Tensors,
-        approve: Callable[[], SpeakerRecord],
-        renew: bool = False,
+        self, made: Mapping[ArtifactId, Made], approve: Callable[[], SpeakerRecord], renew: bool = False
     ) -> SpeakerRecord:
         """As `Store.amend`. The file keeps the artifacts of one encoder."""
-        older = approve()
-        newer = older.with_artifacts(artifact, info)
+        newer = older = approve()
+        for artifact, (_, info) in made.items():
+            newer = newer.with_artifacts(artifact, info)
         if renew:
             newer = newer.of_generation(self._next_generation())
-        prefix = voice_file.tensor_name(artifact, "")
+        replaced = tuple(voice_file.tensor_name(artifact, "") for artifact in made)
         try:
-            header, kept = self._read(older, lambda name: not name.startswith(prefix))
+            header, kept = self._read(older, lambda name: not name.startswith(replaced))
         except Damaged as error:
             log.error("the file of %r is damaged: %s", older.name, error)
             raise Internal(
                 f"the stored voice {older.name!r} is damaged; upload it again, with the option `replace`"
             ) from None
         known = {name: header.digests[name] for name in kept}
-        self._write(newer, {**kept, **voice_file.file_tensors(None, {artifact: tensors})}, known, renew)
+        tensors = voice_file.file_tensors(None, {artifact: each.tensors for artifact, each in made.items()})
+        self._write(newer, {**kept, **tensors}, known, renew)
         return newer
 
     def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -41,10 +41,10 @@ from voice_clone.speakers.postgres.sessions import (
     Watchdog,
 )
 from voice_clone.speakers.postgres.transaction import Transaction, settle
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
-from voice_clone.speakers.store import MAX_KNOWN_VOICES, InDoubt, Listener
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.store import MAX_KNOWN_VOICES, InDoubt, Listener, Made
 from voice_clone.speakers.tensor_file import Damaged
-from voice_clone.speakers.voice_file import Header, Tensors, file_tensors
+from voice_clone.speakers.voice_file import Header, file_tensors
 from voice_clone.speakers.voice_file import digest as tensor_digest
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,8 @@ class PostgresStore:
         Overloaded: it cannot be reached.
         Internal: it lacks tables.
     """
+
+    writes_whole = False
 
     def __init__(self, conninfo: str, stale_seconds: float = 60.0, timeout: float = 1.0) -> None:
         self._timeout = timeout
@@ -128,23 +130,18 @@ class PostgresStore:
         return self._put(drafts, lambda: None, keep_generations=True)
 
     def amend(
-        self,
-        artifact: ArtifactId,
-        info: ArtifactInfo,
-        tensors: Tensors,
-        approve: Callable[[], SpeakerRecord],
-        renew: bool = False,
+        self, made: Mapping[ArtifactId, Made], approve: Callable[[], SpeakerRecord], renew: bool = False
     ) -> SpeakerRecord:
         """As `Store.amend`. Artifacts of two encoders are kept, those of a third one go."""
-        size = sum(tensor.nbytes for tensor in tensors.values())
+        size = sum(tensor.nbytes for each in made.values() for tensor in each.tensors.values())
 
         def change(transaction: Transaction) -> SpeakerRecord:
-            older = approve()
-            newer = older.with_artifacts(artifact, info, beside=True)
+            newer = approve()
+            for artifact, (_, info) in made.items():
+                newer = newer.with_artifacts(artifact, info, beside=True)
             if renew:
                 newer = newer.of_generation(transaction.next)
-            kept = [each[artifact].fingerprint for each in (newer.artifacts, newer.beside) if artifact in each]
-            transaction.amend(newer, BlobName(*artifact, info.fingerprint), tensors, kept)
+            transaction.amend(newer, made)
             return newer
 
         return self._change(size, lambda connection: None, change, by_flight=True)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from uuid import UUID
 
 from voice_clone.errors import Internal, Overloaded
 from voice_clone.speakers.postgres.history import counter_of
 from voice_clone.speakers.postgres.rows import AMENDED, BlobName, Row, id_of, insert_blobs, packed_artifacts, written
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
-from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store import InDoubt
-from voice_clone.speakers.voice_file import Tensors
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.store import InDoubt, Made
 
 DOUBT_SECONDS = 10.0  # for which the database is asked whether it committed
 _KEPT = 10_000  # changes whose tokens are remembered
@@ -62,8 +61,8 @@ class Transaction:
         self._connection.execute(_PUT, (key, record.generation, change, token, text), prepare=True)
         self._count(Row(key, change, record.generation, token, text))
 
-    def amend(self, record: SpeakerRecord, name: BlobName, tensors: Tensors, kept: Sequence[str]) -> None:
-        """Write artifacts of a speaker, and its record; of these artifacts, only the `kept` fingerprints stay.
+    def amend(self, record: SpeakerRecord, made: Mapping[ArtifactId, Made]) -> None:
+        """Write artifacts of a speaker, and its record, which says what else stays of these artifacts.
 
         Raises:
             Internal: the speaker's row is lost.
@@ -76,8 +75,11 @@ class Transaction:
             raise Internal(f"the stored voice {record.name!r} is damaged; upload it again, with the option `replace`")
         [(token, text)] = rows
         assert isinstance(token, UUID) and isinstance(text, str)
-        insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})
-        self._connection.execute(_DELETE_OTHERS, (token, name.model_type, name.mode, list(kept)), prepare=True)
+        for artifact, (tensors, info) in made.items():
+            name = BlobName(*artifact, info.fingerprint)
+            insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})
+            kept = [each[artifact].fingerprint for each in (record.artifacts, record.beside) if artifact in each]
+            self._connection.execute(_DELETE_OTHERS, (token, *artifact, kept), prepare=True)
         self._count(Row(key, change, record.generation, token, text))
 
     def remove(self, found: bytes) -> None:
