@@ -14,7 +14,6 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
 from voice_clone.families.qwen3_tts.text import Prompt
 from voice_clone.speech import parse_object
-from voice_clone.stages.protocols import StreamPlan
 from voice_clone.triton.request import Request
 from voice_clone.triton.stages.talker_call import TalkerStream, read_call
 from voice_clone.triton.tensors import pack
@@ -83,6 +82,6 @@ def stage_of(config: Qwen3TTSConfig) -> Qwen3TTSTalker:
     return Qwen3TTSTalker(cast(Any, SimpleNamespace(max_length=MAX_LENGTH)), config, cast(Any, None))
 
 
-def read(config: Qwen3TTSConfig, **given: Any) -> tuple[StreamPlan[Prompt], TalkerStream, float | None]:
+def read(config: Qwen3TTSConfig, **given: Any) -> TalkerStream:
     """A call with an in-context prompt."""
     return read_call(Inputs(make_prompt(config, 1, icl=True), **given), stage_of(config), "qwen3_tts", 512)

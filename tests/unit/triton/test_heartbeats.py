@@ -54,7 +54,7 @@ def test_two_frames_after_the_client_left_the_slot_is_free(config: Qwen3TTSConfi
     source, ensemble = Counter(slots=1), Ensemble()
     source.free_running = False
     ensemble.engine = engine = Engine(source, schedule=[40], max_queue=1)
-    engine.submit("s", Wish(0, 1000), TalkerSink(read(config)[1], ensemble, LastChunks()))
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble, LastChunks()))
 
     def frames() -> int:
         return sum(kind == "frame" for kind, _, _ in source.log)
@@ -85,8 +85,8 @@ def test_a_stream_that_waits_for_a_slot_leaves_the_queue(config: Qwen3TTSConfig)
     ensemble.engine = engine = Engine(source, schedule=[40], max_queue=1)
     other = Ensemble()
     other.engine = engine
-    engine.submit("other", Wish(0, 2), TalkerSink(read(config)[1], other, LastChunks()))
-    engine.submit("s", Wish(0, 1000), TalkerSink(read(config)[1], ensemble, LastChunks()))
+    engine.submit("other", Wish(0, 2), TalkerSink(read(config), other, LastChunks()))
+    engine.submit("s", Wish(0, 1000), TalkerSink(read(config), ensemble, LastChunks()))
     until(lambda: ensemble.heartbeats > 0)
     ensemble.left = True
     until(lambda: ensemble.cancel_sent)

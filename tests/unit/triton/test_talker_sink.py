@@ -33,15 +33,15 @@ def chunk(index: int, frames: int, finish: str | None = None) -> FrameChunk:
 
 
 def test_knobs_and_seed(config: Qwen3TTSConfig) -> None:
-    plan, stream, deadline = read(
+    stream = read(
         config, temperature=0.5, seed=7, max_frames=9, options='{"subtalker_top_k": 3, "subtalker_temperature": 0.25}'
     )
-    sampling = plan.request.sampling
+    plan, sampling = stream.plan, stream.plan.request.sampling
     assert isinstance(sampling, SamplingParameters)
     assert (sampling.temperature, sampling.seed, plan.request.max_frames) == (0.5, 7, 9)
     assert (sampling.subtalker_top_k, sampling.subtalker_temperature) == (3, 0.25)
-    assert deadline is None and stream.info == {"seed": 7, "stream_id": "s"} and stream.voice is None
-    seeds = {read(config)[0].request.sampling.seed for _ in range(5)}
+    assert stream.deadline is None and stream.info == {"seed": 7, "stream_id": "s"} and stream.voice is None
+    seeds = {read(config).plan.request.sampling.seed for _ in range(5)}
     assert len(seeds) == 5
 
 
@@ -50,7 +50,7 @@ def test_the_deadline_counts_from_the_beginning(config: Qwen3TTSConfig) -> None:
     spent = ('{"prompt_ms": 2000}', 3.0), ("{}", 5.0), (huge, 5.0)
     for given, seconds in (({}, 5.0), *(({"prompt_info": info}, seconds) for info, seconds in spent)):
         before = time.monotonic()
-        deadline = read(config, deadline_ms=5000, **given)[2]
+        deadline = read(config, deadline_ms=5000, **given).deadline
         assert deadline is not None and before + seconds <= deadline <= time.monotonic() + seconds
 
 
@@ -69,7 +69,7 @@ def test_the_deadline_counts_from_the_beginning(config: Qwen3TTSConfig) -> None:
 )
 def test_nonsense(config: Qwen3TTSConfig, given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
-        read(config, **given)[0].request.prompt.check(config)
+        read(config, **given).plan.request.prompt.check(config)
 
 
 def test_a_missing_tensor_is_named(config: Qwen3TTSConfig) -> None:
@@ -94,21 +94,21 @@ def test_what_an_owner_says_to_a_shared_voice_is_its_own(config: Qwen3TTSConfig)
             options='{"instruct": "Whisper."}',
         )
         inputs._parameters["owner"] = owner
-        plan, stream, _ = read_call(inputs, stage_of(config), "qwen3_tts", 512)
+        stream = read_call(inputs, stage_of(config), "qwen3_tts", 512)
         assert stream.origin.scope == "voice 7"
-        scopes.add(plan.request.origin.scope)
+        scopes.add(stream.plan.request.origin.scope)
     assert len(scopes) == 2 and "voice 7" not in scopes
 
 
 def test_chunks(config: Qwen3TTSConfig) -> None:
-    (plan, stream, _), answer = read(config, seed=3, prompt_info='{"mode": "icl"}'), Answer()
+    stream, answer = read(config, seed=3, prompt_info='{"mode": "icl"}'), Answer()
     sink = TalkerSink(stream, answer, LastChunks())
     for each in (chunk(0, 1), chunk(1, 2), chunk(2, 3, "stop")):
         assert not answer.final
         sink.chunk(each)
     assert answer.final and [sent["final"] for sent in answer.sent] == [False, False, True]
     contexts = [len(sent["context_codes"]) for sent in answer.sent]
-    assert contexts == [len(plan.request.prompt.reference_codes), 0, 0]
+    assert contexts == [len(stream.plan.request.prompt.reference_codes), 0, 0]
     first, middle, last = (sent["info"] for sent in answer.sent)
     assert middle == "" and "finish_reason" not in json.loads(first)
     assert json.loads(last) == {
@@ -132,10 +132,10 @@ def test_a_failure_before_the_first_chunk_is_an_error_and_later_a_last_chunk(
     config: Qwen3TTSConfig, error: Exception
 ) -> None:
     early, late, broken = Answer(), Answer(), Answer(broken=True)
-    TalkerSink(read(config)[1], early, LastChunks()).fail(error)
+    TalkerSink(read(config), early, LastChunks()).fail(error)
     assert early.error is error and not early.sent
     for answer in (late, broken):
-        sink = TalkerSink(read(config)[1], answer, LastChunks())
+        sink = TalkerSink(read(config), answer, LastChunks())
         sink.chunk(chunk(0, 4))
         sink.fail(error)
         assert answer.final
@@ -150,7 +150,7 @@ def test_a_failure_before_the_first_chunk_is_an_error_and_later_a_last_chunk(
 
 def test_heartbeats(config: Qwen3TTSConfig) -> None:
     """Chunks without frames that are not final, between the chunks, with the index of the next one."""
-    (_, stream, _), answer, clock = read(config), Answer(), Clock(0.0)
+    stream, answer, clock = read(config), Answer(), Clock(0.0)
     sink = TalkerSink(stream, answer, LastChunks(), clock)
 
     def cancelled() -> bool:
@@ -174,21 +174,21 @@ def test_heartbeats(config: Qwen3TTSConfig) -> None:
     assert reported == [list(stream.origin)] * 2 + [None] * 4  # beside the reference, and nowhere else
     contexts = [sent["context_codes"] for sent in answer.sent]
     for context in contexts[:2]:  # with the heartbeat before the first chunk, so that code2wav is ready for it
-        np.testing.assert_array_equal(context, stream.context)
+        np.testing.assert_array_equal(context, stream.plan.context)
     assert len(contexts[0]) > 0 and all(context.shape == (0, 16) for context in contexts[2:])
 
 
 def test_a_caller_that_has_left_gets_no_heartbeat(config: Qwen3TTSConfig) -> None:
     answer = Answer()
     answer.left = True
-    assert TalkerSink(read(config)[1], answer, LastChunks()).cancelled() and not answer.sent
+    assert TalkerSink(read(config), answer, LastChunks()).cancelled() and not answer.sent
 
 
 def test_a_heartbeat_that_cannot_be_sent_ends_the_stream(
     config: Qwen3TTSConfig,
 ) -> None:
     clock = Clock(0.0)
-    sink = TalkerSink(read(config)[1], Answer(broken=True), LastChunks(), clock)
+    sink = TalkerSink(read(config), Answer(broken=True), LastChunks(), clock)
     sink.chunk(chunk(0, 1))
     clock.now += HEARTBEAT_SECONDS
     assert sink.cancelled()
@@ -197,7 +197,7 @@ def test_a_heartbeat_that_cannot_be_sent_ends_the_stream(
 def test_a_failure_after_a_heartbeat_is_a_last_chunk(config: Qwen3TTSConfig) -> None:
     """code2wav may be at work on the heartbeat."""
     answer, clock = Answer(), Clock(0.0)
-    sink = TalkerSink(read(config)[1], answer, LastChunks(), clock)
+    sink = TalkerSink(read(config), answer, LastChunks(), clock)
     clock.now += HEARTBEAT_SECONDS
     sink.cancelled()
     sink.fail(Cancelled("gone"))

@@ -169,47 +169,40 @@ class Clip(PromptTensors):
             raise InvalidArgument(f"{MEL} must be INT16 [{MEL_FRAMES * len(self.speech_tokens)}, {MEL_BANDS}]")
 
 
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """What is known before the voice is: tokens of the text, and of an instruction, int32 [n]; None: there is none."""
-
-    text_ids: Ids
-    instruction_ids: Ids | None
-
-
-class CosyVoice3Prompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
+class CosyVoice3Prompt(CardPrompt[TalkerConfig, Tokenizer, Arrays]):
     """The prompt stage of a checkpoint."""
 
     card, read = CARD, staticmethod(read)
 
-    def draft(self, speech: SpeechRequest) -> Draft:
-        """The tokens of the text and of an instruction."""
+    def draft(self, speech: SpeechRequest) -> Arrays:
+        """The tokens of the text and, as `prefix_ids`, of an instruction if there is one."""
         self.check(speech)
         text_ids, instruction = self.text_ids(speech.text), speech.options.get(INSTRUCT)
         if instruction is None:
-            return Draft(text_ids, None)
+            return {"text_ids": text_ids}
         if speech.x_vector_only is False:
             raise InvalidArgument(
                 f"with `options.{INSTRUCT}` the voice is not cloned in context; leave out either it or `x_vector_only`"
             )
         tokenize = self.tokenizer.instruction_ids
-        return Draft(text_ids, limited_ids(f"options.{INSTRUCT}", instruction, tokenize, self.max_tokens))
+        prefix_ids = limited_ids(f"options.{INSTRUCT}", instruction, tokenize, self.max_tokens)
+        return {"text_ids": text_ids, "prefix_ids": prefix_ids}
 
-    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+    def prepare(self, speech: SpeechRequest, draft: Arrays, voice: ResolvedVoice | None) -> Prepared:
         assert voice is not None  # `draft` has refused a speaker embedding
         clip = aligned(voice.artifacts)
         tokens = clip[TOKENS]
         check_reference(len(tokens), self.max_reference_frames)
-        if draft.instruction_ids is not None:
-            mode, prefix_ids, heard = INSTRUCT, draft.instruction_ids, tokens[:0]
+        if "prefix_ids" in draft:
+            mode, prefix_ids, heard = INSTRUCT, draft["prefix_ids"], tokens[:0]
         elif voice.transcript is None or speech.x_vector_only:
             mode, prefix_ids, heard = CROSS_LINGUAL, self.tokenizer.reference_ids(), tokens[:0]
         else:
             mode, prefix_ids, heard = ZERO_SHOT, self.reference_ids(voice.transcript), tokens
-        tensors = {"prefix_ids": prefix_ids, "text_ids": draft.text_ids, "heard_tokens": heard, **clip}
+        tensors = {**draft, "prefix_ids": prefix_ids, "heard_tokens": heard, **clip}
         info = {
             "mode": mode,
-            "text_tokens": len(draft.text_ids),
+            "text_tokens": len(draft["text_ids"]),
             "reference_tokens": len(prefix_ids),
             "reference_frames": len(tokens),
         }

@@ -30,7 +30,7 @@ from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
 from voice_clone.stages.prompt import CardPrompt
-from voice_clone.stages.protocols import Prepared, check_reference
+from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.text import QWEN2_SPLIT, Ids, check_no_control_token, check_range, limited_ids, qwen2_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -267,24 +267,7 @@ def mode_of(
     return "design" if speaker_id is None else "preset"
 
 
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """What is known before the voice is.
-
-    Attributes:
-        text_ids: int32 [n].
-        instruct_ids: int32 [k] of an instruction; none: there is none.
-        language_id: the codec token of the language; None for `Auto`.
-        open_text: uint8 [bytes] of a text that is still written: the talker makes its tokens.
-    """
-
-    text_ids: NDArray[np.int32]
-    instruct_ids: NDArray[np.int32]
-    language_id: int | None
-    open_text: NDArray[np.uint8] | None = None
-
-
-class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Draft]):
+class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Arrays]):
     """The prompt stage of a checkpoint of any kind."""
 
     card, read = BASE, staticmethod(read)
@@ -295,21 +278,24 @@ class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Draft]):
         super().__init__(config, tokenizer, max_tokens, max_reference_frames)
         self.presets, self.voiceless = tuple(config.speakers), config.kind == "voice_design"
 
-    def draft(self, speech: SpeechRequest) -> Draft:
-        """Language, options and text of a request."""
+    def draft(self, speech: SpeechRequest) -> Arrays:
+        """Language, options and text of a request; the talker makes the tokens of a text that is still written."""
         check_source(speech, self.config)
         self.check(speech)
         given = speech.options.get("instruct")
         check_instruct(given, self.config)
         language = language_id(speech.language, self.config, speech.voice)
         ids = self.tokenizer.instruct_ids
-        instruct = limited_ids("options.instruct", given, ids, self.max_tokens) if given else np.zeros(0, np.int32)
+        tensors: Arrays = {
+            "instruct_ids": limited_ids("options.instruct", given, ids, self.max_tokens) if given else _no_ids(),
+            "language_id": np.array([-1 if language is None else language], np.int32),
+        }
         if speech.text_stream is None:
-            return Draft(self.text_ids(speech.text), instruct, language)
+            return {**tensors, "text_ids": self.text_ids(speech.text)}
         limited_ids("text", speech.text, self._known_ids, self.max_tokens)  # refuses what cannot be spoken
-        return Draft(np.zeros(0, np.int32), instruct, language, np.frombuffer(speech.text.encode(), np.uint8))
+        return {**tensors, "text_ids": _no_ids(), "open_text": np.frombuffer(speech.text.encode(), np.uint8)}
 
-    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+    def prepare(self, speech: SpeechRequest, draft: Arrays, voice: ResolvedVoice | None) -> Prepared:
         size = self.config.talker.hidden_size if self.config.kind == "base" else 0
         embedding = speech.speaker_embedding if voice is None else voice.artifacts[EMBEDDING]
         speaker = None
@@ -321,7 +307,7 @@ class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Draft]):
                 raise Internal("the artifacts of this voice belong to another checkpoint")
             raise InvalidArgument(f"`speaker_embedding` has {embedding.size} values; this checkpoint needs {size}")
         codes = np.zeros((0, self.config.talker.num_code_groups), np.int32)
-        reference_ids = draft.text_ids[:0]
+        reference_ids = _no_ids()
         transcript = None if voice is None or speech.x_vector_only else voice.transcript
         if voice is not None and transcript is not None:
             codes = voice.artifacts[CODES]
@@ -329,20 +315,16 @@ class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Draft]):
             if transcript:
                 reference_ids = self.reference_ids(transcript)
         tensors = {
+            **draft,
             "role_ids": self.tokenizer.role_ids,
-            "text_ids": draft.text_ids,
             "reference_ids": reference_ids,
             "reference_codes": codes,
             "speaker_embedding": embedding,
-            "language_id": np.array([-1 if draft.language_id is None else draft.language_id], np.int32),
             "speaker_id": np.array([NO_SPEAKER if speaker is None else speaker], np.int32),
-            "instruct_ids": draft.instruct_ids,
         }
-        if draft.open_text is not None:
-            tensors["open_text"] = draft.open_text
         info = {
             "mode": mode_of(codes, embedding, speaker),
-            "text_tokens": len(draft.text_ids),
+            "text_tokens": len(draft["text_ids"]),
             "reference_tokens": len(reference_ids),
             "reference_frames": len(codes),
         }

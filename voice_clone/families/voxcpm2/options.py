@@ -18,6 +18,11 @@ STEPS: int = _STEPS.default
 LEAST_STEPS, MOST_STEPS = int(_STEPS.least or 0), int(_STEPS.most or 0)
 
 
+def asked_mode(options: Mapping[str, Any]) -> str | None:
+    """What is to be heard of a clip; None: the most that the voice has."""
+    return REFERENCE if options.get(STYLE) is not None else options.get(MODE)
+
+
 def check_together(options: Mapping[str, Any]) -> None:
     """Check two options against each other.
 

@@ -18,7 +18,15 @@ from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import CONFIG_FILE, VoxCPM2Config, load_config
 from voice_clone.families.voxcpm2.family import CARD
-from voice_clone.families.voxcpm2.options import CONTINUATION, MODE, REF_CONTINUATION, REFERENCE, STYLE, check_together
+from voice_clone.families.voxcpm2.options import (
+    CONTINUATION,
+    MODE,
+    REF_CONTINUATION,
+    REFERENCE,
+    STYLE,
+    asked_mode,
+    check_together,
+)
 from voice_clone.request_fields import SOURCES
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.prompt import CardPrompt, frames_of
@@ -134,36 +142,20 @@ Latents = NDArray[Any]
 ZERO_SHOT = "zero_shot"  # no mode that can be asked for: there is no voice
 
 
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """What is known before the voice is.
-
-    Attributes:
-        target: what is said, with a style before it.
-        target_ids: int32 [n], its tokens.
-        mode: one of `MODES`; None: the best one that the voice has.
-    """
-
-    target: str
-    target_ids: Ids
-    mode: str | None
-
-
-class VoxCPM2Prompt(CardPrompt[VoxCPM2Config, Tokenizer, Draft]):
+class VoxCPM2Prompt(CardPrompt[VoxCPM2Config, Tokenizer, Ids]):
     """The prompt stage of a checkpoint."""
 
     card, read = CARD, staticmethod(read)
 
-    def draft(self, speech: SpeechRequest) -> Draft:
-        """The mode that is asked for, and the tokens of the text."""
+    def draft(self, speech: SpeechRequest) -> Ids:
+        """The tokens of the text, with a style before it."""
         self.check(speech)
         check_together(speech.options)
-        style = speech.options.get(STYLE)
+        style, mode = speech.options.get(STYLE), asked_mode(speech.options)
         if MODE in speech.options and not any(getattr(speech, each) is not None for each in SOURCES):
             raise InvalidArgument(
                 f"`options.{MODE}` says what is heard of a voice; give a `voice` or `reference_audio`, or leave it out"
             )
-        mode = REFERENCE if style is not None else speech.options.get(MODE)
         if mode == REFERENCE and speech.x_vector_only is False:
             name = MODE if style is None else STYLE
             raise InvalidArgument(
@@ -171,33 +163,33 @@ class VoxCPM2Prompt(CardPrompt[VoxCPM2Config, Tokenizer, Draft]):
             )
         if mode in (CONTINUATION, REF_CONTINUATION) and speech.reference_audio is not None:
             _need_transcript(mode, speech.reference_text)
-        text = target(speech.text, style)
-        return Draft(text, self.text_ids(text), mode)
+        return self.text_ids(target(speech.text, style))
 
-    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+    def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
         if voice is None:
             nothing = np.zeros((0, WIDTH), np.float32)
-            return self._prepared(ZERO_SHOT, draft, draft.target_ids, nothing, nothing)
+            return self._prepared(ZERO_SHOT, draft, draft, nothing, nothing)
         reference, prompt = (frames_of(voice, each.name, WIDTH) for each in CARD.artifacts)
         for latents in (reference, prompt):
             check_reference(len(latents), self.max_reference_frames)
-        mode = draft.mode or (REFERENCE if voice.transcript is None or not len(prompt) else REF_CONTINUATION)
-        ids = draft.target_ids
+        best = REFERENCE if voice.transcript is None or not len(prompt) else REF_CONTINUATION
+        mode = asked_mode(speech.options) or best
+        ids = draft
         if mode == REFERENCE:
             prompt = prompt[:0]
         else:
             transcript = _need_transcript(mode, voice.transcript if len(prompt) else None)
             self.reference_ids(transcript)  # refuses a long one
-            ids = self.tokenizer.joined_ids(transcript, draft.target)
+            ids = self.tokenizer.joined_ids(transcript, target(speech.text, speech.options.get(STYLE)))
         if mode == CONTINUATION:
             reference = reference[:0]
         return self._prepared(mode, draft, ids, reference, prompt)
 
     @staticmethod
-    def _prepared(mode: str, draft: Draft, ids: Ids, reference: Latents, prompt: Latents) -> Prepared:
+    def _prepared(mode: str, target_ids: Ids, ids: Ids, reference: Latents, prompt: Latents) -> Prepared:
         tensors: dict[str, NDArray[Any]] = {
             "text_ids": ids,
-            TARGET_TOKENS: np.array([len(draft.target_ids)], np.int32),
+            TARGET_TOKENS: np.array([len(target_ids)], np.int32),
             REFERENCE_LATENTS: reference,
             PROMPT_LATENTS: prompt,
         }

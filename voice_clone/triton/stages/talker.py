@@ -110,15 +110,15 @@ class TalkerModel(Model):
             responder.end()
             return
         caller = self.caller(request)
-        plan, stream, deadline = read_call(request, self._stage, self.family, self._max_reference_frames)
-        text_open = plan.text is not None
+        stream = read_call(request, self._stage, self.family, self._max_reference_frames)
+        plan, text_open = stream.plan, stream.plan.text is not None
         sink = TalkerSink(stream, responder, self._last_chunks, texts=self._texts if text_open else None)
         submit = partial(
             self._engine.submit,
             stream.stream_id,
             plan.request,
             sink,
-            deadline,
+            stream.deadline,
             text_open,
             plan.chunk_frames,
             caller,

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from numpy.typing import NDArray
-
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.request_fields import KNOBS
@@ -25,29 +23,29 @@ MAX_STREAM_ID = 128  # characters
 
 @dataclass(frozen=True, eq=False)
 class TalkerStream:
-    """What the sink needs of a stream.
+    """A stream that a caller wants.
 
     Attributes:
         stream_id: names it; a caller knows it.
         secret_id: names it between talker and code2wav; a secret of these two, by `with_secret`.
-        context: reference frames [n, width] that go with the first chunk.
+        plan: of the family's talker; its context goes with the first chunk.
         info: what the stages so far report of it.
         voice: packed arrays that go with the first chunk, for a decoder that needs the voice; None: it does not.
         origin: of the context.
+        deadline: for its end, in seconds of the monotonic clock.
     """
 
     stream_id: str
     secret_id: str
-    context: NDArray[Any]
+    plan: StreamPlan[Any]
     info: Mapping[str, Any]
     voice: bytes | None = None
     origin: Origin = field(default_factory=Origin.unknown)
+    deadline: float | None = None
 
 
-def read_call(
-    request: Request, stage: TalkerStage[Any, Any], family: str, max_reference_frames: int
-) -> tuple[StreamPlan[Any], TalkerStream, float | None]:
-    """What a caller wants of the talker: the plan of the stream, what its sink needs, and its deadline.
+def read_call(request: Request, stage: TalkerStage[Any, Any], family: str, max_reference_frames: int) -> TalkerStream:
+    """What a caller wants of the talker.
 
     Args:
         max_reference_frames: that code2wav takes.
@@ -74,8 +72,8 @@ def read_call(
     known = {**info, **plan.info, "seed": knobs["seed"]}
     voice = pack(plan.voice) if plan.voice else None
     secret_id = with_secret(stream_id, f"{family}_talker")
-    stream = TalkerStream(stream_id, secret_id, plan.context, known, voice, origin)
-    return plan, stream, _deadline(request.parameter("deadline_ms"), info)
+    deadline = _deadline(request.parameter("deadline_ms"), info)
+    return TalkerStream(stream_id, secret_id, plan, known, voice, origin, deadline)
 
 
 def _deadline(milliseconds: Any, info: Mapping[str, Any]) -> float | None:

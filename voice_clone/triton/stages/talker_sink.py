@@ -63,12 +63,12 @@ class TalkerSink:
         self._frames = 0
         self._used = False  # whether anything was sent
         self._last_sent = clock()  # when something was sent, or the stream began
-        self._no_frames = stream.context[:0]
+        self._context, self._no_frames = stream.plan.context, stream.plan.context[:0]
         self._voice = stream.voice
 
     def chunk(self, chunk: FrameChunk) -> None:
         """Send a chunk; `context_codes` come with the first one, `info` with the first and the last."""
-        context = self._stream.context if chunk.index == 0 else self._no_frames
+        context = self._context if chunk.index == 0 else self._no_frames
         final = chunk.finish is not None
         info = self._info(chunk) if chunk.index == 0 or final else {}
         info |= self._progress(chunk.frames)
@@ -101,7 +101,7 @@ class TalkerSink:
             return True
         if self._clock() - self._last_sent >= HEARTBEAT_SECONDS:
             first = not self._used
-            context = self._stream.context if first else self._no_frames
+            context = self._context if first else self._no_frames
             try:
                 info = json.dumps({"origin": self._stream.origin}) if context.size or (first and self._voice) else ""
                 self._send(self._no_frames, context, False, info, voice=first)

@@ -127,7 +127,7 @@ class Sent:
 def test_the_voice_goes_with_the_first_heartbeat_and_chunk_0(bare: Bare, lengths: list[int]) -> None:
     """With a last chunk without frames, too, if that is the first one."""
     asked, sent, now = plan(bare, 1), Sent(), [0.0]
-    stream = TalkerStream("s", "s.secret", asked.context, {}, pack(asked.voice))
+    stream = TalkerStream("s", "s.secret", asked, {}, pack(asked.voice))
     sink = TalkerSink(stream, sent, LastChunks(), lambda: now[0])
     for index, frames in enumerate(lengths):
         now[0] += 1.0
