@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,11 +44,6 @@ class Checkpoint(CheckpointFiles):
         super().__init__(folder)
         self.config = load_config(folder)
 
-    def encoder_fingerprint(self, encoder: nn.Module) -> str:
-        """Of the voice encoder."""
-        shape = {**dataclasses.asdict(self.config), "talker": None, "decoder": None, "sampling": None}
-        return self.fingerprint(shape, WEIGHTS, "encoder.", list(encoder.state_dict()))
-
 
 class ChirpEncoderStage(CardEncoder[ChirpConfig]):
     """Waveform to timbre, float16 [rows, timbre size]; always on the CPU."""
@@ -61,6 +57,10 @@ class ChirpEncoderStage(CardEncoder[ChirpConfig]):
     @property
     def width(self) -> int:
         return self.config.timbre_size
+
+    @classmethod
+    def identity(cls, config: ChirpConfig) -> dict[str, Any]:
+        return {**dataclasses.asdict(config), "talker": None, "decoder": None, "sampling": None}
 
     @staticmethod
     def empty_network(checkpoint: Checkpoint) -> TimbreEncoder:

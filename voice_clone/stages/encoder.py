@@ -31,7 +31,7 @@ class CardEncoder(Generic[C]):
         max_frames: of a clip.
 
     Attributes:
-        files: the checkpoint, a `CheckpointFiles` with a `config` and an `encoder_fingerprint`.
+        files: the checkpoint, a `CheckpointFiles` with a `config`.
         file, prefix: where the network's weights are, as of `CheckpointFiles.load`.
         more_rows: of the codes, besides those of the clip's frames.
     """
@@ -69,7 +69,8 @@ class CardEncoder(Generic[C]):
         settings = EncoderSettings.of(given)
         checkpoint = cls.checkpoint(settings.checkpoint_dir)
         network = empty(lambda: cls.empty_network(checkpoint))
-        fingerprint = checkpoint.encoder_fingerprint(network)
+        sources = checkpoint.sources(network, cls.prefix)
+        fingerprint = checkpoint.fingerprint(cls.identity(checkpoint.config), cls.file, "", sources)
         filled = load_encoder_network(settings, network, checkpoint, cls.file, cls.prefix)
         return cls(filled, checkpoint.config, fingerprint, settings.max_chunk_frames)
 
@@ -77,6 +78,11 @@ class CardEncoder(Generic[C]):
     def checkpoint(cls, folder: Path) -> Any:
         """The checkpoint in `folder`, checked."""
         return cls.files(folder)
+
+    @classmethod
+    def identity(cls, config: Any) -> dict[str, Any]:
+        """What the fingerprint says beside the network's weights: all that changes what it computes. Fit for JSON."""
+        return {"codec": cls.card.name}
 
     @property
     def code_limits(self) -> Sequence[int]:

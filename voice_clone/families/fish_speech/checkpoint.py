@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cached_property, partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from voice_clone.checkpoint import (
     DAC_NAMES,
@@ -77,10 +77,6 @@ class Checkpoint(CheckpointFiles):
         if _WEIGHT_NORMED.search(official):
             return weight_normed(official.removesuffix("weight"), shape, WEIGHT_NORM)
         return super().source(name, shape)
-
-    def encoder_fingerprint(self, module: nn.Module) -> str:
-        """Of the voice encoder."""
-        return self.fingerprint({"codec": "fish_speech"}, CODEC, "", self.sources(module))
 
     def _qkv_source(self, name: str, official: str, part: str, shape: tuple[int, ...]) -> Source:
         head, rows = HEAD_DIM, (shape[0], shape[0], shape[0])  # in the codec

@@ -23,12 +23,7 @@ from voice_clone.families.fish_speech.config import (
     SAMPLE_RATE,
     CodecConfig,
 )
-from voice_clone.families.fish_speech.encoder import (
-    Codebook,
-    quantizer_transformer,
-    residual_codebooks,
-    semantic_codebooks,
-)
+from voice_clone.families.fish_speech.encoder import Codebook, SplitQuantizer, quantizer_transformer
 from voice_clone.families.fish_speech.family import CARD
 from voice_clone.layers.convolution import Upsample
 from voice_clone.layers.rvq import CodeVectors
@@ -42,21 +37,13 @@ from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 
-class DecoderQuantizer(nn.Module):
+class DecoderQuantizer(SplitQuantizer):
     """Codes int64 [B, K, n] -> latent [B, latent, n]."""
 
     def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        self.semantic_quantizer = semantic_codebooks(config, Codebook)
-        self.quantizer = residual_codebooks(config, Codebook)
+        super().__init__(config, Codebook)
         self.post_module = WindowTransformer(quantizer_transformer(config))
         self._vectors = CodeVectors()
-
-    @property
-    def books(self) -> list[Codebook]:
-        """All codebooks, the first one first."""
-        books = [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]
-        return [book for book in books if isinstance(book, Codebook)]
 
     def forward(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         if codes.is_cuda:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -99,14 +101,19 @@ class Codebooks(nn.Module):
         self.quantizers = nn.ModuleList(kind(latent, size, dim) for _ in range(count))
 
 
-def semantic_codebooks(config: CodecConfig, kind: type[Codebook]) -> Codebooks:
-    """The first codebook."""
-    return Codebooks(kind, 1, config.latent_dim, config.semantic_codes, config.codebook_dim)
+class SplitQuantizer(nn.Module):
+    """The first codebook has codes of its own; the others quantize what it leaves."""
 
+    def __init__(self, config: CodecConfig, kind: type[Codebook]) -> None:
+        super().__init__()
+        latent, dim = config.latent_dim, config.codebook_dim
+        self.semantic_quantizer = Codebooks(kind, 1, latent, config.semantic_codes, dim)
+        self.quantizer = Codebooks(kind, config.residual_books, latent, config.residual_codes, dim)
 
-def residual_codebooks(config: CodecConfig, kind: type[Codebook]) -> Codebooks:
-    """The others."""
-    return Codebooks(kind, config.residual_books, config.latent_dim, config.residual_codes, config.codebook_dim)
+    @property
+    def books(self) -> list[Any]:
+        """All codebooks, the first one first."""
+        return [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]
 
 
 class AttendingBlock(EncoderBlock):
@@ -148,18 +155,16 @@ class Encoder(nn.Module):
         return stream(last, snake(x))
 
 
-class EncoderQuantizer(nn.Module):
+class EncoderQuantizer(SplitQuantizer):
     """[B, latent, T / 512] -> codes int64 [B, K, T / 2048]."""
 
     def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
+        super().__init__(config, Quantizer)
         latent = config.latent_dim
         self.downsample = nn.ModuleList(
             nn.ModuleList([CausalConv1d(latent, latent, rate, rate), ConvNeXtBlock(latent)]) for rate in QUANTIZER_RATES
         )
         self.pre_module = WindowTransformer(quantizer_transformer(config))
-        self.semantic_quantizer = semantic_codebooks(config, Quantizer)
-        self.quantizer = residual_codebooks(config, Quantizer)
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         for step in self.downsample:
@@ -167,8 +172,7 @@ class EncoderQuantizer(nn.Module):
             x = block(stream(convolution, x), stream)
         residual = self.pre_module(x.transpose(1, 2), stream, position).transpose(1, 2)
         codes = []
-        for quantizer in (*self.semantic_quantizer.quantizers, *self.quantizer.quantizers):
-            assert isinstance(quantizer, Quantizer)
+        for quantizer in self.books:
             chosen, quantized = quantizer.encode(residual)
             residual = residual - quantized
             codes.append(chosen)

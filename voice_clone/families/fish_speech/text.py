@@ -96,8 +96,7 @@ read = reader(load_config, Tokenizer)
 [CODES] = (each.name for each in CARD.artifacts)
 
 
-def _vocabulary(config: FishSpeechConfig) -> int:
-    return config.text_config.vocab_size
+_IDS = tokens(lambda config: config.text_config.vocab_size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +109,11 @@ class Prompt(PromptTensors):
         text_ids: the tokens after the frames: the text, and the beginning of the answer.
     """
 
-    reference_ids: Ids = field(metadata=tokens(_vocabulary))
+    reference_ids: Ids = field(metadata=_IDS)
     reference_codes: NDArray[np.uint16] = field(
         metadata=tensor(np.uint16, None, None, least=1, below=lambda config: config.code_limits)
     )
-    text_ids: Ids = field(metadata=tokens(_vocabulary))
+    text_ids: Ids = field(metadata=_IDS)
 
 
 class FishSpeechPrompt(CardPrompt[FishSpeechConfig, Tokenizer, Ids]):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from voice_clone.checkpoint import CheckpointFiles, Source
 from voice_clone.families.omnivoice.codec_config import CodecConfig, load_codec_config
-from voice_clone.families.omnivoice.config import CODEC
 
 _POSITIONS = "semantic_model.encoder.pos_conv_embed.conv"
 
@@ -26,11 +23,6 @@ class CodecCheckpoint(CheckpointFiles):
             return super().source(name, shape)
         parts = f"{_POSITIONS}.parametrizations.weight.original"
         return Source({f"{parts}0": (1, 1, shape[2]), f"{parts}1": shape}, _fold)
-
-    def encoder_fingerprint(self, module: nn.Module) -> str:
-        """Of the voice encoder `module`."""
-        config = {"codec": "omnivoice", **asdict(self.config)}
-        return self.fingerprint(config, CODEC, "", self.sources(module))
 
 
 def _fold(length: Tensor, direction: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ louder, and long silences, silences at the ends, and an incomplete last frame ar
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,6 +54,10 @@ class OmniVoiceEncoder(CardEncoder[CodecConfig]):
     @staticmethod
     def empty_network(checkpoint: CodecCheckpoint) -> VoiceEncoder:
         return VoiceEncoder(checkpoint.config)
+
+    @classmethod
+    def identity(cls, config: CodecConfig) -> dict[str, Any]:
+        return {**super().identity(config), **asdict(config)}
 
     def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         heard, rms = prepare_clip(waveform)

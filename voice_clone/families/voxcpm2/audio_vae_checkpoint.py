@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from voice_clone.checkpoint import DAC_NAMES, WEIGHT_NORM, CheckpointFiles, Source, weight_normed
 from voice_clone.checkpoint_folder import check_converted
@@ -64,10 +64,6 @@ class AudioVAECheckpoint(CheckpointFiles):
         check_converted(self.folder, AUDIO_VAE, f"{AUDIO_VAE}.pth")
         if strange := sorted(self.shapes(AUDIO_VAE).keys() - self.expected - {BOUNDARIES}):
             raise CheckpointError(f"{AUDIO_VAE}.safetensors: tensor {strange[0]} belongs to no such network")
-
-    def encoder_fingerprint(self, encoder: nn.Module) -> str:
-        """Of the encoder's weights, and of what is made of a clip before it."""
-        return self.fingerprint({"encoder": "voxcpm2"}, AUDIO_VAE, "", self.sources(encoder, ENCODER))
 
 
 def _row(table: Tensor, number: int) -> Tensor:

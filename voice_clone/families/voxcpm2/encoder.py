@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,10 @@ class VoxCPM2Encoder(CardEncoder[AudioVAEConfig]):
         checkpoint = AudioVAECheckpoint(folder)
         checkpoint.check()
         return checkpoint
+
+    @classmethod
+    def identity(cls, config: AudioVAEConfig) -> dict[str, Any]:
+        return {"encoder": cls.card.name}
 
     @staticmethod
     def empty_network(checkpoint: AudioVAECheckpoint) -> AudioEncoder:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cached_property, partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from voice_clone.array_kinds import as_tensor
 from voice_clone.checkpoint import LLAMA_NAMES, PARAMETRIZED, CheckpointFiles, Source, halves_apart, weight_normed
@@ -18,7 +18,6 @@ from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import (
     END,
-    MODEL,
     VOICE_FOLDER,
     VOICES,
     VoxtralConfig,
@@ -63,17 +62,6 @@ class Checkpoint(CheckpointFiles):
             stem = official.removesuffix("embedding")
             return Source({f"{stem}embedding_sum": shape, f"{stem}cluster_usage": shape[:1]}, _mean)
         return super().source(name, shape)
-
-    def encoder_fingerprint(self, module: nn.Module) -> str:
-        """Of the voice encoder."""
-        codec = self.config.codec
-        config = {
-            "codec": "voxtral",
-            "eps": [codec.norm_eps, codec.qk_norm_eps],
-            "blocks": codec.encoder_blocks,
-            "window": codec.attn_sliding_window_size,
-        }
-        return self.fingerprint(config, MODEL, "", self.sources(module, CODEC))
 
     def voices(self) -> dict[str, Tensor]:
         """The embeddings of the checkpoint's own voices by name, [positions, dim] each, memory-mapped.

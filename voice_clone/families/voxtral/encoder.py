@@ -41,6 +41,16 @@ class VoxtralEncoder(CardEncoder[VoxtralConfig]):
         return CodecEncoder(checkpoint.config.codec)
 
     @classmethod
+    def identity(cls, config: VoxtralConfig) -> dict[str, Any]:
+        codec = config.codec
+        return {
+            **super().identity(config),
+            "eps": [codec.norm_eps, codec.qk_norm_eps],
+            "blocks": codec.encoder_blocks,
+            "window": codec.attn_sliding_window_size,
+        }
+
+    @classmethod
     def load(cls, given: Settings, call: Call | None = None) -> VoxtralEncoder:
         settings = EncoderSettings.of(given)
         checkpoint = Checkpoint(settings.checkpoint_dir)
