@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.turns import AGED, MOST_CALLERS, SHARED, Caller, Turns, Urgency, may_have_more
+from voice_clone.turns import MAX_NAME, MOST_CALLERS, SHARED, Caller, Turns, Urgency, may_have_more
 
 NAMES = "abcd"
 COSTS = st.lists(st.floats(0.1, 3.0), min_size=30, max_size=120)
@@ -105,12 +105,20 @@ def test_a_caller_who_leaves_and_returns_keeps_what_it_owes() -> None:
 def test_batch_work_comes_after_the_rest_and_at_last_in_its_turn() -> None:
     bench = Bench()
     old = bench.put("a", "batch")
-    bench.now = AGED / 2
+    bench.now = 15.0
     bench.put("b", "batch")
     assert bench.put("b") == bench.serve()
-    bench.now = AGED + 1.0
+    bench.now = 31.0  # seconds: half a minute is enough
     bench.put("b")
     assert bench.serve() == old
+
+
+def test_a_request_that_had_its_turn_before_goes_before_others_of_its_caller() -> None:
+    bench = Bench()
+    bench.put("a")
+    back = "a", "interactive", -1
+    bench.turns.put(back, Caller("a"), first=True)
+    assert bench.serve() == back
 
 
 def test_a_full_line_takes_from_the_one_who_has_most() -> None:
@@ -137,10 +145,22 @@ def test_very_many_callers_share_turns() -> None:
     assert bench.turns.active == 1, "the others are forgotten"
 
 
-@pytest.mark.parametrize(("name", "urgency"), [("x" * 200, "batch"), (7, "batch"), ("x", "now"), ("x", None)])
+def test_callers_that_left_without_service_leave_their_place() -> None:
+    bench = Bench()
+    for number in range(MOST_CALLERS + 1):
+        bench.turns.leave(bench.put(str(number)))
+    bench.put("new")
+    bench.turns.take()
+    assert list(bench.turns.names().values()) == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("name", "urgency"), [("x" * (MAX_NAME + 1), "batch"), (7, "batch"), ("x", "now"), ("x", None)]
+)
 def test_what_is_no_caller(name: object, urgency: object) -> None:
     with pytest.raises(InvalidArgument):
         Caller(name, urgency)  # type: ignore[arg-type]
+    assert Caller("x" * MAX_NAME)
 
 
 def test_what_is_held_refuses_no_caller_with_less_than_its_share() -> None:

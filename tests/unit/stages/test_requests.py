@@ -105,9 +105,10 @@ def test_a_request_without_knobs_is_spoken_as_by_the_official_code(card: Family)
 
 @pytest.mark.parametrize("card", CARDS, ids=NAMES)
 def test_a_family_takes_the_knobs_of_its_card(card: Family) -> None:
-    everywhere = {"seed": 1, "max_frames": 2, "non_streaming_mode": True}
+    everywhere = ("seed", "max_frames", "non_streaming_mode")
+    least = {each.name: each.least for each in FIELDS if each.least is not None}
     for name in KNOBS:
-        value = everywhere.get(name, False if name == "do_sample" else 1)
+        value = {"do_sample": False, "non_streaming_mode": True, **least}.get(name, 1)
         if name in card.knobs or name in everywhere:
             requests.check_plan(card, tensors(card), {name: value}, {})
         else:
