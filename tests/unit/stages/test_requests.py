@@ -40,6 +40,10 @@ def test_a_frame_budget(tokens: int, max_frames: int | None, room: int, limit: t
     assert requests.granted_frames(BUDGET, tokens, max_frames, room) == limit
 
 
+def test_a_frame_budget_with_frames_beside_those_of_the_tokens() -> None:
+    assert requests.granted_frames(FrameBudget(per_token=6, more=10), 5, None, ROOM) == (40, True)
+
+
 @pytest.mark.parametrize("card", CARDS, ids=NAMES)
 def test_a_family_takes_of_a_voice_what_its_card_says(card: Family) -> None:
     requests.check_speech(card, SpeechRequest("Hello.", voice="Ada"))

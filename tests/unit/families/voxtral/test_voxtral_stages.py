@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from tests.support.families.voxtral import make_voxtral
@@ -15,7 +18,7 @@ from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, has_encoder
-from voice_clone.families.voxtral.encoder import load_encoder
+from voice_clone.families.voxtral.encoder import VoxtralEncoder, load_encoder
 from voice_clone.families.voxtral.talker import VoxtralTalker, load_talker
 from voice_clone.families.voxtral.text import CODES, Prompt, VoxtralPrompt, load_prompt
 from voice_clone.settings import Settings
@@ -67,8 +70,18 @@ def request(talker: VoxtralTalker, given: Arrays, seed: int, **options: Any) -> 
 def test_without_encoder_weights_cloning_is_unsupported(presets_only: Path) -> None:
     encoder = load_encoder(settings(presets_only))
     assert encoder.modes == {"icl": NO_ENCODER}
+    [limit] = encoder.limits("icl").values()
+    assert limit.rows == (2, 1 + encoder.max_frames), "the end of a clip is a row, too"
     described = encoder.encode(np.zeros(0, np.float32), None)
     assert described[CODES].shape == (0, 37) and described[CODES].dtype == np.uint16
+
+
+def test_the_end_of_a_clip_is_none_of_its_frames(presets_only: Path) -> None:
+    config, clip = load_encoder(settings(presets_only)).config, np.zeros(1, np.float32)
+    for frames, taken in ((3, True), (4, False)):
+        network = SimpleNamespace(encode=lambda _, rows=frames + 1: torch.zeros(rows, 37))
+        with nullcontext() if taken else pytest.raises(Unsupported):
+            VoxtralEncoder(network, config, "", max_frames=3).encode(clip, "icl")
 
 
 @pytest.mark.parametrize(
