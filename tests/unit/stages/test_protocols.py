@@ -14,7 +14,8 @@ def settings_of(**values: str) -> ChunkSettings:
 
 
 def test_chunks_that_code2wav_would_refuse_are_refused_at_load() -> None:
-    assert chunk_schedule(settings_of(), (1, 2, 4)) == (1, 2, 4)
+    for settings in (settings_of(), settings_of(max_chunk_frames="4")):
+        assert chunk_schedule(settings, (1, 2, 4)) == (1, 2, 4)
     with pytest.raises(InvalidArgument, match="chunk_frames has 800; it must not be above max_chunk_frames"):
         chunk_schedule(settings_of(chunk_frames="1,800"), (1,))
     with pytest.raises(InvalidArgument, match="which is 3"):
