@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from tritonclient.grpc import service_pb2
 
 from ._fields import DTYPES, SOURCES, Knobs
-from ._sources import PART, Source, content
+from ._sources import Source, content
 from .clips import readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
 from .types import SpeechOptions, StreamOptions
@@ -135,16 +135,6 @@ def cache(
             "options": json.dumps(sent) if sent else None,
         },
     )
-
-
-def part_of_bundle(name: str, index: int, part: bytes) -> dict[str, Any]:
-    """The fields of the operation `import` for a part of a bundle; one that is not full is the last one.
-
-    Args:
-        name: of the bundle.
-    """
-    more = len(part) >= PART
-    return {"bundle": part, **({"name": name, "part": index, "more": more} if index or more else {})}
 
 
 def detection_seconds(usual: float | None) -> float | None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from copy import copy
 from functools import partial
 from types import TracebackType
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _designs, _environment, _requests, _responses
+from ._bundles import ExportedBundle, id_of, imported_part
 from ._fields import Knobs
 from ._servers import channel
 from ._servers.async_calls import quiet_task
@@ -313,9 +314,22 @@ class AsyncClient:
 
     async def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle; see `Client.export`."""
-        return _responses.artifacts(
-            await self._cache("export", name=name, include_audio=None if include_audio else False)
-        )
+        return b"".join([part async for part in self.export_parts(name, include_audio=include_audio)])
+
+    async def export_parts(self, name: str | None = None, *, include_audio: bool = True) -> AsyncIterator[bytes]:
+        """As `export`, in parts; see `Client.export_parts`."""
+        bundle = ExportedBundle(name=name, include_audio=None if include_audio else False)
+        try:
+            while bundle.offset < bundle.size:
+                yield bundle.take(await self._cache("export", **bundle.fields()))
+        finally:
+            await self._leave(bundle)
+
+    async def _leave(self, bundle: ExportedBundle) -> None:
+        """Let the server forget a bundle of which not all is wanted."""
+        if bundle.skip():
+            with suppress(VoiceCloneError):
+                await self._cache("export", **bundle.fields())
 
     async def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""
@@ -330,7 +344,7 @@ class AsyncClient:
         """Register the voices of a bundle whose parts have `PART` bytes or more; the last one is smaller."""
         name, index, answer = uuid.uuid4().hex, 0, None
         async for part in bundle:
-            fields = _requests.part_of_bundle(name, index, part)
+            fields = imported_part(name, index, part)
             answer = await self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
             index += 1
         return _responses.voices(answer)
@@ -409,4 +423,4 @@ class AsyncClient:
         request = _requests.cache(
             operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
         )
-        return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")))
+        return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))

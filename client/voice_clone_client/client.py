@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _designs, _environment, _requests, _responses
+from ._bundles import ExportedBundle, id_of, imported_part
 from ._default_family import DefaultFamily
 from ._fields import Knobs
 from ._servers import channel
@@ -319,7 +320,22 @@ class Client(Speaking):
             name: of the voice; None exports all.
             include_audio: include the clips; a bundle without them is valid for the same checkpoints only.
         """
-        return _responses.artifacts(self._cache("export", name=name, include_audio=None if include_audio else False))
+        return b"".join(self.export_parts(name, include_audio=include_audio))
+
+    def export_parts(self, name: str | None = None, *, include_audio: bool = True) -> Iterator[bytes]:
+        """As `export`, in parts of at most 4 MiB: of the voices as they are when the first part comes.
+
+        Raises:
+            VoiceNotFound. Overloaded: the server has lost the bundle, for example as it was started again.
+        """
+        bundle = ExportedBundle(name=name, include_audio=None if include_audio else False)
+        try:
+            while bundle.offset < bundle.size:
+                yield bundle.take(self._cache("export", **bundle.fields()))
+        finally:
+            if bundle.skip():
+                with suppress(VoiceCloneError):
+                    self._cache("export", **bundle.fields())
 
     def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
         """Register the voices of a bundle (path or bytes), all or none, and return them.
@@ -334,7 +350,7 @@ class Client(Speaking):
         """
         name, answer = uuid.uuid4().hex, None
         for index, part in enumerate(parts(bundle, LARGEST_BUNDLE)):
-            fields = _requests.part_of_bundle(name, index, part)
+            fields = imported_part(name, index, part)
             answer = self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
         return _responses.voices(answer)
 
@@ -410,4 +426,4 @@ class Client(Speaking):
         request = _requests.cache(
             operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
         )
-        return self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")))
+        return self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))

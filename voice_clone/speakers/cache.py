@@ -320,8 +320,7 @@ class SpeakerCache:
         return Reply(self.counters() | families | {"kept": self._other_processes.kept()})
 
     def _export(self, export: Export) -> Reply:
-        names, bundle = self._transfer.pack(export)
-        return Reply({"speakers": names}, bundle)
+        return Reply(*self._partial_bundles.read(export, partial(self._transfer.pack, export)))
 
     def _import(self, given: Import) -> Reply:
         bundle = self._partial_bundles.add(given)

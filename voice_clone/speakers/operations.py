@@ -37,7 +37,10 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "options", by family what each is; "languages", by family, where the checkpoint does not decide;
              "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
-    export   name?; options include_audio. {"speakers": [name, ...]}, and the bundle as artifacts.
+    export   name?; options include_audio, id, offset. {"speakers": [name, ...], "size": of the bundle in bytes,
+             "digest": of it}, and the bundle as artifacts; with the option `id`, which no other bundle has, 4 MiB of it
+             at most. The bundle is made with the first part; the next call, with the same `id`, has the bytes from
+             `offset` on. It is forgotten with its last part, with an `offset` at its end, and after ten minutes.
     import   audio: a bundle; options reextract, replace, max_owned, reserved. {"speakers": [speaker, ...], "count": n}.
              For names that are taken the rule is that of `upload`; all speakers are registered, or none. A large bundle
              comes in parts, one after the other: each has a `name` that no other bundle has, and the options part (0,
@@ -243,10 +246,17 @@ class Stats(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Operation):
-    """Answer a bundle of one speaker; `name` None: of all speakers of the owner."""
+    """Answer a bundle of one speaker; `name` None: of all speakers of the owner.
+
+    Attributes:
+        id: of the bundle, if it is answered in parts; any that no other one has.
+        offset: where the part begins. At 0 the bundle is made; later ones need the `id` alone.
+    """
 
     name: SpeakerName | None
     include_audio: bool
+    id: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

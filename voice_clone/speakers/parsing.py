@@ -226,8 +226,15 @@ def _stats(given: Given, options: Given) -> Stats:
 
 
 def _export(given: Given, options: Given) -> Export:
-    name = parse_name(given["name"]) if "name" in given else None
-    return Export(owner=options.get("owner"), name=name, include_audio=options.get("include_audio", True))
+    if options.get("offset") and "id" not in options:
+        raise InvalidArgument("the option `offset` needs the option `id` with which the bundle was begun")
+    return Export(
+        owner=options.get("owner"),
+        name=parse_name(given["name"]) if "name" in given else None,
+        include_audio=options.get("include_audio", True),
+        id=check_word("the option `id`", options["id"]) if "id" in options else "",
+        offset=options.get("offset", 0),
+    )
 
 
 def _import(given: Given, options: Given) -> Import:
@@ -277,7 +284,7 @@ _FORMS = {
         ("mode", "cache", "timeout"),
     ),
     "stats": _Form(_stats),
-    "export": _Form(_export, ("name",), ("include_audio",)),
+    "export": _Form(_export, ("name",), ("include_audio", "id", "offset")),
     "import": _Form(_import, ("audio", "name"), ("reextract", "replace", "max_owned", "reserved", "part", "more")),
 }
 OPERATIONS = tuple(_FORMS)
@@ -287,8 +294,8 @@ _OPTIONS: dict[str, type] = {
         ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared", "more"),
         bool,
     ),
-    **dict.fromkeys(("mode", "owner", "after", "design", "design_model"), str),
-    **dict.fromkeys(("max_owned", "limit", "design_seed", "part"), int),
+    **dict.fromkeys(("mode", "owner", "after", "design", "design_model", "id"), str),
+    **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset"), int),
     "timeout": float,
     "reserved": list,
 }

@@ -1,48 +1,63 @@
-"""Bundles of voices that come in parts.
+"""Bundles of voices that come or go in parts.
 
-A message of hundreds of megabytes stops whoever handles it: it is copied several times, each time at once.
+A message of hundreds of megabytes stops whoever handles it: it is copied several times, each time at once. Between its
+parts a bundle is in a file that no folder names, so it goes with this process.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, cast
 
 from voice_clone.errors import InvalidArgument, Overloaded
-from voice_clone.speakers.operations import Import
+from voice_clone.speakers.operations import Export, Import, Operation
 from voice_clone.turn_pool import caller_now
 
-SECONDS = 60.0  # that a bundle is kept without its next part
+SECONDS = 600.0  # that a bundle is kept without its next part
 OVERHEAD = 4096  # bytes that a bundle counts beside its own
+PART = 4 << 20  # bytes of a bundle that are answered at once
+_Key = tuple[type[Operation], str | None, str]
 
 
 @dataclass(eq=False)
 class _Begun:
-    """What has come of a bundle."""
+    """What has come of a bundle, or all of one that goes."""
 
     caller: str
-    parts: list[bytes] = field(default_factory=list)
+    file: BinaryIO = field(default_factory=lambda: cast(BinaryIO, TemporaryFile()))  # noqa: SIM115 - see `_drop`
     size: int = 0
+    parts: int = 0
     changed: float = 0.0
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    def whole(self) -> bytes:
+        """All of it; the file is closed."""
+        with self.file, _on_disk():
+            self.file.seek(0)
+            return self.file.read()
 
 
 class PartialBundles:
-    """The bundles of which parts have come. Thread-safe.
+    """The bundles of which parts have come, or are still to go. Thread-safe.
 
     A caller may have all the room. Where there is none, the caller that holds most gives the bundle it began last.
 
     Args:
-        most: bytes of a bundle, and of all that are not whole.
+        most: bytes of a bundle, and half of those of all of them.
         clock: seconds, monotonic.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._begun: dict[tuple[str | None, str], _Begun] = {}
+        self._begun: dict[_Key, _Begun] = {}
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
 
@@ -55,40 +70,94 @@ class PartialBundles:
         """
         if not given.part and not given.more:
             return given.bundle
-        key = given.owner, given.name
+        key = Import, given.owner, given.name
         with self._lock:
             if not given.part:
-                self._begun[key] = _Begun(caller_now.get().name)
+                self._begin(key, _Begun(caller_now.get().name))
             bundle = self._begun.get(key)
-            if bundle is None or len(bundle.parts) != given.part:
+            if bundle is None or bundle.parts != given.part:
                 raise Overloaded("the parts of this bundle before this one are not here; send all of it again")
-            bundle.parts.append(given.bundle)
+            bundle.parts += 1
             bundle.size += len(given.bundle)
             bundle.changed = self._clock()
-            if not given.more or bundle.size > self._most:
-                del self._begun[key]
-            self._make_room()
-            if given.more and key not in self._begun:
+            try:
                 if bundle.size > self._most:
                     raise InvalidArgument(f"the bundle is too large; at most {self._most} bytes are allowed")
-                raise Overloaded("there is no room for this bundle now; try again later")
-            self._look_later()
-        return None if given.more else b"".join(bundle.parts)
+                with _on_disk():
+                    bundle.file.write(given.bundle)
+                self._make_room(key)
+            except BaseException:
+                self._drop(key)
+                raise
+            if given.more:
+                return None
+            del self._begun[key]
+        return bundle.whole()
+
+    def read(self, export: Export, pack: Callable[[BinaryIO], dict[str, Any]]) -> tuple[dict[str, Any], bytes]:
+        """What `pack` says of a bundle that it writes, and a part of this; all of it where no parts are wanted.
+
+        Raises:
+            Overloaded: there is no room, or the bundle is not here any more. Also what `pack` raises.
+        """
+        key = Export, export.owner, export.id
+        if not export.offset:
+            made = _Begun(caller_now.get().name)
+            try:
+                with _on_disk():
+                    made.answer = pack(made.file)
+            except BaseException:
+                made.file.close()
+                raise
+            made.size = made.answer["size"]
+            if not export.id or made.size <= PART:
+                return made.answer, made.whole()
+        with self._lock:
+            if not export.offset:
+                self._begin(key, made)
+                self._make_room(key)
+            bundle = self._begun.get(key)
+            if bundle is None:
+                raise Overloaded("this bundle is not here any more; export it again")
+            bundle.changed = self._clock()
+            bundle.file.seek(export.offset)
+            part = bundle.file.read(PART)
+            if export.offset + len(part) >= bundle.size:
+                self._drop(key)
+        return bundle.answer, part
 
     def close(self) -> None:
         """Forget all."""
         with self._lock:
-            self._begun.clear()
+            for key in tuple(self._begun):
+                self._drop(key)
             if self._timer is not None:
                 self._timer.cancel()
 
-    def _make_room(self) -> None:
+    def _begin(self, key: _Key, bundle: _Begun) -> None:
+        self._drop(key)
+        self._begun[key] = bundle
+        self._look_later()
+
+    def _drop(self, key: _Key) -> None:
+        if (bundle := self._begun.pop(key, None)) is not None:
+            bundle.file.close()
+
+    def _make_room(self, asking: _Key) -> None:
+        """Let a bundle go if there is no room for all.
+
+        Raises:
+            Overloaded: it is the one that asks.
+        """
         held: Counter[str] = Counter()
         for each in self._begun.values():
             held[each.caller] += each.size + OVERHEAD
-        if held.total() > self._most:
+        if held.total() > 2 * self._most:
             most = max(held, key=lambda caller: held[caller])
-            del self._begun[next(key for key in reversed(self._begun) if self._begun[key].caller == most)]
+            given = next(key for key in reversed(self._begun) if self._begun[key].caller == most)
+            self._drop(given)
+            if given == asking:
+                raise Overloaded("there is no room for this bundle now; try again later")
 
     def _look_later(self) -> None:
         if self._begun and self._timer is None:
@@ -99,6 +168,18 @@ class PartialBundles:
     def _forget_old(self) -> None:
         with self._lock:
             since = self._clock() - SECONDS
-            self._begun = {key: each for key, each in self._begun.items() if each.changed > since}
+            for key in [key for key, each in self._begun.items() if each.changed <= since]:
+                self._drop(key)
             self._timer = None
             self._look_later()
+
+
+@contextmanager
+def _on_disk() -> Iterator[None]:
+    """Write to a file during the block. Raises: Overloaded, the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Overloaded("the server has no room on its disk for this bundle; try again later") from None
+        raise

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
@@ -50,8 +51,10 @@ class Transfer:
         self._describer = describer
         self._config = config
 
-    def pack(self, export: Export) -> tuple[list[str], bytes]:
-        """The names of the speakers and their bundle. Of all speakers, one that is deleted meanwhile is left out.
+    def pack(self, export: Export, bundle: BinaryIO) -> dict[str, Any]:
+        """Write the bundle of the speakers. Of all speakers, one that is deleted meanwhile is left out.
+
+        Returns: what the operation answers.
 
         Raises:
             SpeakerNotFound: there is no speaker of that name.
@@ -61,7 +64,8 @@ class Transfer:
         owner, name = export.owner, export.name
         records = self._registry.records(owner) if name is None else [self._registry.find(name, owner)]
         names: list[str] = []
-        return names, pack_bundle(self._files(records, export, names), len(records))
+        digest = pack_bundle(self._files(records, export, names), len(records), bundle)
+        return {"speakers": names, "size": bundle.seek(0, os.SEEK_END), "digest": digest}
 
     def _files(self, records: Sequence[SpeakerRecord], export: Export, names: list[str]) -> Iterator[bytes]:
         """The file of each speaker; its name is added to `names`. Raises: as `pack`."""

@@ -24,9 +24,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,19 +161,28 @@ def _seal(record: str, digests: str) -> str:
     return hashlib.sha256(f"{len(record)} {record}{digests}".encode()).hexdigest()
 
 
-def pack_bundle(files: Iterable[bytes], most: int) -> bytes:
-    """The bundle of these speakers' files, `most` at most, of which one after the other is in memory beside it."""
+def pack_bundle(files: Iterable[bytes], most: int, bundle: BinaryIO) -> str:
+    """Write the bundle of these speakers' files, `most` at most, of which one after the other is in memory.
+
+    Args:
+        bundle: an empty file.
+
+    Returns: a digest of it.
+    """
     header: dict[str, Any] = {"__metadata__": {"format": BUNDLE_FORMAT}}
     room = 8 + 64 + 88 * most  # for the header, which spaces fill
-    bundle = BytesIO()
+    digest = hashlib.sha256()
     bundle.seek(room)
     for index, file in enumerate(files):
         begin = bundle.tell() - room
         header[str(index)] = {"dtype": "U8", "shape": [len(file)], "data_offsets": [begin, begin + len(file)]}
         bundle.write(file)
+        digest.update(file)
+    begun = (room - 8).to_bytes(8, "little") + json.dumps(header, separators=(",", ":")).encode().ljust(room - 8)
     bundle.seek(0)
-    bundle.write((room - 8).to_bytes(8, "little") + json.dumps(header, separators=(",", ":")).encode().ljust(room - 8))
-    return bundle.getvalue()
+    bundle.write(begun)
+    digest.update(begun)
+    return digest.hexdigest()
 
 
 def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:

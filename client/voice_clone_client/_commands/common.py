@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any, get_args
 
 from .._environment import DEFAULT, PROXY, SERVER, TOKEN
@@ -167,13 +168,18 @@ def summary(voice: Voice) -> str:
     return f"{voice.name}\tgeneration {voice.generation}\t{clip}\t{states}"
 
 
-def saved(path: str, data: bytes) -> None:
-    """Write a file, or stdout for `-`."""
-    if path == "-":
-        write_stdout(data)
-        return
-    with naming(path), whole_file(path) as file:
-        file.write(data)
+def saved(path: str, data: bytes | Iterable[bytes]) -> int:
+    """Write a file, or stdout for `-`, of its bytes or of parts of them. Returns their number."""
+    size = 0
+    with ExitStack() as stack:
+        write: Callable[[bytes], object] = write_stdout
+        if path != "-":
+            stack.enter_context(naming(path))
+            write = stack.enter_context(whole_file(path)).write
+        for part in [data] if isinstance(data, bytes) else data:
+            write(part)
+            size += len(part)
+    return size
 
 
 def report(parsed: argparse.Namespace, line: str) -> None:

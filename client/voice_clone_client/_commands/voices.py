@@ -173,9 +173,8 @@ def _prepare(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _export(client: Client, parsed: argparse.Namespace) -> None:
-    bundle = client.export(parsed.name, include_audio=parsed.audio)
-    saved(parsed.output, bundle)
-    report(parsed, f"{parsed.output}\t{parsed.name or 'all voices'}\t{len(bundle)} bytes")
+    size = saved(parsed.output, client.export_parts(parsed.name, include_audio=parsed.audio))
+    report(parsed, f"{parsed.output}\t{parsed.name or 'all voices'}\t{size} bytes")
 
 
 def _import(client: Client, parsed: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from ..types import name_key
 
 HEADER = "x-voice-affinity"
 STREAM_HEADER = "x-voice-stream"
-"""Has the id of a speech whose text is appended: its requests must all reach one server."""
+"""Has the id of a speech whose text is appended, or of a bundle in parts: its requests must all reach one server."""
 
 _NAMES = ("voice", "name")
 _CLIPS = ("reference_audio", "audio", "speaker_embedding")

@@ -31,11 +31,11 @@ class AsyncServers(Pool):
         self._look_up: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def infer(self, request: Any, timeout: float | None) -> Any:
+    async def infer(self, request: Any, timeout: float | None, stream_id: str | None = None) -> Any:
         """As `Servers.infer`."""
         add_caller(request)
-        key, changes = affinity.of_request(request), retry.changes(request)
-        metadata = (*self._metadata, *affinity.headers(key))
+        key, changes = stream_id or affinity.of_request(request), retry.changes(request)
+        metadata = (*self._metadata, *affinity.headers(key, stream_id))
         until = None if timeout is None else time.monotonic() + timeout
         with self._until_closed():
             first = await self.choose(key)

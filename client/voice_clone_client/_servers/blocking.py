@@ -31,15 +31,18 @@ class Servers(Pool):
         for address in self._addresses.fixed or ():
             self.connection(address)
 
-    def infer(self, request: Any, timeout: float | None) -> Any:
+    def infer(self, request: Any, timeout: float | None, stream_id: str | None = None) -> Any:
         """The answer of a model that gives one; at most two servers are asked.
+
+        Args:
+            stream_id: of a bundle that comes in parts.
 
         Raises:
             VoiceCloneError: the last one's.
         """
         add_caller(request)
-        key, changes = affinity.of_request(request), retry.changes(request)
-        metadata = (*self._metadata, *affinity.headers(key))
+        key, changes = stream_id or affinity.of_request(request), retry.changes(request)
+        metadata = (*self._metadata, *affinity.headers(key, stream_id))
         until = None if timeout is None else time.monotonic() + timeout
         first = self.choose(key)
         assert first is not None

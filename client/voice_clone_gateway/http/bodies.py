@@ -37,7 +37,8 @@ class BodyLimit:
 
     A body is read when the application asks for it, after the key was checked. An answer that precedes the end of the
     body waits a moment for the rest of the body: a connection that is closed with unread bytes may lose the answer.
-    A large answer is sent in pieces, so that a slow reader has no copy of it. It is held until it is sent.
+    A large answer is sent in pieces, so that a slow reader has no copy of it. It is held until it is sent; but for one
+    with `in_parts` in its state, of which the application holds what it has.
 
     Args:
         most: maximum bytes of a body.
@@ -70,7 +71,7 @@ class BodyLimit:
                 return
             began = True
             await body.drain()
-            if message["type"] == "http.response.start" and scope["method"] != "HEAD":
+            if message["type"] == "http.response.start" and scope["method"] != "HEAD" and "in_parts" not in state:
                 length = dict(message.get("headers", ())).get(b"content-length", b"0")  # of one that is made as a whole
                 try:
                     state["held"].add(max(0, int(length) - state["held"].size))

@@ -52,12 +52,24 @@ def answered(
     """
     if (known := unchanged(request, tag, headers)) is not None:
         return known
+    head, part = head_of(request, len(data), media_type, tag, headers)
+    return Response(data[part.start : part.stop], head.status_code, head.headers)
+
+
+def head_of(
+    request: Request, size: int, media_type: str | None, tag: str | None, headers: Mapping[str, str] | None = None
+) -> tuple[Response, range]:
+    """The status and headers of the file, or of the part of it that the request asks for; and which bytes these are.
+
+    Args and raises: as `answered`, with the size of the file in place of its data.
+    """
     about = {**(headers or {}), "Accept-Ranges": "bytes", **({} if tag is None else {"ETag": tag})}
-    part = None if request.state.head else _part(request.headers, len(data), tag)
-    if part is None:
-        return Response(data, 200, about, media_type)
-    about["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(data)}"
-    return Response(data[part.start : part.stop], 206, about, media_type)
+    part = None if request.state.head else _part(request.headers, size, tag)
+    if part is not None:
+        about["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
+    wanted = range(size) if part is None else part
+    about["Content-Length"] = str(len(wanted))
+    return Response(b"", 200 if part is None else 206, about, media_type), wanted
 
 
 def _part(headers: Mapping[str, str], size: int, tag: str | None) -> range | None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from safetensors.numpy import load
-from voice_clone_client import VoiceNotFound
+from starlette.types import Receive, Scope, Send
+from voice_clone_client import VoiceCloneError, VoiceNotFound
+from voice_clone_client._bundles import ExportedBundle
 from voice_clone_client._sources import PART
 
 from ..http.audit import recorded
 from ..http.auth import guarded
-from ..http.errors import HTTPFailure, documented
-from ..http.whole_files import RESPONSES, answered, tag_of, unchanged
+from ..http.connection import ClientGone, while_connected
+from ..http.errors import HTTPFailure, documented, error_code
+from ..http.limits import Exports
+from ..http.speech_first import PATIENCE
+from ..http.whole_files import RESPONSES, answered, head_of, unchanged
 from .voice_answers import Imported
 from .voices import ERRORS, Name
 
+log = logging.getLogger(__name__)
 manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -65,8 +71,7 @@ async def export_voices(request: Request) -> Response:
     """A bundle of all voices."""
     if request.state.head:
         return _head("application/octet-stream")
-    with recorded(request, "export", None):
-        return await _bundle(request)
+    return _Bundle(request)
 
 
 @manage.get(
@@ -111,8 +116,7 @@ async def export_voice(name: Name, request: Request) -> Response:
     if request.state.head:
         await request.state.client.get(name)
         return _head("application/octet-stream")
-    with recorded(request, "export", name):
-        return await _bundle(request, name)
+    return _Bundle(request, name)
 
 
 def _head(kind: str | None, size: int | None = None, tag: str | None = None) -> Response:
@@ -136,8 +140,8 @@ def _record(file: bytes) -> dict[str, Any]:
     return record
 
 
-async def _exported(request: Request, name: str | None) -> bytes:
-    """A bundle of the server, in the account until the answer is sent."""
+async def _exported(request: Request, name: str) -> bytes:
+    """A bundle of one voice, in the account until the answer is sent."""
     async with request.app.state.exports.places.place():
         data: bytes = await request.state.client.export(name)
         request.state.held.add(len(data))
@@ -145,9 +149,60 @@ async def _exported(request: Request, name: str | None) -> bytes:
     return data
 
 
-async def _bundle(request: Request, name: str | None = None) -> Response:
-    request.state.until_sent.enter_context(request.app.state.exports.of(request.state.held.caller))
-    data = await _exported(request, name)
-    headers = {"Content-Disposition": 'attachment; filename="voices.safetensors"'}
-    tag = await asyncio.to_thread(tag_of, data)
-    return answered(request, data, "application/octet-stream", tag, headers)
+class _Bundle(Response):
+    """A bundle of one voice, or of all, of which no more is held here than goes to the reader at once.
+
+    It is of the voices as they are when the answer begins. An error after that breaks it off.
+    """
+
+    def __init__(self, request: Request, name: str | None = None) -> None:
+        super().__init__()
+        self._request = request
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exports: Exports = self._request.app.state.exports
+        with recorded(self._request, "export", self._name) as entry, exports.of(self._request.state.held.caller):
+            try:
+                await while_connected(receive, self._answer(scope, receive, send, exports, entry))
+            except ClientGone as gone:
+                entry["outcome"] = gone.slug
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, exports: Exports, entry: dict[str, Any]
+    ) -> None:
+        state, bundle = self._request.state, ExportedBundle(name=self._name)
+        try:
+            async with exports.places.place():  # the server makes it now
+                part = bundle.take(await state.client._cache("export", **bundle.fields()))
+            state.held.add(len(part))
+            state.held.freeze()
+            tag, headers = (
+                f'"{bundle.digest[:32]}"',
+                {"Content-Disposition": 'attachment; filename="voices.safetensors"'},
+            )
+            if (known := unchanged(self._request, tag, headers)) is not None:
+                await known(scope, receive, send)
+                return
+            head, wanted = head_of(self._request, bundle.size, "application/octet-stream", tag, headers)
+            state.in_parts = True
+            await send({"type": "http.response.start", "status": head.status_code, "headers": head.raw_headers})
+            try:
+                await self._send(bundle, part, wanted, send)
+            except VoiceCloneError as error:  # without an end the web server breaks it off
+                entry["outcome"] = error_code(error)
+                log.warning("request %s broke off: %s", state.request_id, error)
+        finally:
+            await state.client._leave(bundle)
+
+    async def _send(self, bundle: ExportedBundle, part: bytes, wanted: range, send: Send) -> None:
+        """Send the bytes that are wanted, which may begin in this first part."""
+        begin, state = 0, self._request.state
+        while True:
+            body = part[max(0, wanted.start - begin) : wanted.stop - begin]
+            begin = bundle.offset = max(bundle.offset, wanted.start)
+            await send({"type": "http.response.body", "body": body, "more_body": begin < wanted.stop})
+            if begin >= wanted.stop:
+                return
+            await self._request.app.state.listeners.served(PATIENCE)
+            part = bundle.take(await state.client._cache("export", **bundle.fields()))

@@ -6,6 +6,7 @@ What the true server does is tested in tests/server.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import struct
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+PART = 4 << 20  # bytes of a bundle that are answered at once
 RATE = 24000
 FAMILY = "qwen3_tts"
 STATS = ("speaker_cache", {"operation": b"stats"})
@@ -48,7 +50,8 @@ class Spoken(NamedTuple):
 class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers a speech with `play(context)`, a unary call with `answer(inputs)`; records all requests.
 
-    It adds `model_types` and what they can do to each answer of the operation `stats`.
+    It adds `model_types` and what they can do to each answer of the operation `stats`, and answers a part of what
+    `answer` exports.
     """
 
     def __init__(self) -> None:
@@ -106,6 +109,10 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 "languages": self.languages,
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
+        if inputs.get("operation") == b"export" and "id" in (asked := json.loads(inputs.get("options", "{}"))):
+            bundle, offset = outputs.get("artifacts", b"bundle"), asked.get("offset", 0)
+            result = {"speakers": [], "size": len(bundle), "digest": hashlib.sha256(bundle).hexdigest()}
+            outputs = {"result": json.dumps(result).encode(), "artifacts": bundle[offset : offset + PART]}
         return response(outputs)
 
     def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:

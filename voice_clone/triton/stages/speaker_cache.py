@@ -31,7 +31,7 @@ class SpeakerCacheModel(Model):
     """Owns the registered voices; serves every family."""
 
     threads = 32  # a cold voice keeps one of them busy while its clip is encoded
-    large_at_once = 1  # a bundle is in memory three times
+    large_at_once = 1  # an imported bundle is in memory three times
     single = True  # two owners of the voices would contradict each other
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -76,7 +76,7 @@ class SpeakerCacheModel(Model):
             options = request.json_object("options")
             in_parts = "part" in options and not options.get("more")
             return in_parts or len(request.raw("audio") or b"") > MAX_PROMPT_BYTES
-        return operation == "export" and not request.text("name")
+        return operation == "export" and not request.text("name") and not request.json_object("options").get("offset")
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Do the operation that a request asks for."""
