@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from copy import copy
 from functools import partial
 from types import TracebackType
@@ -323,13 +323,12 @@ class AsyncClient:
             while bundle.offset < bundle.size:
                 yield bundle.take(await self._cache("export", **bundle.fields()))
         finally:
-            await self._leave(bundle)
+            self._leave(bundle)
 
-    async def _leave(self, bundle: ExportedBundle) -> None:
-        """Let the server forget a bundle of which not all is wanted."""
+    def _leave(self, bundle: ExportedBundle) -> None:
+        """Let the server forget a bundle of which not all is wanted; who leaves waits for no answer."""
         if bundle.skip():
-            with suppress(VoiceCloneError):
-                await self._cache("export", **bundle.fields())
+            quiet_task(self._cache("export", **bundle.fields()))
 
     async def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
         """Register the voices of a bundle; see `Client.import_`."""

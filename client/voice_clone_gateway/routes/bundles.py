@@ -193,7 +193,7 @@ class _Bundle(Response):
                 entry["outcome"] = error_code(error)
                 log.warning("request %s broke off: %s", state.request_id, error)
         finally:
-            await state.client._leave(bundle)
+            state.client._leave(bundle)
 
     async def _send(self, bundle: ExportedBundle, part: bytes, wanted: range, send: Send) -> None:
         """Send the bytes that are wanted, which may begin in this first part."""

@@ -110,7 +110,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
         if inputs.get("operation") == b"export" and "id" in (asked := json.loads(inputs.get("options", "{}"))):
-            bundle, offset = outputs.get("artifacts", b"bundle"), asked.get("offset", 0)
+            bundle, offset = outputs.get("artifacts") or b"bundle", asked.get("offset", 0)
             result = {"speakers": [], "size": len(bundle), "digest": hashlib.sha256(bundle).hexdigest()}
             outputs = {"result": json.dumps(result).encode(), "artifacts": bundle[offset : offset + PART]}
         return response(outputs)

@@ -19,7 +19,7 @@ import pytest
 import voice_clone_client as vc
 from safetensors.numpy import save
 from voice_clone_client import _requests
-from voice_clone_client._servers.affinity import HEADER
+from voice_clone_client._servers.affinity import HEADER, STREAM_HEADER
 from voice_clone_client._sources import PART
 
 from tests.support.doubles.triton_double import Failure, Server
@@ -211,6 +211,22 @@ def test_export_and_import(triton: Server, client: Any) -> None:
     assert sent(triton) == {"operation": b"import", "audio": b"few", "options": {"reextract": True, "replace": True}}
 
 
+def test_a_large_bundle_comes_in_parts(triton: Server) -> None:
+    bundle = random.Random(0).randbytes(5 * PART // 2)
+    answer(triton, {}, bundle)
+    with vc.Client(triton.url) as client:
+        for taken, offsets in ((3, [None, PART, 2 * PART]), (1, [None, len(bundle)])):
+            before = len(triton.calls)
+            parts = client.export_parts("Ada")
+            assert b"".join(next(parts) for _ in range(taken)) == bundle[: taken * PART]
+            parts.close()
+            asked = [(inputs.get("name"), json.loads(inputs["options"])) for _, inputs in triton.calls[before:]]
+            assert [options.get("offset") for _, options in asked] == offsets, "what is left is not kept"
+            assert [name for name, _ in asked] == [b"Ada"] + [None] * (len(asked) - 1)
+            found = {(each[HEADER], each[STREAM_HEADER]) for each in triton.metadata[before:]}
+            assert found == {(options["id"], options["id"]) for _, options in asked}, "one server of a fleet has it"
+
+
 @pytest.mark.parametrize("size", [PART - 1, PART, 2 * PART, 5 * PART // 2])
 def test_a_large_bundle_goes_in_parts(triton: Server, client: Any, tmp_path: Path, size: int) -> None:
     bundle, before = random.Random(size).randbytes(size), len(triton.calls)
@@ -228,7 +244,8 @@ def test_a_large_bundle_goes_in_parts(triton: Server, client: Any, tmp_path: Pat
             {"replace": True, "part": part, "more": part < size // PART} for part in range(size // PART + 1)
         ]
         assert len({inputs["name"] for inputs in calls}) == 1 and len(calls[0]["name"]) == 32
-        assert len({each.get(HEADER) for each in triton.metadata[before:]}) == 1, "one server of a fleet gets all"
+        found = {(each[HEADER], each[STREAM_HEADER]) for each in triton.metadata[before:]}
+        assert found == {(calls[0]["name"].decode(),) * 2}, "one server of a fleet gets all"
 
 
 def test_speak_with_everything(triton: Server, client: Any, tmp_path: Path) -> None:

@@ -84,10 +84,11 @@ def test_each_call_of_a_key_carries_its_owner_and_its_limit(triton: Server, http
             ("GET", "/v1/audio/voices/ada"),
             ("DELETE", "/v1/audio/voices/ada"),
             ("POST", "/v1/audio/voices/ada/cache"),
-            ("GET", "/v1/audio/voices/ada/export"),
-            ("GET", "/v1/audio/bundle"),
         ):
             assert options(method, path, key) == owner, path
+        for path in ("/v1/audio/voices/ada/export", "/v1/audio/bundle"):
+            asked = options("GET", path, key)
+            assert asked == {**owner, "id": asked["id"]}, path
         binary = {"content": b"x", "headers": {**bearer(key), "Content-Type": "application/octet-stream"}}
         assert http.post("/v1/audio/bundle", **binary).status_code == 200
         assert sent_last() == {**owner, **limit}

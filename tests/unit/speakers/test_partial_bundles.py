@@ -1,19 +1,22 @@
-"""Bundles that come in parts: in order, within bounds, and each caller for itself."""
+"""Bundles that come or go in parts: in order, within bounds, and each caller for itself."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any, BinaryIO
 
 import pytest
 
 from voice_clone.errors import InvalidArgument, Overloaded
-from voice_clone.speakers.operations import Allowance, Import
-from voice_clone.speakers.partial_bundles import SECONDS, PartialBundles
+from voice_clone.speakers import partial_bundles
+from voice_clone.speakers.operations import Allowance, Export, Import
+from voice_clone.speakers.partial_bundles import PART, SECONDS, PartialBundles
 from voice_clone.turn_pool import caller_now
 from voice_clone.turns import Caller
 
 MB = 1 << 20
-PART = Import(owner=None, bundle=b"", reextract=False, replace=False, allowance=Allowance(None, None), name="one")
+GIVEN = Import(owner=None, bundle=b"", reextract=False, replace=False, allowance=Allowance(None, None), name="one")
 
 
 class Given:
@@ -26,9 +29,17 @@ class Given:
     def add(self, part: int, data: bytes, more: bool = True, name: str = "one", caller: str = "a") -> bytes | None:
         token = caller_now.set(Caller(caller))
         try:
-            return self.bundles.add(replace(PART, name=name, part=part, bundle=data, more=more))
+            return self.bundles.add(replace(GIVEN, name=name, part=part, bundle=data, more=more))
         finally:
             caller_now.reset(token)
+
+    def read(self, offset: int, data: bytes, name: str = "one") -> bytes:
+        def pack(file: BinaryIO) -> dict[str, Any]:
+            file.write(data)
+            return {"size": len(data)}
+
+        export = Export(owner=None, name=None, include_audio=True, id=name, offset=offset)
+        return self.bundles.read(export, pack)[1]
 
 
 @pytest.fixture
@@ -70,12 +81,44 @@ def test_a_bundle_has_its_limit_and_is_not_kept_for_ever(given: Given) -> None:
 
 def test_the_caller_that_holds_most_gives(given: Given) -> None:
     for name in ("one", "two", "three"):
-        given.add(0, bytes(MB), name=name)
-    assert given.add(0, bytes(2 * MB), name="other", caller="b") is None
-    assert given.add(1, b"", more=False, name="other", caller="b") == bytes(2 * MB)
-    assert given.add(1, b"", more=False, name="one") == bytes(MB)
+        given.add(0, bytes(2 * MB), name=name)
+    assert given.add(0, bytes(3 * MB), name="other", caller="b") is None
+    assert given.add(1, b"", more=False, name="other", caller="b") == bytes(3 * MB)
+    assert given.add(1, b"", more=False, name="one") == bytes(2 * MB)
     with pytest.raises(Overloaded):
         given.add(1, b"", more=False, name="three")
     with pytest.raises(Overloaded):
-        for number in range(2000):
+        for number in range(3000):
             given.add(0, b"", name=f"empty {number}")
+
+
+def test_a_bundle_that_goes_is_forgotten_with_its_end(given: Given) -> None:
+    data = bytes(range(256)) * (3 * PART // 512)
+    for offsets in ((0, PART), (0, len(data)), (0,)):
+        parts = [given.read(offset, data) for offset in offsets]
+        if offsets == (0,):
+            given.now += SECONDS
+            given.bundles._forget_old()
+        else:
+            assert parts == [data[:PART], data[offsets[1] :]]
+        with pytest.raises(Overloaded):
+            given.read(PART, data)
+
+
+def test_bundles_that_go_have_their_room(given: Given) -> None:
+    large = bytes(PART + 1)
+    given.read(0, large, "one")
+    with pytest.raises(Overloaded):
+        given.read(0, large, "two")
+    assert given.read(0, b"small", "three") == b"small"
+    assert given.read(PART, large, "one") == b"\0"
+
+
+def test_a_disk_that_is_full(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_bundles, "TemporaryFile", partial(open, "/dev/full", "r+b", buffering=0))
+    for way in (lambda: given.add(0, b"a"), lambda: given.read(0, b"a")):
+        with pytest.raises(Overloaded):
+            way()
+    monkeypatch.undo()
+    with pytest.raises(Overloaded):
+        given.add(1, b"b")

@@ -26,7 +26,7 @@ from voice_clone.errors import (
     Unsupported,
     VoiceCloneError,
 )
-from voice_clone.speakers import voice_file
+from voice_clone.speakers import partial_bundles, voice_file
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.encoding import Extraction
 from voice_clone.speakers.record import MAX_ARTIFACTS
@@ -218,6 +218,40 @@ def test_a_bundle_has_a_largest_size(make_voices: Make) -> None:
     with pytest.raises(InvalidArgument, match="at most"):
         source.call("import", audio=bundle)
     assert source.call("export", name="Bob").artifacts
+
+
+def test_a_bundle_in_parts_is_of_the_voices_as_they_were_at_its_begin(
+    make_voices: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_bundles, "PART", 20_000)
+    source, other = filled(make_voices), make_voices("other")
+    whole = source.call("export").artifacts or b""
+    parts, offset = list[bytes](), 0
+    while offset < len(whole):
+        answer = source.call("export", {"id": "one", **({"offset": offset} if offset else {})})
+        parts.append(answer.artifacts or b"")
+        offset += len(parts[-1])
+        assert answer.result["speakers"] == ["Ada", "Bob", "Direct"] and answer.result["size"] == len(whole)
+        if len(parts) == 2:
+            source.call("delete", name="Bob")
+            source.upload("Ada", 7, replace=True)
+    found, wanted = ([header for header, _ in unpack_bundle(each)] for each in (b"".join(parts), whole))
+    assert found == wanted and len(parts) > 3
+    for owner in ({}, {"owner": "alice"}):
+        with pytest.raises(Overloaded):
+            source.call("export", {"id": "one", "offset": 20_000, **owner})
+    assert other.call("import", audio=b"".join(parts)).result["count"] == 3
+
+
+def test_parts_of_a_bundle_are_their_owners(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_bundles, "PART", 1000)
+    source = filled(make_voices)
+    source.call("export", {"id": "one"})
+    with pytest.raises(Overloaded):
+        source.call("export", {"id": "one", "offset": 1000, "owner": "alice"})
+    assert source.call("export", {"id": "one", "offset": 1000}).artifacts
+    with pytest.raises(InvalidArgument):
+        source.call("export", {"offset": 1000})
 
 
 def test_an_unknown_voice_or_none_at_all(make_voices: Make) -> None:
