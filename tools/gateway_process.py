@@ -13,7 +13,8 @@ from tools import addresses, guard
 from tools.restarts import Restarts
 
 PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
-SETTLE = 10.0  # seconds after a start until another one may take the processor for its own
+SETTLE = 10.0  # seconds after the first start, while the server loads, until another one takes the processor
+AGAIN = 0.5  # the same after a later start, in which the one that stood by begins to answer
 OOM_SCORE = "300"  # where memory runs out, the kernel ends the gateway before a server with its voices
 
 
@@ -49,6 +50,7 @@ class GatewayProcess:
         self._url = f"{'https' if tls else 'http'}://{addresses.at(addresses.local(host), port)}"
         self._restarts = Restarts("the gateway", restarts)
         self._standby: subprocess.Popen[bytes] | None = self._load()
+        self._settle = SETTLE
         self._process = self._start()
 
     def _load(self) -> subprocess.Popen[bytes]:
@@ -79,12 +81,13 @@ class GatewayProcess:
         """
         status = self._process.poll()
         if status is None:
-            if self._standby is None and time.monotonic() > self._started + SETTLE:
+            if self._standby is None and time.monotonic() > self._started + self._settle:
                 self._standby = self._load()
             return
         if not self._restarts.again(status):
             raise GatewayFailed("the gateway is not started again")
         self._process = self._start()
+        self._settle = AGAIN
 
     def wait_for(self, page: str, first: bool = False) -> None:
         """Wait until it answers with this page. `/health` asks the server: asked too early, it would answer late.
