@@ -55,11 +55,11 @@ class ExportedBundle:
         """The next part, of the answer with it.
 
         Raises:
-            BrokenStream: it is empty.
+            BrokenStream: it is empty, or of a bundle that another server made under the same id.
         """
         said, part = _responses.result(answer), _responses.artifacts(answer)
+        if not part or said["digest"] != (self.digest or said["digest"]):
+            raise BrokenStream(f"the bundle ended after {self.offset} of {self.size} bytes; export it again")
         self.size, self.digest = said["size"], said["digest"]
-        if not part:
-            raise BrokenStream(f"the bundle ended after {self.offset} of {self.size} bytes")
         self.offset += len(part)
         return part

@@ -120,7 +120,7 @@ class PartialBundles:
             if bundle is None:
                 raise Overloaded("this bundle is not here any more; export it again")
             bundle.changed = self._clock()
-            bundle.file.seek(export.offset)
+            bundle.file.seek(min(export.offset, bundle.size))
             part = bundle.file.read(PART)
             if export.offset + len(part) >= bundle.size:
                 self._drop(key)
@@ -144,17 +144,18 @@ class PartialBundles:
             bundle.file.close()
 
     def _make_room(self, asking: _Key) -> None:
-        """Let a bundle go if there is no room for all.
+        """Let bundles go until there is room for all others.
 
         Raises:
-            Overloaded: it is the one that asks.
+            Overloaded: one of them is that which asks.
         """
         held: Counter[str] = Counter()
         for each in self._begun.values():
             held[each.caller] += each.size + OVERHEAD
-        if held.total() > 2 * self._most:
+        while held.total() > 2 * self._most:
             most = max(held, key=lambda caller: held[caller])
             given = next(key for key in reversed(self._begun) if self._begun[key].caller == most)
+            held[most] -= self._begun[given].size + OVERHEAD
             self._drop(given)
             if given == asking:
                 raise Overloaded("there is no room for this bundle now; try again later")

@@ -227,6 +227,12 @@ def test_a_large_bundle_comes_in_parts(triton: Server) -> None:
             assert found == {(options["id"], options["id"]) for _, options in asked}, "one server of a fleet has it"
 
 
+def test_parts_of_two_bundles_are_not_taken_for_one(triton: Server) -> None:
+    triton.answer = lambda inputs: {"artifacts": random.Random(len(triton.calls)).randbytes(PART + 1)}
+    with vc.Client(triton.url) as client, pytest.raises(vc.BrokenStream):
+        client.export()
+
+
 @pytest.mark.parametrize("size", [PART - 1, PART, 2 * PART, 5 * PART // 2])
 def test_a_large_bundle_goes_in_parts(triton: Server, client: Any, tmp_path: Path, size: int) -> None:
     bundle, before = random.Random(size).randbytes(size), len(triton.calls)
