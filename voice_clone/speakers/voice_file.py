@@ -68,11 +68,19 @@ def file_tensors(audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]) -
 
 
 def pack(record: SpeakerRecord, tensors: Tensors, known: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of the file. `known`: digests of an older file, kept with its tensors so that damage still shows."""
-    digests = json.dumps({name: (known or {}).get(name) or digest(tensor) for name, tensor in tensors.items()})
+    """The bytes of the file, the same each time.
+
+    Args:
+        known: digests of an older file, kept with its tensors so that damage still shows.
+    """
+    digests = json.dumps({name: (known or {}).get(name) or digest(tensor) for name, tensor in sorted(tensors.items())})
     text = record.to_json()
     metadata = {"format": FORMAT, "record": text, "digests": digests, "seal": _seal(text, digests)}
-    return save(dict(tensors), metadata)
+    data = save(dict(tensors), metadata)  # with its metadata in any order
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:start]) | {"__metadata__": metadata}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return b"".join((len(header).to_bytes(8, "little"), header, memoryview(data)[start:]))
 
 
 def read_header(path: Path) -> Header:

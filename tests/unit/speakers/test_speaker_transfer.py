@@ -235,8 +235,7 @@ def test_a_bundle_in_parts_is_of_the_voices_as_they_were_at_its_begin(
         if len(parts) == 2:
             source.call("delete", name="Bob")
             source.upload("Ada", 7, replace=True)
-    found, wanted = ([header for header, _ in unpack_bundle(each)] for each in (b"".join(parts), whole))
-    assert found == wanted and len(parts) > 3
+    assert b"".join(parts) == whole and len(parts) > 3
     for owner in ({}, {"owner": "alice"}):
         with pytest.raises(Overloaded):
             source.call("export", {"id": "one", "offset": 20_000, **owner})
