@@ -377,11 +377,11 @@ def test_an_export_beside_a_writer_has_the_voice_or_says_that_there_is_none(
     ]
     exported = voices.call("export", **wanted)
     [(header, tensors)] = unpack_bundle(exported.artifacts)
-    assert exported.result == {"speakers": ["ADA"]} and header.record.generation == voices.get("Ada")["generation"]
+    assert exported.result["speakers"] == ["ADA"] and header.record.generation == voices.get("Ada")["generation"]
     assert tensors["audio"].tobytes() == clip(3)
     writes.append(lambda: voices.call("delete", name="Ada"))
     if name is None:
-        assert voices.call("export").result == {"speakers": []}
+        assert voices.call("export").result["speakers"] == []
     else:
         with pytest.raises(SpeakerNotFound):
             voices.call("export", name=name)
