@@ -155,7 +155,7 @@ class SpeechResponse(Response):
         self._answer_bytes.has(len(data))
         self._progress.finish(info.get("finish_reason"))
         headers = {"content-type": self._form.media_type(encoder), "content-length": str(len(data))}
-        return [self._start(headers, spoken), _body(data, more=False)]
+        return [self._start(headers, spoken), body_message(data, more=False)]
 
     async def _stream(self, spoken: Speech, send: Send) -> list[Message]:
         encoder, pieces = await self._begin(spoken, streaming=True)
@@ -166,7 +166,7 @@ class SpeechResponse(Response):
             index = 0
             async for piece in pieces:
                 if piece:
-                    await send(_body(self._form.piece(encoder, index, piece)))
+                    await send(body_message(self._form.piece(encoder, index, piece)))
                     index += 1
         except Exception as error:
             self._app.state.metrics.count_failed(error, began=True)
@@ -174,10 +174,10 @@ class SpeechResponse(Response):
             code = self._entry["outcome"] = failed.body()["error"]["code"]
             log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._progress.seconds, code)
             end = self._form.broken(failed, error)
-            return [] if end is None else [_body(end, more=False)]  # without an end the web server breaks it off
+            return [] if end is None else [body_message(end, more=False)]  # without an end the web server breaks it off
         info = dict(spoken.info or {})
         self._progress.finish(info.get("finish_reason"))
-        return [_body(self._form.end(info, self._warnings), more=False)]
+        return [body_message(self._form.end(info, self._warnings), more=False)]
 
     async def _begin(self, spoken: Speech, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
@@ -213,5 +213,6 @@ class SpeechResponse(Response):
         return {"type": "http.response.start", "status": 200, "headers": raw}
 
 
-def _body(data: bytes, more: bool = True) -> Message:
+def body_message(data: bytes, more: bool = True) -> Message:
+    """A part of an answer; whether another one follows."""
     return {"type": "http.response.body", "body": data, "more_body": more}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from safetensors.numpy import load
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from voice_clone_client import VoiceCloneError, VoiceNotFound
 from voice_clone_client._bundles import ExportedBundle
 from voice_clone_client._sources import PART
@@ -21,6 +21,7 @@ from ..http.errors import HTTPFailure, documented, error_code
 from ..http.limits import Exports
 from ..http.speech_first import PATIENCE
 from ..http.whole_files import RESPONSES, answered, head_of, unchanged
+from ..speech_response import body_message
 from .voice_answers import Imported
 from .voices import ERRORS, Name
 
@@ -162,47 +163,51 @@ class _Bundle(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exports: Exports = self._request.app.state.exports
-        with recorded(self._request, "export", self._name) as entry, exports.of(self._request.state.held.caller):
+        with recorded(self._request, "export", self._name) as entry:
             try:
-                await while_connected(receive, self._answer(scope, receive, send, exports, entry))
+                with exports.of(self._request.state.held.caller):
+                    end = await while_connected(receive, self._answer(exports, send, entry))
+                for message in end:  # after that the client may ask for its next export
+                    await send(message)
             except ClientGone as gone:
                 entry["outcome"] = gone.slug
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, exports: Exports, entry: dict[str, Any]
-    ) -> None:
+    async def _answer(self, exports: Exports, send: Send, entry: dict[str, Any]) -> list[Message]:
+        """Send all messages but the last ones, which are returned."""
         state, bundle = self._request.state, ExportedBundle(name=self._name)
         try:
             async with exports.places.place():  # the server makes it now
                 part = bundle.take(await state.client._cache("export", **bundle.fields()))
             state.held.add(len(part))
             state.held.freeze()
-            tag, headers = (
-                f'"{bundle.digest[:32]}"',
-                {"Content-Disposition": 'attachment; filename="voices.safetensors"'},
-            )
+            tag = f'"{bundle.digest[:32]}"'
+            headers = {"Content-Disposition": 'attachment; filename="voices.safetensors"'}
             if (known := unchanged(self._request, tag, headers)) is not None:
-                await known(scope, receive, send)
-                return
+                return [_start(known), body_message(b"", more=False)]
             head, wanted = head_of(self._request, bundle.size, "application/octet-stream", tag, headers)
             state.in_parts = True
-            await send({"type": "http.response.start", "status": head.status_code, "headers": head.raw_headers})
+            await send(_start(head))
             try:
-                await self._send(bundle, part, wanted, send)
-            except VoiceCloneError as error:  # without an end the web server breaks it off
+                return [await self._send(bundle, part, wanted, send)]
+            except VoiceCloneError as error:
                 entry["outcome"] = error_code(error)
                 log.warning("request %s broke off: %s", state.request_id, error)
+                return []  # without an end the web server breaks it off
         finally:
             state.client._leave(bundle)
 
-    async def _send(self, bundle: ExportedBundle, part: bytes, wanted: range, send: Send) -> None:
-        """Send the bytes that are wanted, which may begin in this first part."""
+    async def _send(self, bundle: ExportedBundle, part: bytes, wanted: range, send: Send) -> Message:
+        """Send the bytes that are wanted, which may begin in this first part; the last message is returned."""
         begin, state = 0, self._request.state
         while True:
             body = part[max(0, wanted.start - begin) : wanted.stop - begin]
             begin = bundle.offset = max(bundle.offset, wanted.start)
-            await send({"type": "http.response.body", "body": body, "more_body": begin < wanted.stop})
             if begin >= wanted.stop:
-                return
+                return body_message(body, more=False)
+            await send(body_message(body))
             await self._request.app.state.listeners.served(PATIENCE)
             part = bundle.take(await state.client._cache("export", **bundle.fields()))
+
+
+def _start(head: Response) -> Message:
+    return {"type": "http.response.start", "status": head.status_code, "headers": head.raw_headers}
