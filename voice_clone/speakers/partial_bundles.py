@@ -47,7 +47,8 @@ class _Begun:
 class PartialBundles:
     """The bundles of which parts have come, or are still to go. Thread-safe.
 
-    A caller may have all the room. Where there is none, the caller that holds most gives the bundle it began last.
+    A caller may have all the room. Where there is none, the caller that holds most gives the bundle it began last; of
+    several that hold as much, the one that asks.
 
     Args:
         most: bytes of a bundle, and half of those of all of them.
@@ -152,8 +153,9 @@ class PartialBundles:
         held: Counter[str] = Counter()
         for each in self._begun.values():
             held[each.caller] += each.size + OVERHEAD
+        own = self._begun[asking].caller
         while held.total() > 2 * self._most:
-            most = max(held, key=lambda caller: held[caller])
+            most = max(held, key=lambda caller: (held[caller], caller == own))
             given = next(key for key in reversed(self._begun) if self._begun[key].caller == most)
             held[most] -= self._begun[given].size + OVERHEAD
             self._drop(given)

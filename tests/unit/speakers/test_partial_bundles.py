@@ -33,13 +33,17 @@ class Given:
         finally:
             caller_now.reset(token)
 
-    def read(self, offset: int, data: bytes, name: str = "one") -> bytes:
+    def read(self, offset: int, data: bytes, name: str = "one", caller: str = "a") -> bytes:
         def pack(file: BinaryIO) -> dict[str, Any]:
             file.write(data)
             return {"size": len(data)}
 
         export = Export(owner=None, name=None, include_audio=True, id=name, offset=offset)
-        return self.bundles.read(export, pack)[1]
+        token = caller_now.set(Caller(caller))
+        try:
+            return self.bundles.read(export, pack)[1]
+        finally:
+            caller_now.reset(token)
 
 
 @pytest.fixture
@@ -109,7 +113,7 @@ def test_bundles_that_go_have_their_room(given: Given) -> None:
     large = bytes(PART + 1)
     given.read(0, large, "one")
     with pytest.raises(Overloaded):
-        given.read(0, large, "two")
+        given.read(0, large, "two", caller="b")
     assert given.read(0, b"small", "three") == b"small"
     assert given.read(PART, large, "one") == b"\0"
 
