@@ -14,13 +14,13 @@ from torch import Tensor
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
+from tests.support.unpacked import unpack
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
 from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.to_native import native_stack
 from voice_clone.native.arrays import Array
-from voice_clone.native.matrix.rounding import unpack
 from voice_clone.native.matrix.weights import as_array, pack
 from voice_clone.native.packed_file import NOWHERE
 from voice_clone.settings import Precision

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.talkers import codes_of, make_prompt, make_talker, native_of, read_config
+from tests.support.unpacked import unpack
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.to_native import native_stack
 from voice_clone.autoregressive.talker import TalkerRequest
@@ -31,7 +32,6 @@ from voice_clone.native.kernels.matrix import tile_products
 from voice_clone.native.matrix.linear import MOST_ROWS, PackedLinear, Workspace
 from voice_clone.native.matrix.linear import linear as linear_kernel
 from voice_clone.native.matrix.linear_module import NativeLinear
-from voice_clone.native.matrix.rounding import unpack
 from voice_clone.native.matrix.weights import Packed, head_precision, pack
 from voice_clone.native.sizes import WIDTH
 from voice_clone.native.thread_pool import ThreadPool, thread_pool

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from voice_clone.array_kinds import Numbers, as_tensor
 from voice_clone.native.arrays import Array
-from voice_clone.native.matrix.weights import Packed, missing
 from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL
 from voice_clone.settings import Precision
 
@@ -17,12 +18,14 @@ _UNITS = {2: torch.int16, 4: torch.int32}  # by their bytes
 _ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
 
 
-def round_into(weight: Tensor, precision: Precision, into: Packed) -> None:
-    """Round a weight [O, I] of any type to bf16, int8 or int4, into memory of that form."""
-    padding = missing(weight.shape, precision)
+def round_into(weight: Tensor, padding: Sequence[int], precision: Precision, into: tuple[Array, Array]) -> None:
+    """Round a weight [O, I] of any type to bf16, int8 or int4, into the values and groups of that form.
+
+    `padding`: inputs before and behind, outputs before and behind.
+    """
     if any(padding):  # a pad of nothing is a copy
         weight = torch.nn.functional.pad(weight, padding)
-    values, groups = map(torch.from_numpy, into.arrays)
+    values, groups = map(torch.from_numpy, into)
     if precision == "bf16":
         _interleave(weight.bfloat16().view(torch.uint16), 2, values)
         groups.zero_()
@@ -49,12 +52,6 @@ def _interleave(rows: Tensor, size: int, panels: Tensor) -> None:
     kind = _UNITS[size * rows.element_size()]  # each unit is moved as one number, which is faster
     units, places = rows.view(kind), panels.view(kind)
     places.view(-1, units.shape[1], PANEL).copy_(units.view(-1, PANEL, units.shape[1]).transpose(1, 2))
-
-
-def _rows_of(panels: Tensor, size: int) -> Tensor:
-    """The rows that `_interleave` took."""
-    units = panels.view(_UNITS[size * panels.element_size()])
-    return units.view(-1, units.shape[1], PANEL).transpose(1, 2).contiguous().view(units.shape).view(panels.dtype)
 
 
 def _rounded_to_int8(wide: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,19 +85,3 @@ def _least_squares(groups: Tensor) -> Tensor:
         error = values.mul_(tried[..., None]).sub_(groups).square_().sum(dim=-1)
         scales, best = torch.where(error < best, tried, scales), torch.minimum(error, best)
     return scales
-
-
-def unpack(packed: Packed, outputs: int, inputs: int) -> Tensor:
-    """The float32 weights [outputs, inputs] that a packed matrix stands for, without its padding."""
-    values = torch.from_numpy(packed.values)
-    if values.dtype == torch.uint8:
-        both = _rows_of(values, 4).view(len(values), -1, 4)
-        groups = torch.stack([both & 15, both >> 4], dim=2).view(len(values), -1, INT4_GROUP) - 8.0
-        scales = _rows_of(torch.from_numpy(packed.groups).view(torch.bfloat16).float(), 1)
-        values = (groups * scales[..., None]).flatten(1)
-    elif values.dtype == torch.int8:
-        scales = _rows_of(torch.from_numpy(packed.groups), 1)[..., None]
-        values = (_rows_of(values, 2).view(*scales.shape[:2], -1) * scales).flatten(1)
-    elif values.dtype == torch.uint16:
-        values = _rows_of(values.view(torch.bfloat16), 2).float()
-    return values[:outputs, :inputs]

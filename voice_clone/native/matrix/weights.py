@@ -112,7 +112,7 @@ def pack(weight: Numbers, precision: Precision, into: Packed | None = None) -> P
     from voice_clone.native.matrix.rounding import round_into
 
     into = into or Packed.empty(1, weight.shape, precision)[0]
-    round_into(as_tensor(weight), precision, into)
+    round_into(as_tensor(weight), missing(weight.shape, precision), precision, into.arrays)
     return into
 
 
