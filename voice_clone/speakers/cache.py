@@ -13,16 +13,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from voice_clone.audio import check_audible, decode
-from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, SpeakerNotFound, VoiceCloneError
+from voice_clone.errors import (
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    Overloaded,
+    SpeakerNotFound,
+    VoiceCloneError,
+    quoted,
+)
 from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.draft import Draft, check_consent, of_clip, of_embedding
+from voice_clone.speakers.draft import Draft, check_consent, of_alias, of_clip, of_consent, of_embedding
 from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
-from voice_clone.speakers.extraction import Extractor, Resolved
+from voice_clone.speakers.extraction import TRIES, Extractor, Resolved
+from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.metrics import Metrics
-from voice_clone.speakers.name import SpeakerName
+from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.operations import (
     Delete,
     Export,
@@ -32,20 +41,24 @@ from voice_clone.speakers.operations import (
     Operation,
     Prepare,
     Presets,
+    RecordConsent,
     Reply,
     Resolve,
     ResolveClip,
     ResolveEmbedding,
     ResolvePrompt,
+    SetAlias,
     Stats,
     Upload,
     UploadClip,
     UploadEmbedding,
 )
+from voice_clone.speakers.parsing import CONSENT
 from voice_clone.speakers.partial_bundles import PartialBundles
 from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
+from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.transfer import Transfer
 from voice_clone.speakers.voice_states import ArtifactStates, NoOtherProcesses, OtherProcesses, VoiceStates
 from voice_clone.turn_pool import PoolClosed, TurnPool
@@ -114,6 +127,8 @@ class SpeakerCache:
             List: self._list,
             Presets: self._presets,
             Delete: self._delete,
+            RecordConsent: self._record_consent,
+            SetAlias: self._set_alias,
             Prepare: self._prepare,
             Resolve: self._resolve,
             ResolveClip: self._resolve_clip,
@@ -160,7 +175,7 @@ class SpeakerCache:
             **self._metrics.stats(),
             **{name: sum(pool[name] for pool in pools.values()) for name in _TOTALS},
             "pools": pools,
-            "speakers": self._registry.count,
+            "speakers": self._registry.count(),
             "in_flight": len(self._voice_states.flights),
             "store": self._store.counters(),
         }
@@ -190,8 +205,25 @@ class SpeakerCache:
 
     def _check_upload(self, upload: Upload) -> None:
         check_consent(upload.consent, self._config)
+        self._check_recording(upload.consent, upload.owner)
         # Before the work begins. Whether a speaker of this name is the same shows only then.
         self._registry.check_free(upload.name, replace=True, allowance=upload.allowance)
+
+    def _check_recording(self, consent: str | None, owner: str | None) -> None:
+        """Check that there is the recording that a consent names.
+
+        Raises:
+            InvalidArgument: the owner has none of that id.
+        """
+        if consent is None or not consent.startswith(CONSENT) or " " in consent.strip():
+            return
+        try:
+            self._registry.find(parse_name(consent), owner, kind="consent")
+        except (InvalidArgument, SpeakerNotFound):
+            raise InvalidArgument(
+                f"`consent` is the id of a recording that there is not: {quoted(consent)}; send the id of one, or say "
+                "how the speaker agreed"
+            ) from None
 
     def _register(self, upload: Upload, draft: Draft, until: float) -> Reply:
         defaults = tuple(self._model_types())
@@ -204,22 +236,29 @@ class SpeakerCache:
         return Reply(self._show(self._registry.latest(record), defaults, upload.owner))
 
     def _get(self, get: Get) -> Reply:
-        record = self._registry.find(get.name, get.owner, shared=True)
+        record = self._registry.find(get.name, get.owner, shared=True, kind=get.kind)
         return Reply(self._show(record, self._model_types(), get.owner))
 
     def _list(self, given: List) -> Reply:
-        return Reply(self._show_all(self._registry.page(given.limit, given.after, given.owner), given.owner))
+        page = self._registry.page(given.limit, given.after, given.owner, given.kind)
+        return Reply(self._show_all(page, given.owner))
 
     def _presets(self, presets: Presets) -> Reply:
-        until = time.monotonic() + (_PRESETS_SECONDS if presets.timeout is None else presets.timeout)
-        model_types, found = tuple(self._model_types()), list[dict[str, Any]]()
+        found = [
+            {"name": name, "model_type": family, "registered": self._replaces_preset(name, family, presets.owner)}
+            for name, family in self._all_presets(presets.timeout)
+        ]
+        return Reply({"presets": found})
+
+    def _all_presets(self, timeout: float | None) -> list[tuple[str, str]]:
+        """The voices of the checkpoints, each with its family."""
+        until = time.monotonic() + (_PRESETS_SECONDS if timeout is None else timeout)
+        model_types, found = tuple(self._model_types()), list[tuple[str, str]]()
         self._describer.ask_ahead(model_types)  # all at once
         for model_type in model_types:
             with contextlib.suppress(DeadlineExceeded):
-                for name in self._describer.presets(model_type, until):
-                    registered = self._replaces_preset(name, model_type, presets.owner)
-                    found.append({"name": name, "model_type": model_type, "registered": registered})
-        return Reply({"presets": found})
+                found += [(name, model_type) for name in self._describer.presets(model_type, until)]
+        return found
 
     def _replaces_preset(self, preset: str, model_type: str, owner: str | None) -> bool:
         """Whether a registered voice of a preset's name speaks in its place: only one that the family can use does."""
@@ -230,10 +269,45 @@ class SpeakerCache:
         return any(key.model_type == model_type and each.state != "unsupported" for key, each in states)
 
     def _delete(self, delete: Delete) -> Reply:
-        record = self._registry.remove(delete.name, delete.owner)
+        record = self._registry.remove(delete.name, delete.owner, delete.kind)
         self._metrics.count("deletes")
-        log.info("deleted the voice %r, generation %d", record.name, record.generation)
+        log.info("deleted the %s %r, generation %d", record.kind, record.name, record.generation)
         return Reply({"name": record.name, "generation": record.generation, "deleted": True})
+
+    def _record_consent(self, given: RecordConsent) -> Reply:
+        if given.audio is None:
+            record = self._described_anew(given)
+        else:
+            self._registry.check_free(given.name, replace=True, allowance=given.allowance, kind="consent")
+            draft = self._read(partial(of_consent, given, given.audio, self._config.clip))
+            record = self._registry.add(draft, allowance=given.allowance)
+        return Reply(self._show(record, (), given.owner))
+
+    def _described_anew(self, given: RecordConsent) -> SpeakerRecord:
+        """The recording of a consent, with another description."""
+        for _ in range(TRIES):
+            try:
+                return self._registry.revise(
+                    given.name, given.owner, "consent", lambda record: replace(record, description=given.description)
+                )
+            except Damaged:
+                break
+            except Superseded:  # changed or deleted meanwhile
+                self._registry.refresh()
+        raise Internal(f"the recording {given.name.text!r} is damaged; delete it, and record it again")
+
+    def _set_alias(self, given: SetAlias) -> Reply:
+        voice = self._registry.get(given.voice.text, given.owner)
+        if voice is not None and (voice.key != given.voice.key or voice.owner != given.owner):
+            raise InvalidArgument(
+                f"the option `voice` names {given.voice.text!r}, which is "
+                + ("an alias itself" if voice.key != given.voice.key else "another owner's voice")
+                + "; name a voice of this owner"
+            )
+        if voice is None and given.voice.key not in (preset.casefold() for preset, _ in self._all_presets(None)):
+            self._registry.find(given.voice, given.owner)  # fails
+        record = self._registry.add(of_alias(given), replace=True, allowance=given.allowance)
+        return Reply(self._show(record, (), given.owner))
 
     def _prepare(self, prepare: Prepare) -> Reply:
         name, model_type, mode = prepare.name, self._family(prepare.model_type), prepare.mode
@@ -259,6 +333,8 @@ class SpeakerCache:
         try:
             self._registry.find(name, resolve.owner, shared=True)
         except SpeakerNotFound as error:
+            if (preset := self._preset_meant(resolve, model_type)) is not None:
+                return Reply({"preset": preset})
             others = [other for other in self._model_types() if other != model_type and self._brings(other, name)]
             if not others:
                 raise
@@ -269,6 +345,15 @@ class SpeakerCache:
         self._check_owner(record, name, resolve.owner, shared=True)
         result = self._result(resolved, record.embedding_source, record.generation, record.reference_text)
         return Reply({"name": record.name, "digest": record.digest, **result}, resolved.artifacts)
+
+    def _preset_meant(self, resolve: Resolve, model_type: str) -> str | None:
+        """The voice of the family's checkpoint for which the name stands, if it is an alias of one."""
+        alias = self._registry.alias(resolve.name)
+        if alias is None or alias.voice is None or not alias.serves(resolve.owner, shared=True):
+            return None
+        presets = self._describer.presets(model_type, self._until(resolve.timeout))
+        key = parse_name(alias.voice).key
+        return next((preset for preset in presets if preset.casefold() == key), None)
 
     def _brings(self, model_type: str, name: SpeakerName) -> bool:
         """Whether a checkpoint is known to bring a voice of this name."""

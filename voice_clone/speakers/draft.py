@@ -10,7 +10,7 @@ from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.operations import UploadClip, UploadEmbedding
+from voice_clone.speakers.operations import RecordConsent, SetAlias, UploadClip, UploadEmbedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
 from voice_clone.speakers.voice_file import Tensors
 
@@ -85,6 +85,45 @@ def of_embedding(upload: UploadEmbedding, artifact: ArtifactId, tensors: Tensors
         artifacts={artifact: info},
     )
     return Draft(record, None, {artifact: tensors})
+
+
+def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
+    """The recording of a consent.
+
+    Raises:
+        InvalidArgument: it is no clip that could be uploaded.
+    """
+    clip = decode(audio, limits)
+    check_audible(clip)
+    record = SpeakerRecord(
+        name=given.name.text,
+        generation=_NO_GENERATION,
+        created_at=time.time(),
+        embedding_source="consent",
+        description=given.description,
+        mime_type=clip.mime_type,
+        file_size=len(clip.encoded),
+        duration=round(clip.seconds, 6),
+        sample_rate=clip.sample_rate,
+        audio_digest=clip_digest(clip),
+        owner=given.owner,
+        language=given.language,
+    )
+    return Draft(record, clip.encoded, {})
+
+
+def of_alias(given: SetAlias) -> Draft:
+    """A further name of a speaker. That of an operator's speaker is for all who may use the speaker."""
+    record = SpeakerRecord(
+        name=given.name.text,
+        generation=_NO_GENERATION,
+        created_at=time.time(),
+        embedding_source="alias",
+        owner=given.owner,
+        shared=given.owner is None,
+        voice=given.voice.text,
+    )
+    return Draft(record, None, {})
 
 
 def check_consent(consent: str | None, config: CacheConfig) -> None:

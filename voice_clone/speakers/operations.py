@@ -18,14 +18,19 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
              design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
-    get      name. The speaker.
-    list     options limit, after. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the name
-             `after`.
+    get      name; option kind (`voice`, which is the default, `consent` or `alias`). The speaker, also by an alias.
+    list     options limit, after, kind. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the
+             name `after`.
     presets  option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that the checkpoints
              of the families bring, which can be spoken and neither changed nor deleted; `registered`: whether a speaker
              of that name, which this owner may use, is spoken in its place. A family whose encoder does not say in time
              (5 s) what its checkpoint brings is left out.
-    delete   name. {"name", "generation", "deleted": true}
+    delete   name; option kind. {"name", "generation", "deleted": true}
+    record_consent  name: its id, which begins with `cons_`; audio, description, and option language: a new recording in
+             which somebody consents. Without audio and language: another description. Nobody speaks with it. Option
+             max_owned. The `consent` of an upload that begins with `cons_` must be the id of such a recording.
+    set_alias  name; option voice: for which it stands from now on, a speaker of the same owner, or what a checkpoint
+             brings. It takes the place of an alias, and of nothing else. Options max_owned, reserved.
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
     resolve  one of name, audio, speaker_embedding, voice_prompt; model_type?; reference_text? with audio; options mode,
@@ -56,6 +61,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.speakers.name import ReservedNames, SpeakerName
+from voice_clone.speakers.record import Kind
 
 Embedding = NDArray[np.float32]
 
@@ -143,10 +149,41 @@ class UploadEmbedding(Upload):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Get(Operation):
-    """Show a speaker."""
+class RecordConsent(Operation):
+    """Keep the recording of a consent; without audio, give it another description.
+
+    Attributes:
+        language: as a BCP 47 tag; None where there is no audio.
+        allowance: what the caller may register.
+    """
 
     name: SpeakerName
+    audio: bytes | None
+    description: str
+    language: str | None
+    allowance: Allowance
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAlias(Operation):
+    """Give a speaker a further name.
+
+    Attributes:
+        voice: the speaker.
+        allowance: what the caller may register.
+    """
+
+    name: SpeakerName
+    voice: SpeakerName
+    allowance: Allowance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Get(Operation):
+    """Show a speaker, or what else is kept."""
+
+    name: SpeakerName
+    kind: Kind = "voice"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +197,7 @@ class List(Operation):
 
     limit: int | None
     after: str
+    kind: Kind = "voice"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +213,10 @@ class Presets(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Delete(Operation):
-    """Delete a speaker."""
+    """Delete a speaker, or what else is kept."""
 
     name: SpeakerName
+    kind: Kind = "voice"
 
 
 @dataclass(frozen=True, kw_only=True)

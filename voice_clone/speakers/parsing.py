@@ -7,9 +7,10 @@ operation takes and answers.
 from __future__ import annotations
 
 import hmac
+import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +29,18 @@ from voice_clone.speakers.operations import (
     Operation,
     Prepare,
     Presets,
+    RecordConsent,
     Resolve,
     ResolveClip,
     ResolveEmbedding,
     ResolvePrompt,
+    SetAlias,
     Stats,
     Upload,
     UploadClip,
     UploadEmbedding,
 )
+from voice_clone.speakers.record import Kind
 from voice_clone.turns import TOKEN_PARAMETER
 
 """The request parameter that carries the write token: a header that Triton forwards."""
@@ -45,6 +49,8 @@ _READING = frozenset({"get", "list", "presets", "stats", "resolve"})  # operatio
 MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
 MAX_SEED = 2**64 - 1  # of a designed voice
+CONSENT = "cons_"  # begins the id of a recording
+_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 Given = Mapping[str, Any]
 """Inputs or options by name; there is no entry for one that the caller left out."""
@@ -201,16 +207,43 @@ def _prepare(given: Given, options: Given) -> Prepare:
     return Prepare(name=name, force=options.get("force", False), **_for_family(given, options))
 
 
+def _record_consent(given: Given, options: Given) -> RecordConsent:
+    name, language = _name(given), options.get("language")
+    if not name.key.startswith(CONSENT):
+        raise InvalidArgument(f"the `name` of a recording is its id, which begins with {CONSENT}")
+    if ("audio" in given) != (language is not None):
+        raise InvalidArgument("a new recording has `audio` and the option `language`; a new description has neither")
+    if language is not None and not _LANGUAGE.fullmatch(language):
+        raise InvalidArgument(f"the option `language` is a tag of BCP 47, such as en-US; {quoted(language)} is none")
+    description = check_text("description", given.get("description"), MAX_NOTE)
+    if description is None:
+        raise InvalidArgument("`description` is missing; say what this recording is")
+    return RecordConsent(
+        owner=options.get("owner"),
+        name=name,
+        audio=given.get("audio"),
+        description=description,
+        language=language,
+        allowance=_allowance(options),
+    )
+
+
+def _set_alias(given: Given, options: Given) -> SetAlias:
+    if "voice" not in options:
+        raise InvalidArgument("the option `voice` is missing; give the name of a voice")
+    name, voice = _name(given), _other_name("option `voice`", options["voice"])
+    if name.key == voice.key:
+        raise InvalidArgument("a voice needs no alias of its own name; give it another one")
+    return SetAlias(owner=options.get("owner"), name=name, voice=voice, allowance=_allowance(options))
+
+
 def _get(given: Given, options: Given) -> Get:
-    return Get(owner=options.get("owner"), name=_name(given))
+    return Get(owner=options.get("owner"), name=_name(given), kind=_kind(options))
 
 
 def _list(given: Given, options: Given) -> List:
-    try:
-        after = parse_name(options["after"]).key if options.get("after") else ""
-    except InvalidArgument as error:
-        raise InvalidArgument(error.args[0].replace("`name`", "option `after`")) from None
-    return List(owner=options.get("owner"), limit=options.get("limit"), after=after)
+    after = _other_name("option `after`", options["after"]).key if options.get("after") else ""
+    return List(owner=options.get("owner"), limit=options.get("limit"), after=after, kind=_kind(options))
 
 
 def _presets(given: Given, options: Given) -> Presets:
@@ -218,7 +251,7 @@ def _presets(given: Given, options: Given) -> Presets:
 
 
 def _delete(given: Given, options: Given) -> Delete:
-    return Delete(owner=options.get("owner"), name=_name(given))
+    return Delete(owner=options.get("owner"), name=_name(given), kind=_kind(options))
 
 
 def _stats(given: Given, options: Given) -> Stats:
@@ -273,10 +306,12 @@ _FORMS = {
         INPUTS,  # voice_prompt, too: an upload has always ignored it
         ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", "reserved", *_DESIGN),
     ),
-    "get": _Form(_get, ("name",)),
-    "list": _Form(_list, (), ("limit", "after")),
+    "get": _Form(_get, ("name",), ("kind",)),
+    "list": _Form(_list, (), ("limit", "after", "kind")),
     "presets": _Form(_presets, (), ("timeout",)),
-    "delete": _Form(_delete, ("name",)),
+    "delete": _Form(_delete, ("name",), ("kind",)),
+    "record_consent": _Form(_record_consent, ("name", "audio", "description"), ("language", "max_owned")),
+    "set_alias": _Form(_set_alias, ("name",), ("voice", "max_owned", "reserved")),
     "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
     "resolve": _Form(
         _resolve,
@@ -294,7 +329,7 @@ _OPTIONS: dict[str, type] = {
         ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared", "more"),
         bool,
     ),
-    **dict.fromkeys(("mode", "owner", "after", "design", "design_model", "id"), str),
+    **dict.fromkeys(("mode", "owner", "after", "design", "design_model", "id", "kind", "language", "voice"), str),
     **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset"), int),
     "timeout": float,
     "reserved": list,
@@ -325,6 +360,22 @@ def _check_options(options: Given, *allowed: str) -> None:
 
 def _allowance(options: Given) -> Allowance:
     return Allowance(options.get("owner"), options.get("max_owned"), ReservedNames(options.get("reserved", ())))
+
+
+def _kind(options: Given) -> Kind:
+    kinds = get_args(Kind)
+    for kind in kinds:
+        if options.get("kind", "voice") == kind:
+            return kind  # type: ignore[no-any-return]  # `get_args` has no types
+    raise InvalidArgument(f"the option `kind` is {listed(kinds)}, not {quoted(options['kind'])}")
+
+
+def _other_name(what: str, text: str) -> SpeakerName:
+    """A name that is not the input `name`; errors say what it is."""
+    try:
+        return parse_name(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.args[0].replace("`name`", what)) from None
 
 
 def _name(given: Given) -> SpeakerName:

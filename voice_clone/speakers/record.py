@@ -18,6 +18,7 @@ from voice_clone.speakers.clip_warnings import ClipWarning, speaking_rate, warni
 from voice_clone.speakers.name import check_word, parse_name
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
+Kind = Literal["voice", "consent", "alias"]
 MAX_GENERATION = 2**53  # JSON readers that use doubles cannot distinguish larger numbers
 MAX_ARTIFACTS = 64  # of one speaker
 MAX_FINGERPRINT = 256  # characters
@@ -60,6 +61,9 @@ class ArtifactState:
 class SpeakerRecord:
     """One generation of a registered speaker. It is immutable: a change makes a new record.
 
+    Two other kinds of things are kept as speakers are, and are never spoken with: the recording of a consent, whose
+    name is its id, and a further name of a speaker. Servers that do not know these kinds leave such records out.
+
     Attributes:
         name: as shown.
         generation: larger than every generation before it, across restarts.
@@ -72,6 +76,8 @@ class SpeakerRecord:
         report: on the clip; None for an embedding.
         owner: whose speaker it is; None: the operator's.
         shared: whether other owners may use it.
+        language: of the recording of a consent, as a BCP 47 tag.
+        voice: the name for which an alias stands.
         artifacts: those that are stored, i.e. `ready`.
         beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
     """
@@ -79,7 +85,7 @@ class SpeakerRecord:
     name: str
     generation: int
     created_at: float
-    embedding_source: Literal["audio", "direct"]
+    embedding_source: Literal["audio", "direct", "consent", "alias"]
     consent: str | None = None
     description: str | None = None
     reference_text: str | None = None
@@ -95,8 +101,16 @@ class SpeakerRecord:
     report: ClipReport | None = None
     owner: str | None = None
     shared: bool = False
+    language: str | None = None
+    voice: str | None = None
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        """Whether it is a speaker, or what else."""
+        source = self.embedding_source
+        return source if source == "consent" or source == "alias" else "voice"
 
     @property
     def origin(self) -> Origin:
@@ -189,7 +203,7 @@ class SpeakerRecord:
             values["report"] = ClipReport.from_json(values["report"])
         given = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         record = cls(**given, artifacts=artifacts, beside=beside)
-        if parse_name(record.name).text != record.name or record.embedding_source not in ("audio", "direct"):
+        if parse_name(record.name).text != record.name or record.embedding_source not in _SOURCES:
             raise ValueError("not a speaker's record")
         if record.owner is not None:
             check_word("owner", record.owner)
@@ -270,6 +284,7 @@ def clip_digest(clip: Clip) -> str:
     return hashlib.sha256(clip.sample_rate.to_bytes(4, "little") + clip.waveform.tobytes()).hexdigest()
 
 
+_SOURCES = ("audio", "direct", "consent", "alias")
 _HIDDEN = frozenset({"audio_digest", "beside"})
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
     *("owner", "consent", "description", "reference_text", "report"),
@@ -290,4 +305,6 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "design": str,
     "design_model": str,
     "design_seed": int,
+    "language": str,
+    "voice": str,
 }

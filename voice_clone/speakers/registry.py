@@ -1,5 +1,8 @@
 """The registered speakers: records in memory, kept in step with those in the store.
 
+It also has what is kept as speakers are: see `SpeakerRecord`. All of them share one set of names, and each kind has the
+limits of speakers for itself.
+
 Readers take no lock: records are immutable and the map changes by single assignments. Changes of one speaker are
 serialised; changes of different speakers are not. The store makes a change first, then reports it; if it fails,
 nothing changes.
@@ -32,12 +35,13 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import SpeakerName, parse_name
 from voice_clone.speakers.operations import ANYTHING, Allowance
-from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.record import ArtifactId, Kind, SpeakerRecord
 from voice_clone.speakers.store import Change, Made, NotDurable, Store
 from voice_clone.speakers.tensor_file import Damaged
 
 log = logging.getLogger(__name__)
 _SHOWN = 5  # names that one error lists
+_NOUNS: dict[Kind, str] = {"voice": "voices", "consent": "consents", "alias": "aliases"}
 
 MOST_COMPARED = 500  # speakers whose names are compared with one that no speaker has
 
@@ -57,7 +61,7 @@ class Registry:
         self._max_speakers = max_speakers
         self._on_gone = on_gone
         self._lock = threading.Lock()  # held for moments only, never during input or output
-        self._creating: dict[str, str | None] = {}  # by key: the owner
+        self._creating: dict[str, tuple[str | None, Kind]] = {}  # by key: the owner
         self._changes: dict[str, tuple[threading.Lock, int]] = {}  # by key: a lock, and the number of its users
         self._records: dict[str, SpeakerRecord] = {}
         self._unconfirmed: set[str] = set()  # keys of speakers that a crash of the machine may undo
@@ -71,36 +75,60 @@ class Registry:
         """Learn what other servers changed before this call. Raises: as `Store.refresh`."""
         self._store.refresh()
 
-    def find(self, name: SpeakerName, owner: str | None = None, *, shared: bool = False) -> SpeakerRecord:
-        """The speaker of that name.
+    def find(
+        self, name: SpeakerName, owner: str | None = None, *, shared: bool = False, kind: Kind = "voice"
+    ) -> SpeakerRecord:
+        """The speaker of that name, or for which that name stands.
 
         Args:
             owner: for whom the caller acts; the speakers of others are not there for it.
             shared: except those that are shared.
+            kind: what is looked for in place of a speaker.
 
         Raises:
             SpeakerNotFound: there is no such speaker.
         """
         record = self._records.get(name.key)
-        if record is None or not record.serves(owner, shared=shared):
-            near = self._near(name, owner, shared)
-            meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}{meant}")
-        return record
+        alias = self.alias(name) if kind == "voice" else None
+        if alias is not None:
+            record = self._meant(alias)
+        if record is not None and record.kind == kind and record.serves(owner, shared=shared):
+            return record
+        if kind != "voice":
+            raise SpeakerNotFound(f"there is no {kind} {name.text!r}")
+        if alias is not None and alias.serves(owner, shared=True):
+            raise SpeakerNotFound(
+                f"the name {alias.name!r} is an alias of {alias.voice!r}, and no voice that you may use is registered "
+                "under that name"
+            )
+        near = self._near(name, owner, shared)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise SpeakerNotFound(f"no voice is registered under the name {name.text!r}{meant}")
+
+    def alias(self, name: SpeakerName) -> SpeakerRecord | None:
+        """The alias of that name, if it is one."""
+        record = self._records.get(name.key)
+        return record if record is not None and record.kind == "alias" else None
+
+    def _meant(self, alias: SpeakerRecord) -> SpeakerRecord | None:
+        """The speaker for which an alias stands. Nobody else can register one in its place, so owners must agree."""
+        record = self._records.get(parse_name(alias.voice or "").key)
+        return record if record is not None and record.kind == "voice" and record.owner == alias.owner else None
 
     def _near(self, name: SpeakerName, owner: str | None, shared: bool) -> list[str]:
         """The names that resemble this one, of speakers that this owner may use; of many it compares some alone."""
         some = islice(self._records.copy().items(), MOST_COMPARED)
-        names = {key: record.name for key, record in some if record.serves(owner, shared=shared)}
+        names = {
+            key: record.name for key, record in some if record.kind == "voice" and record.serves(owner, shared=shared)
+        }
         return [names[key] for key in get_close_matches(name.key, names)]
 
     def get(self, name: str, owner: str | None = None) -> SpeakerRecord | None:
         """The speaker of that name, if there is one that this owner may use."""
         try:
-            record = self._records.get(parse_name(name).key)
-        except InvalidArgument:  # no speaker has a name that is not valid
+            return self.find(parse_name(name), owner, shared=True)
+        except (InvalidArgument, SpeakerNotFound):  # no speaker has a name that is not valid
             return None
-        return record if record is not None and record.serves(owner, shared=True) else None
 
     def is_free(self, key: str) -> bool:
         """Whether no speaker has a name of that key."""
@@ -114,18 +142,19 @@ class Registry:
     def records(self, owner: str | None = None) -> list[SpeakerRecord]:
         """All speakers of this owner, by name; None: of all."""
         found = sorted(self._records.copy().items())
-        return [record for _, record in found if record.serves(owner, shared=False)]
+        return [record for _, record in found if record.kind == "voice" and record.serves(owner, shared=False)]
 
-    def page(self, limit: int | None, after: str, owner: str | None) -> list[SpeakerRecord]:
+    def page(self, limit: int | None, after: str, owner: str | None, kind: Kind = "voice") -> list[SpeakerRecord]:
         """The speakers that this owner may use, by name: the first `limit` behind the key `after`, or all."""
         held = self._records.copy().items()
-        found = [each for each in held if each[0] > after and each[1].serves(owner, shared=True)]
+        found = [
+            each for each in held if each[0] > after and each[1].kind == kind and each[1].serves(owner, shared=True)
+        ]
         return [record for _, record in heapq.nsmallest(len(found) if limit is None else limit, found)]
 
-    @property
-    def count(self) -> int:
+    def count(self, kind: Kind = "voice") -> int:
         """The number of speakers."""
-        return len(self._records)
+        return sum(record.kind == kind for record in self._records.copy().values())
 
     def current(self, record: SpeakerRecord) -> SpeakerRecord:
         """The newest record of this generation.
@@ -145,7 +174,9 @@ class Registry:
         except Superseded:
             return record
 
-    def check_free(self, *names: SpeakerName, replace: bool, allowance: Allowance = ANYTHING) -> None:
+    def check_free(
+        self, *names: SpeakerName, replace: bool, allowance: Allowance = ANYTHING, kind: Kind = "voice"
+    ) -> None:
         """Check that speakers of these names may be registered; without `replace`, every name must be free.
 
         A name is shown as it is stored where the owner may know that, otherwise as it is given.
@@ -166,25 +197,33 @@ class Registry:
         ]
         if others:
             raise SpeakerExists(f"{_are_taken(others)}; choose another one")
+        aliases = [record.name for _, record in taken if record.kind == "alias" != kind]
+        if aliases:
+            raise SpeakerExists(f"{_are_taken(aliases)} by an alias; choose another one, or remove the alias first")
+        voices = [record.name for _, record in taken if record.kind != kind]
+        if voices:
+            raise SpeakerExists(f"{_are_taken(voices)} by a voice; choose another one")
         if taken and not replace:
             which = "its voice" if len(taken) == 1 else "their voices"
             raise SpeakerExists(
                 f"{_are_taken([record.name for _, record in taken])}; the option `replace` replaces {which}"
             )
         keys = {key for _, key in names}
-        creating = {key: creator for key, creator in self._creating.copy().items() if key not in keys}
+        creating = {key: each[0] for key, each in self._creating.copy().items() if key not in keys and each[1] == kind}
+        noun, owners = (
+            _NOUNS[kind],
+            {key: each.owner for key, each in self._records.copy().items() if each.kind == kind},
+        )
         if owner is not None and max_owned is not None:
-            held = {key for key, record in self._records.copy().items() if record.owner == owner}
-            held |= {key for key, creator in creating.items() if creator == owner}
+            held = {key for key, creator in (owners | creating).items() if creator == owner}
             if len(held | keys) > max(max_owned, len(held)):
                 raise QuotaExceeded(
-                    f"{len(held)} voices are registered, and at most {max_owned} are allowed; delete one"
+                    f"{len(held)} {noun} are registered, and at most {max_owned} are allowed; delete one"
                 )
-        new = sum(key not in self._records for key in keys)
-        there_are = len(self._records) + sum(key not in self._records for key in creating)
+        new, there_are = len(keys - owners.keys()), len(owners.keys() | creating.keys())
         if new and there_are + new > self._max_speakers:
             raise Overloaded(
-                f"{there_are} voices are registered; this server keeps at most {self._max_speakers}, delete some first"
+                f"{there_are} {noun} are registered; this server keeps at most {self._max_speakers}, delete some first"
             )
 
     def add(
@@ -266,20 +305,21 @@ class Registry:
         if not drafts:
             return []
         names = [parse_name(draft.record.name) for draft in drafts if draft.record.key not in again]
+        kind = drafts[0].record.kind  # of all of them
 
         def approve() -> None:
-            self.check_free(*names, replace=replace, allowance=allowance)
+            self.check_free(*names, replace=replace, allowance=allowance, kind=kind)
 
         keys = [draft.record.key for draft in drafts]
         with self._lock:
             approve()
             replaced = self._records.keys() & keys
-            self._creating.update({draft.record.key: draft.record.owner for draft in drafts})
+            self._creating.update({draft.record.key: (draft.record.owner, kind) for draft in drafts})
         try:
             written = self._store.write(drafts, approve)
             self._unconfirmed.difference_update(keys)
             for record in written:
-                log.info("registered the voice %r, generation %d", record.name, record.generation)
+                log.info("registered the %s %r, generation %d", kind, record.name, record.generation)
             for key in replaced:
                 with contextlib.suppress(VoiceCloneError):  # the next delete tries again
                     self._store.purge(key)
@@ -323,14 +363,42 @@ class Registry:
         with self._changing(record.key):
             yield self.current(record)
 
-    def remove(self, name: SpeakerName, owner: str | None = None) -> SpeakerRecord:
+    def revise(
+        self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], SpeakerRecord]
+    ) -> SpeakerRecord:
+        """Write a record with other texts, and with the clip that it has. Returns: it.
+
+        Raises:
+            SpeakerNotFound: as `find`.
+            Damaged, Superseded: as `Store.read_audio`.
+        """
+        with self._changing(name.key):
+            record = self.find(name, owner, kind=kind)
+            draft = Draft(change(record), self._store.read_audio(record), {})
+
+            def approve() -> None:
+                self.current(record)
+
+            [written] = self._store.write([draft], approve)
+            return written
+
+    def remove(self, name: SpeakerName, owner: str | None = None, kind: Kind = "voice") -> SpeakerRecord:
         """Delete a speaker, in the store and in memory. `owner` and errors: as `find`. Returns: its last record.
 
         What was set aside under its name goes, too; for the operator even if there is no such speaker.
         """
+
+        def approve() -> SpeakerRecord:
+            record = self.find(name, owner, kind=kind)
+            if record.key != name.key:
+                raise InvalidArgument(
+                    f"the name {name.text!r} is an alias of {record.name!r}; delete that voice, or remove the alias"
+                )
+            return record
+
         with self._changing(name.key):
             try:
-                record = self._store.remove(lambda: self.find(name, owner))
+                record = self._store.remove(approve)
             except SpeakerNotFound:
                 if owner is None:
                     self._store.purge(name.key)

@@ -252,6 +252,8 @@ class Transfer:
 
     def _check_record(self, record: SpeakerRecord) -> None:
         """Check texts, consent, how a voice was designed, and the figures of a clip that need not be in the bundle."""
+        if record.kind != "voice":
+            raise InvalidArgument(f"the bundle's record {record.name!r} is no voice")
         check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
         check_text("consent", record.consent, MAX_NOTE)
         check_text("description", record.description, MAX_NOTE)

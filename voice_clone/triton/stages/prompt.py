@@ -106,6 +106,8 @@ class PromptModel(Model):
             raise error.renamed({"name": "voice", "audio": "reference_audio"}) from None
         waited_ms = 1e3 * (time.monotonic() - asked)
         result = json.loads(reply["result"][0])
+        if "preset" in result:  # an alias stands for it
+            return None, {"cache": "preset", "voice": self._presets[result["preset"].casefold()]}, ("", "")
         return *read_reply(speech, result, reply["artifacts"][0], waited_ms), (result["origin"], result["scope"])
 
 

@@ -1,0 +1,125 @@
+"""Recordings of consents: kept as voices are, owned and erased, and never spoken with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.doubles.fakes import Voices, clip
+from voice_clone.errors import InvalidArgument, QuotaExceeded, SpeakerExists, SpeakerNotFound, VoiceCloneError
+
+STORES = ("files", "postgresql")  # all tests of this file run on both
+
+Make = Callable[..., Voices]
+ID = "cons_1"
+
+
+def record(voices: Voices, name: str = ID, owner: str | None = "alice", **options: Any) -> dict[str, Any]:
+    given = {"language": "en-US", **options, **({} if owner is None else {"owner": owner})}
+    return voices.call("record_consent", given, name=name, audio=clip(7), description="Ada says yes").result
+
+
+def by(voices: Voices, operation: str, owner: str | None = "alice", name: str | None = None, **options: Any) -> Any:
+    given = {"kind": "consent", **options, **({} if owner is None else {"owner": owner})}
+    return voices.call(operation, given, name=name).result
+
+
+def ids(voices: Voices, owner: str | None = "alice", **options: Any) -> list[str]:
+    return [each["name"] for each in by(voices, "list", owner, **options)["speakers"]]
+
+
+def test_it_is_listed_changed_and_erased_and_survives_a_restart(make_voices: Make) -> None:
+    voices = make_voices()
+    made = record(voices)
+    assert (made["language"], made["description"], made["artifacts"]) == ("en-US", "Ada says yes", [])
+    assert record(voices) == made, "the same once more, whose answer was lost"
+    options = {"owner": "alice"}
+    again = voices.call("record_consent", options, name=ID, description="Ada agrees").result
+    assert (again["description"], again["created_at"]) == ("Ada agrees", made["created_at"])
+    voices.cache.close()
+    voices = make_voices()
+    assert by(voices, "get", name=ID) == again and ids(voices) == [ID]
+    assert voices.cache._store.read_audio(voices.cache._registry.page(None, "", None, "consent")[0]) == clip(7)
+    by(voices, "delete", name=ID)
+    assert ids(voices) == []
+    for operation in ("get", "delete"):
+        with pytest.raises(SpeakerNotFound):
+            by(voices, operation, name=ID)
+    voices.cache.close()
+    assert ids(make_voices()) == []
+
+
+def test_it_is_no_voice(voices: Voices) -> None:
+    record(voices)
+    voices.upload("Ada")
+    assert [each["name"] for each in voices.call("list").result["speakers"]] == ["Ada"]
+    assert voices.call("export").result["speakers"] == ["Ada"]
+    for operation in ("get", "delete", "export", "prepare", "resolve"):
+        with pytest.raises(SpeakerNotFound):
+            voices.call(operation, name=ID)
+    with pytest.raises(SpeakerExists):
+        voices.upload(ID, replace=True)
+    assert ids(voices) == [ID] and voices.encoder.extractions == 1, "of the voice"
+
+
+def test_a_voice_may_refer_to_one_of_its_owner(voices: Voices) -> None:
+    record(voices)
+    for owner, consent in (
+        ("bob", ID),
+        ("alice", "cons_2"),
+        ("alice", "cons_1/.."),
+        ("alice", "cons_"),
+        (None, "cons_2"),
+    ):
+        given = {} if owner is None else {"owner": owner}
+        with pytest.raises(InvalidArgument, match="consent"):
+            voices.call("upload", given, name="Ada", audio=clip(1), consent=consent)
+    mine = voices.call("upload", {"owner": "alice"}, name="Ada", audio=clip(1), consent=ID).result
+    assert mine["consent"] == ID
+    by(voices, "delete", name=ID)
+    with pytest.raises(InvalidArgument, match="consent"):
+        voices.call("upload", {"owner": "alice"}, name="Bea", audio=clip(1), consent=ID)
+    assert voices.get("Ada")["consent"] == ID, "the voice stays"
+
+
+def test_others_neither_see_nor_change_it(voices: Voices) -> None:
+    record(voices)
+    assert ids(voices, "bob") == [] and ids(voices, None) == [ID]
+    for operation in ("get", "delete"):
+        with pytest.raises(SpeakerNotFound):
+            by(voices, operation, "bob", ID)
+    with pytest.raises(SpeakerNotFound):
+        voices.call("record_consent", {"owner": "bob"}, name=ID, description="mine")
+    with pytest.raises(SpeakerExists):
+        record(voices, owner="bob")
+    assert by(voices, "get", name=ID)["description"] == "Ada says yes"
+
+
+def test_pages_and_limits(voices: Voices) -> None:
+    for number in range(5):
+        record(voices, f"cons_{number}", max_owned=5)
+    with pytest.raises(QuotaExceeded, match="5 consents"):
+        record(voices, "cons_9", max_owned=5)
+    voices.call("upload", {"owner": "alice", "max_owned": 1}, name="Ada", audio=clip(1))
+    assert ids(voices, limit=2) == ["cons_0", "cons_1"]
+    assert ids(voices, limit=2, after="cons_3") == ["cons_4"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({"name": "Ada", "audio": clip(1)}, {"language": "en"}),
+        ({"audio": clip(1)}, {}),
+        ({}, {"language": "en"}),
+        ({"audio": clip(1)}, {"language": "no language"}),
+        ({"audio": b"no sound"}, {"language": "en"}),
+        ({"audio": clip(1), "description": " "}, {"language": "en"}),
+        ({"audio": clip(1), "description": "x" * 2000}, {"language": "en"}),
+    ],
+)
+def test_what_is_none_is_refused(voices: Voices, fields: dict[str, Any], options: dict[str, Any]) -> None:
+    with pytest.raises(VoiceCloneError) as error:
+        voices.call("record_consent", options, **{"name": ID, "description": "Ada", **fields})
+    assert isinstance(error.value, InvalidArgument | SpeakerNotFound) and ids(voices, None) == []
