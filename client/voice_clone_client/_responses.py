@@ -25,7 +25,7 @@ from .errors import (
     renamed,
 )
 from .finish_reasons import is_whole
-from .types import Chunk, Detection, Family, Preset, Voice
+from .types import Chunk, Consent, Detection, Family, Preset, Voice
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _NAME_ONE = "name the model family: give `model`"
@@ -179,6 +179,21 @@ def voice(response: Any) -> Voice:
 def voices(response: Any) -> list[Voice]:
     """The voices in a `speaker_cache` answer."""
     return [Voice.from_record(record) for record in result(response)["speakers"]]
+
+
+def consent(response: Any) -> Consent:
+    """The recording of a consent in an answer."""
+    return Consent.from_record(result(response))
+
+
+def consents(response: Any) -> list[Consent]:
+    """The recordings of consents in an answer."""
+    return [Consent.from_record(record) for record in result(response)["speakers"]]
+
+
+def aliases(response: Any) -> dict[str, str]:
+    """The aliases in an answer, each with its voice."""
+    return {record["name"]: record["voice"] for record in result(response)["speakers"]}
 
 
 def presets(response: Any) -> list[Preset]:

@@ -34,6 +34,8 @@ from .long_text.plan import Plan
 from .types import (
     Candidate,
     Candidates,
+    Consent,
+    Consents,
     Detection,
     Family,
     LongOptions,
@@ -269,6 +271,37 @@ class AsyncClient:
     async def delete(self, name: str) -> None:
         """Delete a voice; see `Client.delete`."""
         await self._cache("delete", name=name)
+
+    async def record_consent(
+        self, id: str, audio: Source | None = None, *, description: str, language: str | None = None
+    ) -> Consent:
+        """Keep the recording of a consent; see `Client.record_consent`."""
+        answer = await self._cache("record_consent", name=id, audio=audio, description=description, language=language)
+        return _responses.consent(answer)
+
+    async def consents(self, *, limit: int = _requests.PAGE, after: str | None = None) -> Consents:
+        """The recordings of consents; see `Client.consents`."""
+        return _responses.consents(await self._cache("list", kind="consent", limit=limit, after=after))
+
+    async def consent(self, id: str) -> Consent:
+        """The recording of a consent; raises VoiceNotFound."""
+        return _responses.consent(await self._cache("get", kind="consent", name=id))
+
+    async def delete_consent(self, id: str) -> None:
+        """Erase the recording of a consent; voices that name it stay. Raises VoiceNotFound."""
+        await self._cache("delete", kind="consent", name=id)
+
+    async def aliases(self) -> dict[str, str]:
+        """Further names of voices, each with its voice."""
+        return _responses.aliases(await self._cache("list", kind="alias"))
+
+    async def set_alias(self, alias: str, voice: str) -> None:
+        """Give a voice a further name; see `Client.set_alias`."""
+        await self._cache("set_alias", name=alias, voice=voice)
+
+    async def remove_alias(self, alias: str) -> None:
+        """Remove an alias; its voice stays. Raises VoiceNotFound."""
+        await self._cache("delete", kind="alias", name=alias)
 
     async def prepare(
         self,

@@ -23,7 +23,7 @@ from ._sources import LARGEST_BUNDLE, parts
 from ._speaking_client import Speaking
 from .clips import Source
 from .errors import Unsupported, VoiceCloneError
-from .types import Candidate, Candidates, Detection, Family, Mark, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Consent, Consents, Detection, Family, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -240,6 +240,54 @@ class Client(Speaking):
     def delete(self, name: str) -> None:
         """Delete a voice and everything computed from it; raises VoiceNotFound."""
         self._cache("delete", name=name)
+
+    def record_consent(
+        self, id: str, audio: Source | None = None, *, description: str, language: str | None = None
+    ) -> Consent:
+        """Keep a recording in which somebody consents to voices; without `audio`, describe it anew.
+
+        Nobody speaks with it. An upload whose `consent` is its id is refused where there is no such recording.
+
+        Args:
+            id: `cons_` and letters and digits.
+            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`; with it goes `language`.
+            description: free text.
+            language: as a BCP 47 tag, such as `en-US`.
+
+        Raises:
+            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. VoiceNotFound: there is none to describe anew.
+        """
+        answer = self._cache("record_consent", name=id, audio=audio, description=description, language=language)
+        return _responses.consent(answer)
+
+    def consents(self, *, limit: int = _requests.PAGE, after: str | None = None) -> Consents:
+        """The recordings of consents behind an id, by their ids; at most `limit`."""
+        return _responses.consents(self._cache("list", kind="consent", limit=limit, after=after))
+
+    def consent(self, id: str) -> Consent:
+        """The recording of a consent; raises VoiceNotFound."""
+        return _responses.consent(self._cache("get", kind="consent", name=id))
+
+    def delete_consent(self, id: str) -> None:
+        """Erase the recording of a consent; voices that name it stay. Raises VoiceNotFound."""
+        self._cache("delete", kind="consent", name=id)
+
+    def aliases(self) -> dict[str, str]:
+        """Further names of voices, each with its voice."""
+        return _responses.aliases(self._cache("list", kind="alias"))
+
+    def set_alias(self, alias: str, voice: str) -> None:
+        """Give a voice a further name, or an alias another voice; raises VoiceNotFound, VoiceExists.
+
+        Args:
+            alias: as the name of a voice, which no voice has.
+            voice: a registered voice of the same owner, or a preset.
+        """
+        self._cache("set_alias", name=alias, voice=voice)
+
+    def remove_alias(self, alias: str) -> None:
+        """Remove an alias; its voice stays. Raises VoiceNotFound."""
+        self._cache("delete", kind="alias", name=alias)
 
     def prepare(
         self,

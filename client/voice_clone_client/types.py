@@ -181,6 +181,24 @@ class Voice:
         return cls(**{**_known(cls, record), "artifacts": artifacts, "warnings": warnings, "record": record})
 
 
+@dataclass(frozen=True)
+class Consent:
+    """A recording in which somebody consents to voices. Nobody speaks with it."""
+
+    id: str
+    """What the `consent` of an upload may be."""
+    description: str
+    language: str
+    """Of the recording, as a BCP 47 tag."""
+    created_at: float
+    """Seconds since 1970."""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Consent:
+        """A consent from the server's JSON."""
+        return cls(record["name"], record["description"], record["language"], record["created_at"])
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A voice that a model made of a description, before it is kept."""
@@ -209,6 +227,7 @@ class Preset:
 
 Candidates = list[Candidate]
 Presets = list[Preset]
+Consents = list[Consent]
 Voices = list[Voice]  # inside the clients' classes, `list` is the method
 Names = list[str]
 

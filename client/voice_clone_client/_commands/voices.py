@@ -61,6 +61,15 @@ def add(commands: Any) -> None:
     command(commands, "show", _show, "a voice and the report on its clip").add_argument("name")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
     command(commands, "delete", _delete, "delete a voice").add_argument("name")
+    group = commands.add_parser("aliases", help="further names of voices: list, set, remove")
+    actions = group.add_subparsers(metavar="ACTION", required=True)
+    command(actions, "list", _aliases, "all aliases, each with its voice").add_argument(
+        "--json", action="store_true", help="as JSON"
+    )
+    setting = command(actions, "set", _set_aliases, "give voices further names, such as alloy=Ada nova=Ben")
+    setting.add_argument("aliases", nargs="+", metavar="ALIAS=VOICE", type=_alias)
+    removing = command(actions, "remove", _remove_aliases, "remove aliases; their voices stay")
+    removing.add_argument("aliases", nargs="+", metavar="ALIAS")
     prepare = command(commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once")
     prepare.add_argument("name")
     prepare.add_argument("--mode", help="mode of cloning, icl or x_vector (default: the voice's own)")
@@ -165,6 +174,35 @@ def _get(client: Client, parsed: argparse.Namespace) -> None:
 def _delete(client: Client, parsed: argparse.Namespace) -> None:
     client.delete(parsed.name)
     report(parsed, f"{parsed.name}\tdeleted")
+
+
+def _alias(text: str) -> tuple[str, str]:
+    alias, _, voice = (part.strip() for part in text.partition("="))
+    if not alias or not voice or "=" in voice:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ALIAS=VOICE")
+    return alias, voice
+
+
+def _aliases(client: Client, parsed: argparse.Namespace) -> None:
+    aliases = client.aliases()
+    if parsed.json:
+        print_json(aliases)
+        return
+    print_table(("ALIAS", "VOICE"), [[*pair] for pair in aliases.items()])
+    if not aliases and not parsed.quiet:
+        complain("there is no alias; voice-clone aliases set ALIAS=VOICE sets one")
+
+
+def _set_aliases(client: Client, parsed: argparse.Namespace) -> None:
+    for alias, voice in parsed.aliases:
+        client.set_alias(alias, voice)
+        report(parsed, f"{alias}\t{voice}")
+
+
+def _remove_aliases(client: Client, parsed: argparse.Namespace) -> None:
+    for alias in parsed.aliases:
+        client.remove_alias(alias)
+        report(parsed, f"{alias}\tremoved")
 
 
 def _prepare(client: Client, parsed: argparse.Namespace) -> None:

@@ -48,7 +48,19 @@ _INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit
 _FINAL = ("incomplete", "name_reserved", "too_many_voices", "unsupported", "voice_exists")
 _OF_VOICES = (
     *("name", "consent", "audio_sample", "speaker_description", "description", "strict", "trim_silence"),
-    *("replace", "shared", "design", "design_model", "design_seed", "seeds", "limit", "after", "reextract", "file"),
+    *(
+        "replace",
+        "shared",
+        "design",
+        "design_model",
+        "design_seed",
+        "seeds",
+        "limit",
+        "after",
+        "reextract",
+        "file",
+        "recording",
+    ),
 )
 FIELDS = {**{name: name for name in (*SpeechRequest.model_fields, *_OF_VOICES)}, "text": "input"}
 """The fields of requests, by the client's names of them."""
