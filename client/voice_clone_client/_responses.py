@@ -193,7 +193,7 @@ def consents(response: Any) -> list[Consent]:
 
 def aliases(response: Any) -> dict[str, str]:
     """The aliases in an answer, each with its voice."""
-    return {record["name"]: record["voice"] for record in result(response)["speakers"]}
+    return {record["name"]: record["voice"] for record in result(response)["speakers"] if record.get("voice")}
 
 
 def presets(response: Any) -> list[Preset]:

@@ -99,13 +99,13 @@ def create_app(settings: Settings) -> FastAPI:
         dialect      the shape of errors for a request
 
     Raises:
-        ValueError, OSError: an alias is invalid, OpenTelemetry is missing, or the keys, the authority's certificate or
-            the audit log cannot be read or written.
+        ValueError, OSError: an alias of a model is invalid, OpenTelemetry is missing, or the keys, the authority's
+            certificate or the audit log cannot be read or written.
         VoiceCloneError: the address, the token or the certificate of the Triton server is invalid, or what files are to
             be signed with.
     """
     keys = Keys.load(settings.api_keys_file)
-    clients = TritonClients(settings, keys.bearers(), reserved(settings.default_voice, settings.voice_aliases))
+    clients = TritonClients(settings, keys.bearers(), reserved(settings.default_voice))
     client = clients.operator
     traces = Traces(settings.otlp_endpoint)
     audit = AuditLog(settings.audit_log)
@@ -136,7 +136,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.clients = clients
     app.state.client = client
     app.state.families = Families(client, settings.model, settings.model_aliases)
-    app.state.voice_names = VoiceNames(client, settings.default_voice, settings.voice_aliases)
+    app.state.voice_names = VoiceNames(client, settings.default_voice)
     app.state.keys = keys
     app.state.audit = audit
     app.state.signing = Signing(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -193,8 +194,8 @@ class Families:
 def unknown_model(name: str, known: Iterable[str]) -> HTTPFailure:
     """The answer to a request for a model that is not there."""
     message = f"there is no model {name!r}; this gateway has {', '.join(known) or 'none'}"
-    hint = "leave model out for the first of them, or start the gateway with --model-aliases NAME"
-    return HTTPFailure(404, message, "model_not_found", param="model", hint=hint)
+    do = "leave model out for the first of them, or start the gateway with --model-aliases"
+    return HTTPFailure(404, f"{message}; {do} {shlex.quote(name)}", "model_not_found", param="model")
 
 
 def _copy(error: VoiceCloneError) -> VoiceCloneError:

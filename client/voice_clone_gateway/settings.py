@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 from voice_clone_client import __version__
 from voice_clone_client._arguments import Parser
 
-from .voice_names import parse_voice_alias
-
 PREFIX = "VOICE_CLONE_GATEWAY_"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -128,9 +126,6 @@ class Settings:
     )
     default_voice: str = _setting(
         "", "the voice of requests that name none, or one of OpenAI's or Deepgram's own voices"
-    )
-    voice_aliases: tuple[str, ...] = _setting(
-        (), "further names of voices, e.g. alloy=Ada,nova=Bob", item=_checked(parse_voice_alias)
     )
     voice_list: str = _setting(
         "names",

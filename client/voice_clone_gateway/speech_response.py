@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
-from voice_clone_client import Incomplete, VoiceNotFound
+from voice_clone_client import Incomplete
 from voice_clone_client.long_text.speaker import Speech
 
 from .accounts import audited, audited_result
@@ -25,7 +25,6 @@ from .schemas import SpeechRequest
 from .speech_forms import Form
 from .synthesis import Order, open_speech
 from .synthesis import encoder as encoder_of
-from .voice_names import is_vendors
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +94,6 @@ class SpeechResponse(Response):
 
     def _failed(self, error: Exception) -> HTTPFailure:
         """The answer to an error, with which the speech has ended."""
-        name = self._payload.voice_name
-        if isinstance(error, VoiceNotFound) and name is not None and is_vendors(name):
-            do = f"to have one of yours speak for it, start the gateway with --voice-aliases {name}=VOICE, or with "
-            error = VoiceNotFound(f"{error.text}; {do}--default-voice VOICE for all such names")  # clients hide hints
         fields = {name: self._theirs.get(field, field) for name, field in FIELDS.items()}
         failed = failure(error, self._id, self._app.state.settings.retry_after, fields)
         self._progress.fail(failed, getattr(error, "finish_reason", None))

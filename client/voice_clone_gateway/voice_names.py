@@ -1,4 +1,4 @@
-"""Which registered voice a request means: names of other servers' voices, and requests that name none."""
+"""Which voice speaks for requests that name none, or a voice of a vendor that is not there."""
 
 from __future__ import annotations
 
@@ -22,32 +22,24 @@ class Finder(Protocol):
     async def get(self, name: str) -> Any:
         """The voice, with its `owner` and whether it is `shared`; raises VoiceNotFound."""
 
+    async def aliases(self) -> Iterable[str]:
+        """The aliases of voices."""
+
 
 class VoiceNames:
-    """The names of voices that this gateway has beside the registered ones.
+    """The voice that this gateway has for requests that name none.
 
-    An alias stands for its voice in any case. The default voice stands for no name, and for a name of OpenAI's or
-    Deepgram's own voices, unless the operator, or the caller, has registered a voice of that name. So no tenant can
-    take the place of what the operator configured.
+    It stands for a name of OpenAI's or Deepgram's own voices, too, unless the operator, or the caller, has registered
+    a voice, or set an alias, of that name. So no tenant can take the place of what the operator configured.
 
     Args:
         finder: asks the server.
         default: a registered voice; "" for none.
-        aliases: the form is ALIAS=VOICE.
-
-    Raises:
-        ValueError: an alias has another form, or two voices.
     """
 
-    def __init__(self, finder: Finder, default: str, aliases: Iterable[str] = ()) -> None:
+    def __init__(self, finder: Finder, default: str) -> None:
         self._finder = finder
         self.default = default
-        pairs = [parse_voice_alias(alias) for alias in aliases]
-        self.aliases = dict(pairs)
-        self._by_key: dict[str, str] = {}
-        for alias, voice in pairs:
-            if self._by_key.setdefault(name_key(alias), voice) != voice:
-                raise ValueError(f"voice_aliases give {alias!r} two voices; give it one")
 
     async def choose(self, name: str | None, owner: str | None = None) -> tuple[str | None, str | None]:
         """The registered voice for a name, and a warning if it is not what the name says.
@@ -63,11 +55,10 @@ class VoiceNames:
         """
         if name is None:
             return self.default or None, None
-        voice = self._by_key.get(name_key(name))
-        if voice is not None:
-            return voice, None
-        if self.default and is_vendors(name):
+        if self.default and _is_vendors(name):
             found = await self._find(name)
+            if found is None and await self._is_alias(name):
+                return name, None
             if found is None or not (found.owner == owner or (found.owner is None and found.shared)):
                 return self.default, f"no voice {name!r} is registered; the default voice {self.default!r} speaks"
         return name, None
@@ -78,34 +69,22 @@ class VoiceNames:
         except VoiceNotFound:
             return None
 
+    async def _is_alias(self, name: str) -> bool:
+        """Whether it is an alias, perhaps of a voice that a model brings."""
+        return name_key(name) in map(name_key, await self._finder.aliases())
 
-def is_vendors(name: str) -> bool:
+
+def _is_vendors(name: str) -> bool:
     """Whether it is the name of a voice of OpenAI's or Deepgram's own."""
     key = name_key(name)
     return key in _REPLACED or key.startswith(_REPLACED_FAMILIES)
 
 
-def reserved(default: str, aliases: Iterable[str]) -> list[str]:
-    """The names that no tenant may give to a voice: those that the gateway has for voices, and those of vendors.
+def reserved(default: str) -> list[str]:
+    """The names that no tenant may give to a voice: that of the default voice, and those of vendors' voices.
 
     Args:
-        default, aliases: as of `VoiceNames`.
-
-    Raises:
-        ValueError: as of `VoiceNames`.
+        default: as of `VoiceNames`.
     """
-    pairs = [parse_voice_alias(alias) for alias in aliases]
     families = [f"{begin}*" for begin in _REPLACED_FAMILIES]
-    return sorted({*_REPLACED, *families, *filter(None, (default, *(n for pair in pairs for n in pair)))})
-
-
-def parse_voice_alias(text: str) -> tuple[str, str]:
-    """Alias and voice of `ALIAS=VOICE`.
-
-    Raises:
-        ValueError: the text has another form.
-    """
-    alias, _, voice = (part.strip() for part in text.partition("="))
-    if not alias or not voice or "=" in voice:
-        raise ValueError(f"{text!r} is not ALIAS=VOICE")
-    return alias, voice
+    return sorted({*_REPLACED, *families, *filter(None, (default,))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -212,6 +213,8 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
     message = worded(error.text, lambda name, value: f"{fields.get(name, name)} {value}".rstrip())
     root, dot, option = (error.field or "").partition(".")
     param = f"{fields[root]}{dot}{option}" if root in fields else None
+    if isinstance(error, VoiceNotFound):  # not a hint: the clients of vendors show the message alone
+        message += f"; GET /v1/audio/voices lists the voices, and {_alias_command(error.text)} gives one this name"
     if isinstance(error, ConnectionFailed):  # its text contains the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
         message = "the speech server cannot be reached or is not ready; try again later"
@@ -224,10 +227,19 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
 
 
 _HINTS = {
-    VoiceNotFound: "GET /v1/audio/voices lists the voices, and POST registers one. For apps that can only name others, "
-    "the gateway has --default-voice and --voice-aliases",
+    VoiceNotFound: "POST /v1/audio/voices registers a voice. With --default-voice the gateway has one that speaks for "
+    "each name of OpenAI's and Deepgram's own voices",
     Incomplete: "with allow_partial true the answer has what was made",
 }
+
+
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+def _alias_command(text: str) -> str:
+    """The command that lets a voice speak by the name that an error quotes."""
+    found = _QUOTED.search(text)
+    return f"voice-clone aliases set {shlex.quote(found[1] if found else 'ALIAS')}=VOICE"
 
 
 def install(app: FastAPI) -> None:

@@ -125,6 +125,7 @@ async def list_voices(
 ) -> VoiceList:
     """The voices, by name; the first page has the preset voices of models, too."""
     presets = await request.state.client.presets()
+    aliases = await request.state.client.aliases()
     voices = await request.state.client.list(limit=limit + 1, after=after)
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
     if "manage" not in request.state.key.scopes:
@@ -156,7 +157,7 @@ async def list_voices(
         ],
         has_more=len(voices) > limit,
         default_voice=await usable(state.voice_names.default),
-        voice_aliases={alias: voice for alias, voice in state.voice_names.aliases.items() if await usable(voice)},
+        voice_aliases={alias: voice for alias, voice in aliases.items() if await usable(voice)},
     )
 
 

@@ -37,15 +37,15 @@ def gateway(server: TritonServer, voice: str, tmp_path_factory: pytest.TempPathF
     options = (
         "--default-voice",
         voice,
-        "--voice-aliases",
-        f"nova={voice}",
         "--voice-list",
         "objects",
         "--allow-partial",
         "true",
     )
-    with Gateway(server.url, folder / "log", *options) as gateway:
+    with Gateway(server.url, folder / "log", *options) as gateway, Client(server.url) as client:
+        client.set_alias("nova", voice)
         yield gateway
+        client.remove_alias("nova")
         assert "Traceback" not in (folder / "log").read_text()
 
 

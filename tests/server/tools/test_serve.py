@@ -36,7 +36,7 @@ HOSTS = ["127.0.0.1", "::1"]
 PROXIES = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy", "grpc_proxy"), "http://127.0.0.1:9")
 """Where nothing answers: the tool asks its own servers directly."""
 KILLS = 50
-OPTIONS = ["--gateway-max-input-characters", "5", "--gateway-voice-aliases=anna=Ada", "--restarts", str(2 * KILLS)]
+OPTIONS = ["--gateway-max-input-characters", "5", "--gateway-model-aliases=tts=qwen3_tts", "--restarts", str(2 * KILLS)]
 
 
 class Served:

@@ -85,7 +85,7 @@ def test_unknown_models_do_not_cause_a_call_each() -> None:
         lister = Lister("a")
         families = Families(lister, clock=lister.clock)
         for index in range(50):
-            assert await refused(families, f"x{index}") == f"there is no model 'x{index}'; this gateway has a"
+            assert f"no model 'x{index}'; this gateway has a;" in await refused(families, f"x{index}")
         await asyncio.gather(*(refused(families, "y") for _ in range(50)))
         assert lister.calls == 1
         lister.now += REFRESH_SECONDS
@@ -185,7 +185,6 @@ def test_wrong_aliases(alias: str) -> None:
     ("setting", "reason"),
     [
         ({"model_aliases": ("a", "b", "a=made_up")}, "'a' two families"),
-        ({"voice_aliases": ("alloy=Ada", "ALLOY=Ben")}, "'ALLOY' two voices"),
         ({"otlp_endpoint": "collector:4318"}, "no URL"),
     ],
 )
@@ -264,9 +263,8 @@ def test_models_are_listed(two: Server, serve: Serve) -> None:
     for _ in range(20):
         answer = http.get("/v1/models/other")
         assert answer.status_code == 404
-        assert answer.json()["error"]["message"] == (
-            f"there is no model 'other'; this gateway has {FAMILY}, made_up, tts-1, tts-1-hd"
-        )
+        said = f"there is no model 'other'; this gateway has {FAMILY}, made_up, tts-1, tts-1-hd; "
+        assert answer.json()["error"]["message"].startswith(said)
     assert two.stats_calls == 1
 
 

@@ -107,9 +107,14 @@ def test_a_speech_of_a_key_carries_its_owner(triton: Server, http: httpx2.Client
 
 def test_the_list_names_no_alias_that_a_key_cannot_use(triton: Server, serve: Serve, keys: str) -> None:
     voice = {"name": "Ada", "owner": "alice", "shared": True, "consent": "by mail"}
-    triton.answer = lambda inputs: {"result": json.dumps({"speakers": [voice]}).encode()}
-    aliases = ("nova=ada", "echo=hidden")
-    http = serve(triton.url, api_keys_file=keys, voice_aliases=aliases, default_voice="hidden")
+    aliases = [{"name": "nova", "voice": "ada"}, {"name": "echo", "voice": "hidden"}]
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        found = aliases if b"alias" in inputs.get("options", b"") else [voice]
+        return {"result": json.dumps({"speakers": found}).encode()}
+
+    triton.answer = answer
+    http = serve(triton.url, api_keys_file=keys, default_voice="hidden")
     mine = http.get("/v1/audio/voices", headers=bearer(ALICE)).json()
     assert mine["voice_aliases"] == {"nova": "ada"} and "default_voice" not in mine
     [listed] = mine["uploaded_voices"]
@@ -316,12 +321,15 @@ def test_a_list_of_voices_has_pages_and_the_default_may_be_behind_them(triton: S
             if inputs["name"].decode() not in names:
                 raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: nobody")
             return {"result": json.dumps({"name": inputs["name"].decode()}).encode()}
+        if options.get("kind") == "alias":
+            aliases = [{"name": "nova", "voice": "v3"}, {"name": "echo", "voice": "gone"}]
+            return {"result": json.dumps({"speakers": aliases}).encode()}
         begin = names.index(options["after"]) + 1 if "after" in options else 0
         found = [{"name": name} for name in names[begin : begin + options["limit"]]]
         return {"result": json.dumps({"speakers": found}).encode()}
 
     triton.answer = answer
-    http = serve(triton.url, api_keys_file=keys, default_voice="v4", voice_aliases=("nova=v3", "echo=gone"))
+    http = serve(triton.url, api_keys_file=keys, default_voice="v4")
 
     def page(query: str) -> tuple[list[str], bool]:
         body = http.get(f"/v1/audio/voices{query}", headers=bearer(ALICE)).json()

@@ -138,7 +138,10 @@ def test_voices_that_a_model_brings_speak_and_cannot_be_deleted(page: Page, trit
 def test_the_gateway_s_default_voice_is_chosen_and_aliases_are_reported(
     page: Page, triton: Server, serve: Serve
 ) -> None:
-    open_page(page, triton, serve, voice("Ada"), voice("Bo"), default_voice="bo", voice_aliases=("nova=BO",))
+    listing(triton, voice("Ada"), voice("Bo"))
+    answer, alias = triton.answer, json.dumps({"speakers": [{"name": "nova", "voice": "BO"}]}).encode()
+    triton.answer = lambda inputs: {"result": alias} if b"alias" in inputs.get("options", b"") else answer(inputs)
+    page.goto(str(serve(triton.url, default_voice="bo").base_url))
     expect(page.get_by_role("radio", name="Bo")).to_be_checked()
     expect(page.locator("#speaking-voice")).to_have_text("Bo")
     assert about(page) == ["ready, with transcript", "ready, with transcript, default, also nova"]
