@@ -16,6 +16,7 @@ from tools.families.cards import PACKAGES, cards
 from tools.families.table import options_table, table
 from tools.settings_table import tables
 from tools.triton_server import MODELS, ROOT
+from tools.vendor_paths import table as vendor_paths
 from voice_clone.batching import statistics
 from voice_clone.codec import series
 from voice_clone.family import Family
@@ -70,6 +71,7 @@ def wanted() -> dict[Path, str]:
         DOCS / "adding_a_family.md": {"card": _card()},
         DOCS / "settings.md": {"settings": f"\n{tables()}\n"},
         DOCS / "operations.md": {"metrics": _metrics_table()},
+        DOCS / "http_api.md": {"paths": vendor_paths()},
     }
     found = {CLIENT: client(), GATEWAY: gateway()}
     for path, named in parts.items():
