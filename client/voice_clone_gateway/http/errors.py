@@ -214,7 +214,8 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
     root, dot, option = (error.field or "").partition(".")
     param = f"{fields[root]}{dot}{option}" if root in fields else None
     if isinstance(error, VoiceNotFound):  # not a hint: the clients of vendors show the message alone
-        message += f"; GET /v1/audio/voices lists the voices, and {_alias_command(error.text)} gives one this name"
+        do = f"GET /v1/audio/voices lists the voices, POST registers one, {_alias_command(error.text)} gives one this name"
+        message += f"; {do}"
     if isinstance(error, ConnectionFailed):  # its text contains the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
         message = "the speech server cannot be reached or is not ready; try again later"
@@ -227,8 +228,7 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
 
 
 _HINTS = {
-    VoiceNotFound: "POST /v1/audio/voices registers a voice. With --default-voice the gateway has one that speaks for "
-    "each name of OpenAI's and Deepgram's own voices",
+    VoiceNotFound: "the gateway's --default-voice speaks for each name of OpenAI's and Deepgram's own voices",
     Incomplete: "with allow_partial true the answer has what was made",
 }
 

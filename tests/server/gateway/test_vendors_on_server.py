@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -198,3 +199,57 @@ def test_by_tls(server: TritonServer, tmp_path: Path, monkeypatch: pytest.Monkey
         pieces = elevenlabs.text_to_speech.convert_realtime(voice, text=iter([TEXT]), output_format="pcm_24000")
         samples = np.frombuffer(b"".join(pieces), "<i2")
         assert len(samples) > 1920 and samples.std() > 10
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body"),
+    [
+        ("/v1/audio/speech", {}, {"input": TEXT, "model": "{model}", "voice": "{voice}"}),
+        ("/v1/text-to-speech/{voice}", {"xi-api-key": "unused"}, {"text": TEXT, "model_id": "{model}"}),
+        ("/v1/speak?model={voice}", {"authorization": "Token unused"}, {"text": TEXT}),
+        (
+            "/tts/bytes",
+            {"x-api-key": "unused", "cartesia-version": "2026-08-14"},
+            {
+                "model_id": "{model}",
+                "transcript": TEXT,
+                "voice": {"mode": "id", "id": "{voice}"},
+                "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000},
+            },
+        ),
+    ],
+    ids=["openai", "elevenlabs", "deepgram", "cartesia"],
+)
+def test_what_is_unknown_is_answered_with_what_helps(
+    adapted: Gateway, voice: str, path: str, headers: dict[str, str], body: dict[str, Any]
+) -> None:
+    """In the text that their clients show: they hide all else."""
+
+    def asked(voice: str, model: str) -> httpx.Response:
+        def filled(text: str) -> str:
+            return text.replace("{voice}", voice).replace("{model}", model)
+
+        content = filled(json.dumps(body))
+        kind = {"content-type": "application/json"}
+        return httpx.post(adapted.url + filled(path), content=content, headers={**headers, **kind}, timeout=60.0)
+
+    nobody, nothing = asked("Rachel", "qwen3_tts"), asked(voice, "nothing")
+    assert nobody.status_code == 404 and "voice-clone aliases set Rachel=VOICE" in nobody.text
+    if "model" in json.dumps(body):  # Deepgram's model is the voice
+        assert nothing.status_code == 404 and "this gateway has qwen3_tts" in nothing.text
+
+
+def test_names_that_openai_s_apps_send_stand_for_voices(adapted: Gateway, client: Client, voice: str) -> None:
+    client.set_alias("onyx", voice)
+    try:
+        order = {"model": "tts-1", "input": TEXT, "response_format": "wav", "seed": 3}
+        spoken = [
+            httpx.post(f"{adapted.url}/v1/audio/speech", json={**order, "voice": name}, timeout=60.0)
+            for name in ("onyx", "ONYX", voice)
+        ]
+        assert [answer.status_code for answer in spoken] == [200] * 3
+        assert len({len(answer.content) for answer in spoken}) == 1
+        assert "x-speech-warning" not in spoken[0].headers, "it is not the default voice"
+        assert httpx.get(f"{adapted.url}/v1/audio/voices").json()["voice_aliases"] == {"onyx": voice}
+    finally:
+        client.remove_alias("onyx")
