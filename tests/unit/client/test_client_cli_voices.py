@@ -227,3 +227,33 @@ def test_embedding_blend(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     assert json.loads(inputs["options"]) == {"wait": True}
     assert inputs["description"].startswith(b"spherical blend of Ada and ")
     assert capsys.readouterr().out == LINE
+
+
+def test_aliases(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, {"speakers": [{"name": "alloy", "voice": "Ada"}, {"name": "nova", "voice": "Ben"}]})
+    assert run("aliases", "list") == 0
+    assert capsys.readouterr() == ("alloy\tAda\nnova\tBen\n", "")
+    assert run("aliases", "list", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"alloy": "Ada", "nova": "Ben"}
+    assert json.loads(triton.calls[-1][1]["options"]) == {"kind": "alias"}
+    assert run("aliases", "set", "alloy=Ada", "my voice = Ben") == 0
+    sent = [(inputs["operation"], inputs["name"], json.loads(inputs["options"])) for _, inputs in triton.calls[-2:]]
+    assert sent == [(b"set_alias", b"alloy", {"voice": "Ada"}), (b"set_alias", b"my voice", {"voice": "Ben"})]
+    assert capsys.readouterr().out == "alloy\tAda\nmy voice\tBen\n"
+    assert run("aliases", "remove", "alloy") == 0
+    inputs = triton.calls[-1][1]
+    assert (inputs["operation"], inputs["name"], inputs["options"]) == (b"delete", b"alloy", b'{"kind": "alias"}')
+
+
+@pytest.mark.parametrize("text", ["alloy", "=Ada", "alloy=", "a=b=c"])
+def test_a_wrong_alias(triton: Server, run: Run, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with pytest.raises(SystemExit):
+        run("aliases", "set", "nova=Ben", text)
+    assert "is not ALIAS=VOICE" in capsys.readouterr().err and not triton.calls
+
+
+def test_no_alias(triton: Server, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    answer(triton, {"speakers": []})
+    assert run("aliases", "list") == 0
+    out, err = capsys.readouterr()
+    assert not out and "voice-clone aliases set" in err

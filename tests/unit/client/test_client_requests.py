@@ -451,6 +451,20 @@ def test_options_of_the_voice_operations(triton: Server, client: Any) -> None:
     assert embedding.dtype == np.float32 and embedding.tolist() == [1.5, 2.0]
 
 
+def test_recordings_of_consents(triton: Server, client: Any) -> None:
+    record = {"name": "cons_1", "description": "yes", "language": "en", "created_at": 1.0}
+    answer(triton, {**record, "speakers": [record]})
+    made = client.record_consent("cons_1", b"clip", description="yes", language="en")
+    assert (made.id, made.description, made.language) == ("cons_1", "yes", "en")
+    asked = {"operation": b"record_consent", "name": b"cons_1", "description": b"yes"}
+    assert sent(triton) == {**asked, "audio": b"clip", "options": {"language": "en"}}
+    assert client.record_consent("cons_1", description="yes") == made and sent(triton) == asked
+    assert client.consents(limit=3, after="cons_0") == [client.consent("cons_1")] == [made]
+    assert sent(triton)["options"] == {"kind": "consent"}
+    client.delete_consent("cons_1")
+    assert sent(triton) == {"operation": b"delete", "name": b"cons_1", "options": {"kind": "consent"}}
+
+
 def test_a_model_without_speaker_embeddings(triton: Server, client: Any) -> None:
     answer(triton, {}, save({"codes": np.zeros(3, np.int32)}))
     with pytest.raises(vc.Unsupported, match="no speaker embedding"):
