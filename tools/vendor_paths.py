@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from voice_clone_gateway.vendors import CARTESIA, DEEPGRAM, ELEVENLABS, OPENAI
+from voice_clone_gateway.vendors.cartesia import CARTESIA
+from voice_clone_gateway.vendors.deepgram import DEEPGRAM
+from voice_clone_gateway.vendors.elevenlabs import ELEVENLABS
+from voice_clone_gateway.vendors.openai import OPENAI
 from voice_clone_gateway.vendors.vendor import Vendor
 
 NAMES = {"OpenAI": OPENAI, "ElevenLabs": ELEVENLABS, "Deepgram": DEEPGRAM, "Cartesia": CARTESIA}

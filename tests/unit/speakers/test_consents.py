@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.doubles.fakes import Voices, clip
 from voice_clone.errors import InvalidArgument, QuotaExceeded, SpeakerExists, SpeakerNotFound, VoiceCloneError
+from voice_clone.speakers.name import parse_name
+from voice_clone.speakers.record import SpeakerRecord
+from voice_clone.speakers.voice_file import pack, pack_bundle
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -123,3 +127,56 @@ def test_what_is_none_is_refused(voices: Voices, fields: dict[str, Any], options
     with pytest.raises(VoiceCloneError) as error:
         voices.call("record_consent", options, **{"name": ID, "description": "Ada", **fields})
     assert isinstance(error.value, InvalidArgument | SpeakerNotFound) and ids(voices, None) == []
+
+
+def test_no_bundle_brings_one(voices: Voices) -> None:
+    record(voices)
+    [kept] = voices.cache._registry.page(None, "", None, "consent")
+    header, tensors = voices.cache._store.read_all(kept)
+    bundle = pack_bundle([pack(header.record, tensors, header.digests)], 1)
+    by(voices, "delete", name=ID)
+    with pytest.raises(InvalidArgument, match=ID):
+        voices.call("import", audio=bundle)
+    with pytest.raises(InvalidArgument, match=ID):
+        voices.call("resolve", voice_prompt=bundle, model_type="qwen3_tts")
+    assert ids(voices) == [] and voices.call("list").result["count"] == 0
+
+
+def test_one_that_is_deleted_while_it_is_described_anew_stays_deleted(make_voices: Make, store: str) -> None:
+    one = make_voices()
+    other = make_voices() if store == "postgresql" else one
+    record(one)
+    read, name = one.cache._store.read_audio, parse_name(ID)
+
+    def delete_meanwhile(kept: SpeakerRecord) -> bytes | None:
+        audio = read(kept)
+        one.cache._store.read_audio = read  # type: ignore[method-assign]
+        if other is one:
+            other.cache._store.remove(lambda: kept)
+        else:
+            other.cache._registry.remove(name, "alice", "consent")
+        return audio
+
+    one.cache._store.read_audio = delete_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(SpeakerNotFound):
+        one.call("record_consent", {"owner": "alice"}, name=ID, description="Ada agrees")
+    assert ids(one) == ids(other) == []
+
+
+def test_other_servers_of_a_fleet_have_it_at_once(make_voices: Make, store: str) -> None:
+    if store == "postgresql":
+        one, other = make_voices(), make_voices()
+        record(one)
+        assert ids(other) == [ID]
+        voice = other.call("upload", {"owner": "alice"}, name="Ada", audio=clip(1), consent=ID).result
+        assert voice["consent"] == ID
+        by(other, "delete", name=ID)
+        assert ids(one) == []
+
+
+@pytest.mark.files
+def test_its_file_is_gone_with_it(voices: Voices, tmp_path: Path) -> None:
+    record(voices)
+    assert any(path.read_bytes().find(b"Ada says yes") >= 0 for path in tmp_path.rglob("*.safetensors"))
+    by(voices, "delete", name=ID)
+    assert not [*tmp_path.rglob("*.safetensors")]
