@@ -213,6 +213,21 @@ def test_cloning_is_refused_with_the_sentence(client: Client, http: httpx2.Clien
         client.delete("Bob")
 
 
+def test_an_alias_stands_for_a_preset(client: Client, http: httpx2.Client) -> None:
+    before, _ = heard(client, voice="casual_male", max_frames=2)
+    client.set_alias("alloy", "Casual_Male")
+    try:
+        samples, info = heard(client, voice="Alloy", max_frames=2)
+        assert np.array_equal(samples, before) and (info["cache"], info["voice"]) == ("preset", "casual_male")
+        with pytest.raises(VoiceNotFound):
+            client.speak(TEXT, voice="alloy", model="qwen3_tts").read()
+        with pytest.raises(Unsupported):
+            client.speaker_embedding("alloy")
+        assert http.get("/v1/audio/voices").json()["voice_aliases"] == {"alloy": "Casual_Male"}
+    finally:
+        client.remove_alias("alloy")
+
+
 def test_a_registered_voice_of_the_same_name_hides_no_preset(
     client: Client, reference_clip: bytes, http: httpx2.Client
 ) -> None:
