@@ -214,8 +214,8 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
     root, dot, option = (error.field or "").partition(".")
     param = f"{fields[root]}{dot}{option}" if root in fields else None
     if isinstance(error, VoiceNotFound):  # not a hint: the clients of vendors show the message alone
-        do = f"GET /v1/audio/voices lists the voices, POST registers one, {_alias_command(error.text)} gives one this name"
-        message += f"; {do}"
+        message += "; GET /v1/audio/voices lists the voices, POST registers one, "
+        message += f"{_alias_command(error.text)} gives one this name"
     if isinstance(error, ConnectionFailed):  # its text contains the server's address
         log.error("request %s: the Triton server cannot be reached: %s", request_id, error)
         message = "the speech server cannot be reached or is not ready; try again later"
