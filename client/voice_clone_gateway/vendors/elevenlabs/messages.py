@@ -8,7 +8,7 @@ from fastapi import WebSocket
 from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
 
 from ...live.config import StreamConfig
-from ...schemas import Strict
+from ...schemas import Name, Strict
 from ...settings import Settings
 from ..orders import family_of, language_of
 from ..session import Query, number, refused
@@ -37,19 +37,12 @@ class VoiceSettings(Strict):
 
 
 class Message(Strict):
-    """A message of a client. New fields of theirs are ignored."""
+    """What messages of all their protocols may have. New fields of theirs are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
-    meant_empty = frozenset(("text",))
-    text: InstanceOf[str] | None = None
     flush: bool | None = None
-    try_trigger_generation: bool | None = None
-    """Nothing: the text is spoken as it comes."""
     voice_settings: VoiceSettings | None = None
-    generation_config: dict[str, Any] | None = None
-    """When to speak, in numbers of characters; nothing, as above."""
-    generator_config: dict[str, Any] | None = None
     pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
     """There are no dictionaries here."""
     context_id: Annotated[str, Field(max_length=128)] | None = Field(
@@ -66,7 +59,37 @@ class Message(Strict):
         return self.xi_api_key or (self.authorization or "").removeprefix("Bearer ").strip() or None
 
 
-def configure(websocket: WebSocket, voice_id: str) -> tuple[StreamConfig, float | None]:
+class TextMessage(Message):
+    """A message with a text of one voice."""
+
+    meant_empty = frozenset(("text",))
+    text: InstanceOf[str] | None = None
+    try_trigger_generation: bool | None = None
+    """Nothing: the text is spoken as it comes."""
+    generation_config: dict[str, Any] | None = None
+    """When to speak, in numbers of characters; nothing, as above."""
+    generator_config: dict[str, Any] | None = None
+
+
+class Line(Strict):
+    """What a voice of a dialogue says."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: InstanceOf[str]
+    voice_id: Name
+    new_turn: bool | None = None
+
+
+class DialogueMessage(Message):
+    """A message of a dialogue."""
+
+    voices: Annotated[list[Name], Field(min_length=1, max_length=10)] | None = None
+    inputs: list[Line] | None = None
+    keep_alive: bool | None = None
+
+
+def configure(websocket: WebSocket, voice_id: str | None) -> tuple[StreamConfig, float | None]:
     """How a connection wants to be spoken to, by its URL, and its time without a message in seconds.
 
     Raises:

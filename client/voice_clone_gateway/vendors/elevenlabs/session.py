@@ -1,4 +1,5 @@
-"""The protocols of ElevenLabs' WebSockets: `stream-input` for one text, `multi-stream-input` for several at once.
+"""The protocols of ElevenLabs' WebSockets for one voice: `stream-input` for one text, `multi-stream-input` for several
+at once. `dialogue_session` has those for several voices.
 
 From the client, each message an object:
 
@@ -25,13 +26,15 @@ from __future__ import annotations
 import base64
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...http.errors import HTTPFailure
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
 from ..session import VendorSession, read, refused
-from .messages import Message
+from .messages import Message, TextMessage
+
+M = TypeVar("M", bound=Message)
 
 
 @dataclass
@@ -43,35 +46,55 @@ class Context:
     """Whether there is text behind the last flush."""
 
 
-class _ElevenLabsSession(VendorSession):
-    """A session of either protocol; a context is an utterance, in a lane of its own."""
+class ElevenLabsSession(VendorSession, Generic[M]):
+    """A session of any of their protocols, in which a context has a lane of its own."""
+
+    messages: type[M]
+    """What the client sends."""
 
     async def follow(self, message: Any) -> None:
-        await self.execute(read(Message, message))
+        await self.execute(read(self.messages, message))
 
     @abstractmethod
-    async def execute(self, message: Message) -> None:
+    async def execute(self, message: M) -> None:
         """Execute a message."""
 
     @abstractmethod
     def place(self, utterance: Utterance) -> dict[str, str]:
         """Which context a message to the client is about."""
 
-    def begin(self, message: Message) -> Context:
-        """A context that begins with this message.
+    def configured(self, message: Message, others: int) -> StreamConfig:
+        """How to speak a context that begins with this message.
+
+        Args:
+            message: of the client.
+            others: contexts that are open.
 
         Raises:
-            HTTPFailure: a strict gateway refuses settings without an effect.
+            HTTPFailure: too many are open, or a strict gateway refuses settings without an effect.
         """
+        if others >= self._settings.session_utterances:
+            text = f"{others} contexts are open, the maximum of this gateway; close one"
+            raise HTTPFailure(429, text, "too_many_utterances")
         settings = message.voice_settings
         if settings is None:
-            return Context(self._config)
+            return self._config
         if self._settings.strict and (ignored := settings.ignored()):
             raise refused("voice_settings", f"{', '.join(ignored)}: nothing here; leave it out, this gateway is strict")
         speed = self._config.speed if settings.speed is None else settings.speed
-        return Context(self._config.model_copy(update={"speed": speed}))
+        return self._config.model_copy(update={"speed": speed})
 
-    def add(self, context: Context, lane: str, message: Message) -> None:
+    async def tell_error(self, message: str, code: str, close_code: int, utterance: Utterance | None) -> None:
+        place = {} if utterance is None else self.place(utterance)
+        await self.send_message({"message": message, "error": code, "code": close_code, **place})
+
+
+class _TextSession(ElevenLabsSession[TextMessage]):
+    """A session of one voice, in which a context is an utterance."""
+
+    messages = TextMessage
+
+    def add(self, context: Context, lane: str, message: TextMessage) -> None:
         """Add a message's text to its context."""
         if message.text:
             self.write(message.text, context.config, lane)
@@ -90,22 +113,18 @@ class _ElevenLabsSession(VendorSession):
         """All audio of a context was sent."""
         await self._tell(None, True, place)
 
-    async def tell_error(self, message: str, code: str, close_code: int, utterance: Utterance | None) -> None:
-        place = {} if utterance is None else self.place(utterance)
-        await self.send_message({"message": message, "error": code, "code": close_code, **place})
-
     async def _tell(self, audio: str | None, final: bool | None, place: dict[str, str]) -> None:
         alignment = {"alignment": None, "normalizedAlignment": None}
         await self.send_message({"audio": audio, "isFinal": final, **alignment, **place})
 
 
-class StreamInputSession(_ElevenLabsSession):
+class StreamInputSession(_TextSession):
     """One text."""
 
     _context: Context | None = None
 
-    async def execute(self, message: Message) -> None:
-        context = self._context = self._context or self.begin(message)
+    async def execute(self, message: TextMessage) -> None:
+        context = self._context = self._context or Context(self.configured(message, 0))
         self.add(context, "", message)
         if message.text == "" and not message.flush:
             self.end(context.config)
@@ -115,14 +134,14 @@ class StreamInputSession(_ElevenLabsSession):
         return {}
 
 
-class MultiStreamInputSession(_ElevenLabsSession):
+class MultiStreamInputSession(_TextSession):
     """Several texts, each in a context."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._contexts: dict[str, Context] = {}
 
-    async def execute(self, message: Message) -> None:
+    async def execute(self, message: TextMessage) -> None:
         lane = message.context_id or "default"
         if message.close_socket:
             for each in [*self._contexts]:
@@ -136,14 +155,11 @@ class MultiStreamInputSession(_ElevenLabsSession):
     def place(self, utterance: Utterance) -> dict[str, str]:
         return {"contextId": utterance.lane}
 
-    def _open_context(self, lane: str, message: Message) -> Context | None:
+    def _open_context(self, lane: str, message: TextMessage) -> Context | None:
         """A new context; none for a sign of life."""
         if not message.text:
             return None
-        if len(self._contexts) >= self._settings.session_utterances:
-            text = f"{len(self._contexts)} contexts are open, the maximum of this gateway; close one"
-            raise HTTPFailure(429, text, "too_many_utterances")
-        context = self._contexts[lane] = self.begin(message)
+        context = self._contexts[lane] = Context(self.configured(message, len(self._contexts)))
         return context
 
     async def _close(self, lane: str) -> None:

@@ -1,4 +1,4 @@
-"""Their WebSockets; `session` describes the messages."""
+"""Their WebSockets; `session` and `dialogue_session` describe the messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from ...http.origins import check_origin
 from ...http.presented_keys import presented, with_key
 from ...live.session import Session, serve
 from ..session import read
+from .dialogue import PATH as DIALOGUE
+from .dialogue_session import DialogueSession, DialoguesSession
 from .messages import Message, configure
-from .session import MultiStreamInputSession, StreamInputSession
+from .session import ElevenLabsSession, MultiStreamInputSession, StreamInputSession
 
 router = APIRouter()
 
@@ -36,19 +38,29 @@ async def elevenlabs_multi_stream_input(websocket: WebSocket, voice_id: str) -> 
     await _serve_elevenlabs(websocket, voice_id, MultiStreamInputSession)
 
 
-async def _serve_elevenlabs(
-    websocket: WebSocket, voice_id: str, kind: type[StreamInputSession] | type[MultiStreamInputSession]
-) -> None:
+@router.websocket(f"{DIALOGUE}/stream-input")
+async def elevenlabs_dialogue(websocket: WebSocket) -> None:
+    """ElevenLabs' protocol for one dialogue."""
+    await _serve_elevenlabs(websocket, None, DialogueSession)
+
+
+@router.websocket(f"{DIALOGUE}/multi-stream-input")
+async def elevenlabs_dialogues(websocket: WebSocket) -> None:
+    """ElevenLabs' protocol for several dialogues at once."""
+    await _serve_elevenlabs(websocket, None, DialoguesSession)
+
+
+async def _serve_elevenlabs(websocket: WebSocket, voice_id: str | None, kind: type[ElevenLabsSession[Any]]) -> None:
     def session(key: Key) -> Session:
         return kind(websocket, key, *configure(websocket, voice_id))
 
     if presented(websocket) is None and websocket.app.state.keys:
-        await _serve_by_message(websocket, session)
+        await _serve_by_message(websocket, session, kind.messages)
     else:
         await serve(websocket, session)
 
 
-async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session]) -> None:
+async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session], messages: type[Message]) -> None:
     """The key is in the first message: until then the caller is unknown, and has little time."""
     settings, sockets = websocket.app.state.settings, websocket.app.state.sockets
     with ExitStack() as place:
@@ -61,7 +73,7 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
         await websocket.accept()
         try:
             first = await _first_message(websocket, settings.head_seconds)
-            secret = read(Message, await parse_message(first)).key
+            secret = read(messages, await parse_message(first)).key
             key = admit(with_key(websocket, secret or ""), "speak")
             place.close()  # that of its address
             place.enter_context(sockets.place(websocket))
