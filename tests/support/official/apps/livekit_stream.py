@@ -2,9 +2,9 @@
 
     python livekit_stream.py VENDOR URL VOICE TEXT OPTIONS
 
-VENDOR is deepgram or elevenlabs, URL that of the gateway, OPTIONS are those of the plugin as JSON. Prints JSON lines:
-the seconds of audio of TEXT; `interrupted` after it left a text while that was spoken; when stdin has a line, the
-seconds of TEXT again. Or the error.
+VENDOR is deepgram, elevenlabs or, for ElevenLabs' dialogue sockets, dialogue. URL is that of the gateway, OPTIONS are
+those of the plugin as JSON. Prints JSON lines: the seconds of audio of TEXT; `interrupted` after it left a text while
+that was spoken; when stdin has a line, the seconds of TEXT again. Or the error.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def plugin(vendor: str, url: str, voice: str, http: aiohttp.ClientSession, optio
     """The plugin."""
     if vendor == "deepgram":
         return deepgram.TTS(model=voice, base_url=f"{url}/v1/speak", api_key="unused", http_session=http, **options)
+    if vendor == "dialogue":
+        options = {"model": "eleven_v4_turbo", **options}
     return elevenlabs.TTS(voice_id=voice, base_url=f"{url}/v1", api_key="unused", http_session=http, **options)
 
 

@@ -2,7 +2,8 @@
 
     python pipecat_stream.py VENDOR URL VOICE TEXT
 
-VENDOR is deepgram or elevenlabs, URL that of the gateway. Prints the same JSON lines as livekit_stream.py.
+VENDOR is deepgram, elevenlabs or, for ElevenLabs' dialogue sockets, dialogue. URL is that of the gateway. Prints the
+same JSON lines as livekit_stream.py.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineTask
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.deepgram.tts import DeepgramTTSService
+from pipecat.services.elevenlabs.dialogue.tts import ElevenLabsDialogueTTSService
 from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 
@@ -53,8 +55,11 @@ class Sink(FrameProcessor):
 
 
 def service(vendor: str, url: str, voice: str) -> TTSService:
-    """The service, which sends each token at once."""
+    """The service, which sends each token at once; for dialogues it can only send sentences."""
     url = url.replace("http", "ws", 1)
+    if vendor == "dialogue":
+        settings = ElevenLabsDialogueTTSService.Settings(voice=voice)
+        return ElevenLabsDialogueTTSService(api_key="unused", url=url, sample_rate=RATE, settings=settings)
     common = {"api_key": "unused", "sample_rate": RATE, "text_aggregation_mode": TextAggregationMode.TOKEN}
     if vendor == "deepgram":
         return DeepgramTTSService(base_url=url, settings=DeepgramTTSService.Settings(voice=voice), **common)
@@ -73,8 +78,9 @@ async def converse(task: PipelineTask, sink: Sink, text: str) -> None:
         sink.bytes = 0
         sink.heard.clear()
         sink.stopped.clear()
-        end = [LLMFullResponseEndFrame()] if complete else []
-        tokens = [LLMTextFrame(f"{word} ") for word in text.split()]
+        # A service that sends whole sentences waits for the next one before it sends the first of an incomplete text.
+        words, end = (text.split(), [LLMFullResponseEndFrame()]) if complete else (text.split() * 2, [])
+        tokens = [LLMTextFrame(f"{word} ") for word in words]
         await task.queue_frames([LLMFullResponseStartFrame(), *tokens, *end])
         await (sink.stopped if complete else sink.heard).wait()
 
