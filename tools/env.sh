@@ -198,8 +198,10 @@ make_environment() { # $1: extras of pyproject.toml to install
 
 make_apps_environment() { # apps that speak through the gateway, for its tests; their pins contradict the server's
     local stamp="$ROOT/.venv/apps/.installed"
-    local livekit="livekit-plugins-openai==1.8.9 livekit-plugins-deepgram==1.8.9 livekit-plugins-elevenlabs==1.8.9"
-    local wanted="$livekit pipecat-ai[deepgram,elevenlabs]==1.14.0"
+    local wanted="pipecat-ai[cartesia,deepgram,elevenlabs]==1.14.0" plugin
+    for plugin in cartesia deepgram elevenlabs openai; do
+        wanted+=" livekit-plugins-$plugin==1.8.9"
+    done
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
     echo "Installing the apps of the gateway's tests into .venv/apps ..." >&2
     rm -rf "$ROOT/.venv/apps"

@@ -1,7 +1,8 @@
-"""Apps that were made for other servers, unmodified: LiveKit's and Pipecat's plugins, and Open WebUI's calls."""
+"""Apps that were made for other servers: LiveKit's and Pipecat's plugins, unmodified, and the calls of others."""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import subprocess
@@ -14,6 +15,7 @@ import httpx2
 import pytest
 import soundfile
 from voice_clone_client import Client
+from websockets.sync.client import connect
 
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.server_metrics import metric
@@ -62,7 +64,7 @@ class App:
 
     def __init__(self, name: str, gateway: Gateway) -> None:
         script = ROOT / "tests" / "support" / "official" / "apps" / f"{name}_speech.py"
-        command = [str(PYTHON), str(script), f"{gateway.url}/v1", TEXT]
+        command = [str(PYTHON), str(script), gateway.url, TEXT]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def speak(self, **options: Any) -> dict[str, Any]:
@@ -108,6 +110,12 @@ def test_livekit(livekit: App, options: dict[str, Any]) -> None:
     assert answer["rate"] == 24000 and answer["seconds"] > 0.5
 
 
+@pytest.mark.parametrize("vendor", ["elevenlabs", "dialogue", "deepgram", "deepgram-v2", "cartesia"])
+def test_livekit_speaks_as_a_vendor(livekit: App, voice: str, vendor: str) -> None:
+    answer = livekit.speak(vendor=vendor, voice=voice)
+    assert answer["rate"] == (22050 if vendor in ("elevenlabs", "dialogue") else 24000) and answer["seconds"] > 0.5
+
+
 def test_livekit_gets_the_error(livekit: App) -> None:
     answer = livekit.speak(voice="Nobody")
     assert answer["status"] == 404 and "Nobody" in answer["message"]
@@ -121,6 +129,12 @@ def test_pipecat(pipecat: App, options: dict[str, Any]) -> None:
     assert answer["rate"] == 24000 and answer["seconds"] > 0.5
 
 
+@pytest.mark.parametrize("vendor", ["elevenlabs", "deepgram", "cartesia"])
+def test_pipecat_speaks_as_a_vendor(pipecat: App, voice: str, vendor: str) -> None:
+    answer = pipecat.speak(vendor=vendor, voice=voice)
+    assert answer["rate"] == 24000 and answer["seconds"] > 0.5
+
+
 def test_pipecat_gets_the_error(pipecat: App) -> None:
     assert "there is no model 'tts-9'" in pipecat.speak(model="tts-9")["error"]
 
@@ -129,17 +143,16 @@ def test_pipecat_gets_the_error(pipecat: App) -> None:
     ("app", "vendor", "options"),
     [
         ("livekit", "deepgram", ["{}"]),
+        pytest.param("livekit", "deepgram-v2", ["{}"], marks=pytest.mark.long),
         pytest.param("livekit", "elevenlabs", ['{"auto_mode": false}'], marks=pytest.mark.long),  # word by word
         pytest.param("livekit", "elevenlabs", ['{"encoding": "pcm_24000"}'], marks=pytest.mark.long),  # its default
+        ("livekit", "dialogue", ["{}"]),
+        pytest.param("livekit", "cartesia", ["{}"], marks=pytest.mark.long),
         pytest.param("pipecat", "deepgram", [], marks=pytest.mark.long),
+        ("pipecat", "deepgram-v2", []),
         ("pipecat", "elevenlabs", []),
-    ],
-    ids=[
-        "livekit-deepgram",
-        "livekit-elevenlabs",
-        "livekit-elevenlabs-sentences",
-        "pipecat-deepgram",
-        "pipecat-11labs",
+        pytest.param("pipecat", "dialogue", [], marks=pytest.mark.long),
+        ("pipecat", "cartesia", []),
     ],
 )
 def test_text_that_is_still_being_written(
@@ -171,3 +184,63 @@ def test_open_webui(gateway: Gateway, voice: str) -> None:
             assert answer.status_code == 200 and answer.headers["content-type"] == "audio/mpeg"
             samples, rate = soundfile.read(io.BytesIO(answer.content))
             assert rate == 24000 and len(samples) > rate / 2
+
+
+def test_open_webui_with_elevenlabs(gateway: Gateway, voice: str) -> None:
+    """The calls of Open WebUI 0.12.4 with its engine `elevenlabs` and ELEVENLABS_API_BASE_URL."""
+    headers = {"xi-api-key": "unused", "Content-Type": "application/json"}
+    with httpx2.Client(base_url=gateway.url, timeout=60, trust_env=False, headers=headers) as http:
+        assert all(model["model_id"] and model["name"] for model in http.get("/v1/models").json())
+        voices = {each["voice_id"]: each["name"] for each in http.get("/v1/voices").json()["voices"]}
+        [chosen] = [id for id, name in voices.items() if name == voice]
+        settings = {"stability": 0.5, "similarity_boost": 0.5}
+        body = {"text": TEXT, "model_id": "eleven_multilingual_v2", "voice_settings": settings}
+        answer = http.post(f"/v1/text-to-speech/{chosen}", json=body)
+        samples, rate = soundfile.read(io.BytesIO(answer.content))
+        assert answer.status_code == 200 and len(samples) > rate / 2
+
+
+def test_open_webui_with_realtime(gateway: Gateway) -> None:
+    """The messages of Open WebUI 0.12.4 with its engine for Realtime."""
+    url = gateway.url.replace("http", "ws", 1) + "/v1/realtime?model=gpt-realtime"
+    with connect(url, proxy=None, additional_headers={"Authorization": "Bearer unused"}) as connection:
+
+        def until(kind: str) -> list[dict[str, Any]]:
+            events = [json.loads(connection.recv(60))]
+            while events[-1]["type"] != kind:
+                assert events[-1]["type"] != "error", events[-1]
+                events.append(json.loads(connection.recv(60)))
+            return events
+
+        until("session.created")
+        output = {"format": {"type": "audio/pcm", "rate": 24000}, "voice": "alloy"}
+        session = {"type": "realtime", "output_modalities": ["audio"], "audio": {"output": output}}
+        connection.send(json.dumps({"type": "session.update", "session": session}))
+        until("session.updated")
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": TEXT}]}
+        connection.send(json.dumps({"type": "response.create", "response": {"conversation": "none", "input": [item]}}))
+        *events, done = until("response.done")
+        deltas = [each["delta"] for each in events if each["type"] == "response.output_audio.delta"]
+        assert len(b"".join(map(base64.b64decode, deltas))) > 24000 and done["response"]["status"] == "completed"
+
+
+def test_n8n_and_librechat(lenient_gateway: Gateway, reference_clip: bytes) -> None:
+    """The calls of n8n's node for ElevenLabs, and LibreChat's, whose `url` is the whole one."""
+    with httpx2.Client(base_url=lenient_gateway.url, timeout=60, trust_env=False, headers={"xi-api-key": "a"}) as http:
+        added = http.post("/v1/voices/add", data={"name": "Nia"}, files={"files": ("a.wav", reference_clip)}).json()
+        assert added["voice_id"] in {each["voice_id"] for each in http.get("/v2/voices").json()["voices"]}
+        assert [model for model in http.get("/v1/models").json() if model["can_do_text_to_speech"]]
+        settings = {"similarity_boost": 0.5, "stability": 0.5, "style": 0.1, "use_speaker_boost": True}
+        body = {
+            "text": TEXT,
+            "model_id": "eleven_v3",
+            "voice_settings": settings,
+            "pronunciation_dictionary_locators": [],
+        }
+        for path in (
+            f"/v1/text-to-speech/{added['voice_id']}",
+            "/v1/text-to-speech/Nia/stream?output_format=mp3_44100_64",
+        ):
+            answer = http.post(path, json=body)
+            assert answer.status_code == 200 and answer.headers["content-type"] == "audio/mpeg"
+        assert http.delete("/v1/voices/Nia").json() == {"status": "ok"}

@@ -2,9 +2,9 @@
 
     python livekit_stream.py VENDOR URL VOICE TEXT OPTIONS
 
-VENDOR is deepgram, elevenlabs or, for ElevenLabs' dialogue sockets, dialogue. URL is that of the gateway, OPTIONS are
-those of the plugin as JSON. Prints JSON lines: the seconds of audio of TEXT; `interrupted` after it left a text while
-that was spoken; when stdin has a line, the seconds of TEXT again. Or the error.
+VENDOR: see vendor_services.py. URL is that of the gateway, OPTIONS are those of the plugin as JSON. Prints JSON lines:
+the seconds of audio of TEXT; `interrupted` after it left a text while that was spoken; when stdin has a line, the
+seconds of TEXT again. Or the error.
 """
 
 from __future__ import annotations
@@ -16,16 +16,7 @@ import sys
 import aiohttp
 from livekit.agents import APIError, tts
 from livekit.agents.types import APIConnectOptions
-from livekit.plugins import deepgram, elevenlabs
-
-
-def plugin(vendor: str, url: str, voice: str, http: aiohttp.ClientSession, options: dict[str, object]) -> tts.TTS:
-    """The plugin."""
-    if vendor == "deepgram":
-        return deepgram.TTS(model=voice, base_url=f"{url}/v1/speak", api_key="unused", http_session=http, **options)
-    if vendor == "dialogue":
-        options = {"model": "eleven_v4_turbo", **options}
-    return elevenlabs.TTS(voice_id=voice, base_url=f"{url}/v1", api_key="unused", http_session=http, **options)
+from vendor_services import livekit_plugin
 
 
 def begin(speaker: tts.TTS, text: str) -> tts.SynthesizeStream:
@@ -61,7 +52,7 @@ def tell(**values: object) -> None:
 
 async def speak(vendor: str, url: str, voice: str, text: str, options: str) -> None:
     async with aiohttp.ClientSession() as http:
-        speaker = plugin(vendor, url, voice, http, json.loads(options))
+        speaker = livekit_plugin(vendor, url, voice=voice, http_session=http, **json.loads(options))
         try:
             tell(seconds=await seconds(speaker, text))
             await interrupt(speaker, text)

@@ -1,9 +1,9 @@
-"""Speaks through Pipecat's OpenAI service in a pipeline; runs in the environment of the apps.
+"""Speaks through a service of Pipecat over HTTP in a pipeline; runs in the environment of the apps.
 
-    python pipecat_speech.py BASE_URL TEXT
+    python pipecat_speech.py URL TEXT
 
-Each line of stdin has the service's settings as JSON. Prints a line of JSON for each: the seconds of
-audio, or the error.
+Each line of stdin has the service's settings as JSON, with its `vendor` (see vendor_services.py). Prints a
+line of JSON for each: the seconds of audio, or the error.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import Any
 
+import aiohttp
 from pipecat.frames.frames import EndFrame, ErrorFrame, Frame, TTSAudioRawFrame, TTSSpeakFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineTask
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.services.openai.tts import OpenAITTSService
+from vendor_services import pipecat_http_service
 
 
 class Sink(FrameProcessor):
@@ -36,21 +38,20 @@ class Sink(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-async def speak(url: str, text: str, options: dict[str, object]) -> dict[str, object]:
+async def speak(url: str, text: str, options: dict[str, Any]) -> dict[str, object]:
     """The audio of a text."""
-    service = OpenAITTSService(
-        api_key="unused", base_url=url, sample_rate=24000, settings=OpenAITTSService.Settings(**options)
-    )
+    vendor = options.pop("vendor", "openai")
     errors: list[str] = []
     sink = Sink()
-    task = PipelineTask(Pipeline([service, sink]))
+    async with aiohttp.ClientSession() as http:
+        task = PipelineTask(Pipeline([pipecat_http_service(vendor, url, http, options), sink]))
 
-    @task.event_handler("on_pipeline_error")
-    async def remember(_: PipelineTask, frame: ErrorFrame) -> None:
-        errors.append(frame.error)
+        @task.event_handler("on_pipeline_error")
+        async def remember(_: PipelineTask, frame: ErrorFrame) -> None:
+            errors.append(frame.error)
 
-    await task.queue_frames([TTSSpeakFrame(text), EndFrame()])
-    await PipelineRunner(handle_sigint=False).run(task)
+        await task.queue_frames([TTSSpeakFrame(text), EndFrame()])
+        await PipelineRunner(handle_sigint=False).run(task)
     if errors:
         return {"error": errors[0]}
     [rate] = sink.rates

@@ -2,8 +2,7 @@
 
     python pipecat_stream.py VENDOR URL VOICE TEXT
 
-VENDOR is deepgram, elevenlabs or, for ElevenLabs' dialogue sockets, dialogue. URL is that of the gateway. Prints the
-same JSON lines as livekit_stream.py.
+VENDOR: see vendor_services.py. URL is that of the gateway. Prints the same JSON lines as livekit_stream.py.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineTask
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.services.deepgram.tts import DeepgramTTSService
-from pipecat.services.elevenlabs.dialogue.tts import ElevenLabsDialogueTTSService
-from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
-from pipecat.services.tts_service import TextAggregationMode, TTSService
-
-RATE = 24000
+from vendor_services import RATE, pipecat_socket_service
 
 
 class Sink(FrameProcessor):
@@ -52,18 +46,6 @@ class Sink(FrameProcessor):
         elif isinstance(frame, TTSStoppedFrame):
             self.stopped.set()
         await self.push_frame(frame, direction)
-
-
-def service(vendor: str, url: str, voice: str) -> TTSService:
-    """The service, which sends each token at once; for dialogues it can only send sentences."""
-    url = url.replace("http", "ws", 1)
-    if vendor == "dialogue":
-        settings = ElevenLabsDialogueTTSService.Settings(voice=voice)
-        return ElevenLabsDialogueTTSService(api_key="unused", url=url, sample_rate=RATE, settings=settings)
-    common = {"api_key": "unused", "sample_rate": RATE, "text_aggregation_mode": TextAggregationMode.TOKEN}
-    if vendor == "deepgram":
-        return DeepgramTTSService(base_url=url, settings=DeepgramTTSService.Settings(voice=voice), **common)
-    return ElevenLabsTTSService(url=url, settings=ElevenLabsTTSService.Settings(voice=voice), **common)
 
 
 def tell(**values: object) -> None:
@@ -97,7 +79,7 @@ async def converse(task: PipelineTask, sink: Sink, text: str) -> None:
 
 async def speak(vendor: str, url: str, voice: str, text: str) -> None:
     sink = Sink()
-    task = PipelineTask(Pipeline([service(vendor, url, voice), sink]))
+    task = PipelineTask(Pipeline([pipecat_socket_service(vendor, url, voice), sink]))
 
     @task.event_handler("on_pipeline_error")
     async def fail(_: PipelineTask, frame: ErrorFrame) -> None:
