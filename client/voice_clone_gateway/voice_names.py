@@ -14,6 +14,7 @@ OPENAI_VOICES = (
 """OpenAI's own voices. Many apps can name no others."""
 _REPLACED = frozenset((*OPENAI_VOICES, "default"))  # "default" is vLLM-Omni's
 _REPLACED_FAMILIES = ("aura-", "flux-")  # so begin the names of Deepgram's voices
+_REPLACED_END = "neural"  # so end those of Azure's
 
 
 class Finder(Protocol):
@@ -29,8 +30,8 @@ class Finder(Protocol):
 class VoiceNames:
     """The voice that this gateway has for requests that name none.
 
-    It stands for a name of OpenAI's or Deepgram's own voices, too, unless the operator, or the caller, has registered
-    a voice, or set an alias, of that name. So no tenant can take the place of what the operator configured.
+    It stands for a name of OpenAI's, Deepgram's or Azure's own voices, too, unless the operator, or the caller, has
+    registered a voice, or set an alias, of that name. So no tenant can take the place of what the operator configured.
 
     Args:
         finder: asks the server.
@@ -75,9 +76,9 @@ class VoiceNames:
 
 
 def _is_vendors(name: str) -> bool:
-    """Whether it is the name of a voice of OpenAI's or Deepgram's own."""
+    """Whether it is the name of a voice of OpenAI's, Deepgram's or Azure's own."""
     key = name_key(name)
-    return key in _REPLACED or key.startswith(_REPLACED_FAMILIES)
+    return key in _REPLACED or key.startswith(_REPLACED_FAMILIES) or key.endswith(_REPLACED_END)
 
 
 def reserved(default: str) -> list[str]:

@@ -15,11 +15,15 @@ from urllib.parse import unquote_to_bytes
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from . import presented_keys
 from .encoding import decoded, urlencoded
 from .errors import HTTPFailure
 
 MAX_HEADERS, MAX_HEADER_BYTES = 100, 8000  # the library of WebSockets has 128 and 8192
-_SINGLE = (b"authorization", b"content-encoding", b"content-type", b"host", b"origin", b"x-api-key", b"xi-api-key")
+_SINGLE = (
+    *(b"authorization", b"content-encoding", b"content-type", b"host", b"origin"),
+    *(name.encode() for name in presented_keys.HEADERS),
+)
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _ENCODED = re.compile(rb"%(2f|5c|00)", re.IGNORECASE)
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)

@@ -1,6 +1,6 @@
 """Where a caller puts its key. All the places are read here, and everywhere:
 
-    header         `Authorization: Bearer KEY`, `Authorization: Token KEY`, `xi-api-key: KEY`, `X-API-Key: KEY`
+    header         `Authorization: Bearer KEY`, `Authorization: Token KEY`, or one of `HEADERS`
     query          `?api_key=KEY`, `?access_token=KEY`: see `out_of_query`
     subprotocols   of a WebSocket: `voice-clone` and `bearer.` + the key in base64url without padding, for browsers,
                    which cannot set headers; or `token` or `bearer`, and the key; or
@@ -20,7 +20,7 @@ import h11
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-HEADERS = ("xi-api-key", "x-api-key")
+HEADERS = ("xi-api-key", "x-api-key", "ocp-apim-subscription-key", "x-vapi-secret")
 QUERY = (b"api_key", b"access_token")
 SUBPROTOCOL = "voice-clone"
 _SCHEMES = ("bearer", "token")

@@ -8,12 +8,14 @@ from __future__ import annotations
 from starlette.types import Scope
 
 from ..http.errors import Shape, own_shape
+from .azure import AZURE
 from .cartesia import CARTESIA
 from .deepgram import DEEPGRAM
 from .elevenlabs import ELEVENLABS
 from .openai import OPENAI
+from .vapi import VAPI
 
-VENDORS = (OPENAI, ELEVENLABS, DEEPGRAM, CARTESIA)
+VENDORS = (OPENAI, ELEVENLABS, DEEPGRAM, CARTESIA, AZURE, VAPI)
 ROUTERS = tuple(router for vendor in VENDORS for router in vendor.routers)
 READABLE = tuple(name for vendor in VENDORS for name in vendor.headers)
 """Headers of answers that pages of other origins may read."""
