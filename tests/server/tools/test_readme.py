@@ -221,6 +221,7 @@ def test_http_from_python(server: TritonServer, gateway: Gateway, cleo: None, fo
         ("elevenlabs.client", "elevenlabs.mp3"),
         ("deepgram", "deepgram.mp3"),
         ("cartesia", "cartesia.wav"),
+        ("urllib.request", "azure.mp3"),
     ],
 )
 def test_migration(server: TritonServer, no_voices: None, ada: None, checkout: Path, library: str, file: str) -> None:
