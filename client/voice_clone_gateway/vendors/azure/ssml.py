@@ -16,6 +16,12 @@ _RATES = {"x-slow": 0.5, "slow": 0.64, "medium": 1.0, "default": 1.0, "fast": 1.
 _PERCENT, _FACTOR = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,4})?)%"), re.compile(r"\d(?:\.\d{1,4})?")
 _PLAIN = ("speak", "voice", "lang", "p", "s", "sub", "prosody")
 """Elements without an effect of their own, or with one that is here, too."""
+_NO_EFFECT = (
+    *("audio", "backgroundaudio", "bookmark", "break", "contour", "emphasis", "express-as", "lexicon", "phoneme"),
+    *("pitch", "range", "say-as", "silence", "viseme", "volume"),
+)
+"""Elements and attributes that are named in a warning; others are just that."""
+_MOST_BYTES, _MOST_ELEMENTS = 1 << 20, 10_000  # it is read at once
 _NO_CHANGE = ("", "0%", "+0%", "0.00%", "+0.00%", "+0Hz", "+0st", "0", "default", "medium")
 
 
@@ -23,10 +29,13 @@ class Ssml:
     """A document.
 
     Raises:
-        HTTPFailure: it is no XML, has a document type, or wants several voices.
+        HTTPFailure: it is no XML, is too large, has a document type, or wants several voices.
     """
 
     def __init__(self, document: bytes) -> None:
+        if len(document) > _MOST_BYTES:
+            raise HTTPFailure(413, f"SSML may have {_MOST_BYTES} bytes; divide the text", "body_too_large")
+        self._elements = 0
         self.voice: str | None = None
         self.language: str | None = None
         self.speed: float | None = None
@@ -40,7 +49,7 @@ class Ssml:
         parser.StartDoctypeDeclHandler = _refuse_type  # entities could be large, or of files
         try:
             parser.Parse(document, True)
-        except expat.ExpatError as error:
+        except (expat.ExpatError, LookupError, ValueError) as error:  # the others: of an unknown encoding
             raise HTTPFailure(400, f"the body is no SSML: {error}; it begins with <speak>", "invalid_ssml") from None
 
     @property
@@ -49,6 +58,9 @@ class Ssml:
         return " ".join("".join(self._words).split())
 
     def _start(self, element: str, attributes: Mapping[str, str]) -> None:
+        self._elements += 1
+        if self._elements > _MOST_ELEMENTS:
+            raise HTTPFailure(400, f"SSML may have {_MOST_ELEMENTS} elements; divide the text", "invalid_ssml")
         name = element.rpartition(":")[2]
         self._replaced += bool(self._replaced)
         if name == "voice":
@@ -62,7 +74,7 @@ class Ssml:
             self._write(attributes.get("alias", ""))
             self._replaced = 1
         if name not in _PLAIN:
-            self.ignored.add(name)
+            self._ignore(name)
         if name in ("break", "p", "s"):
             self._write(" ")
 
@@ -85,7 +97,12 @@ class Ssml:
         if speed is not None and self.speed not in (None, speed):
             self.ignored.add("rate")  # a part of the text has another one
         self.speed = self.speed or speed
-        self.ignored |= {name for name, value in attributes.items() if name != "rate" and value not in _NO_CHANGE}
+        for name, value in attributes.items():
+            if name != "rate" and value not in _NO_CHANGE:
+                self._ignore(name)
+
+    def _ignore(self, name: str) -> None:
+        self.ignored.add(name if name in _NO_EFFECT else "unknown marks")
 
 
 def _speed_of(rate: str) -> float | None:
