@@ -30,7 +30,7 @@ from .http.heads import OneReading
 from .http.limits import Exports, Gate
 from .http.origins import Cors
 from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
-from .http.speech_first import CALLERS, Listeners, SpeechFirst
+from .http.speech_first import CALLERS, AfterSpeech, Listeners, SpeechFirst
 from .listening import bound, check_certificate, most_files, named
 from .manifest_reader import ManifestReader
 from .places import Places
@@ -152,6 +152,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.traces = traces
     app.state.metrics = metrics.Metrics()
     app.state.listeners = Listeners()
+    app.state.after_speech = AfterSpeech(app.state.listeners)
     app.state.voice_ids = VoiceIds()
     app.state.dialect = vendors.dialect
     errors.install(app)

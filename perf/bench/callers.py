@@ -76,9 +76,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _attacked(url: str, keys: Sequence[str], kinds: Sequence[str], count: int) -> Iterator[None]:
-    """While each of the keys makes attacks of these kinds, in one process: the servers need the cores."""
-    command = [sys.executable, "-m", "perf.bench.attacks", url]
-    attackers = [subprocess.Popen([*command, key, str(count), *kinds], cwd=ROOT, env=marked()) for key in keys]
+    """While each of the keys makes attacks of these kinds, in one process: the servers need the cores.
+
+    It has a session of its own, as the servers have: the kernel shares the cores between sessions, and the listener
+    would wait for the attackers.
+    """
+    attackers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "perf.bench.attacks", url, key, str(count), *kinds],
+            cwd=ROOT,
+            env=marked(),
+            start_new_session=True,
+        )
+        for key in keys
+    ]
     try:
         time.sleep(SETTLE)
         yield

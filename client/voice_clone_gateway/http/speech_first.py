@@ -11,8 +11,8 @@ not for long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from anyio import move_on_after
 from starlette.requests import HTTPConnection
@@ -23,6 +23,7 @@ from ..places import Places
 SPEECH = "/v1/audio/speech"
 PATIENCE = 0.05  # seconds that a request waits for first audio at most
 LONGEST = 0.2  # seconds that a turn lasts at most
+AT_ONCE = 2  # voices of one caller that the server makes
 CALLERS = 63  # of which a request has its turn beside that of the first
 BODIES = ("POST", "PUT", "PATCH")
 
@@ -56,6 +57,25 @@ class Listeners:
         if self._waiting:
             with move_on_after(seconds):
                 await self._none.wait()
+
+
+class AfterSpeech:
+    """Turns of the server's longer work: a caller has few at a time, and each waits for first audio as requests do.
+
+    Args:
+        listeners: whose first audio goes before.
+    """
+
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
+        self._places = Places(AT_ONCE, more=CALLERS)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn of this task's caller during the block."""
+        async with self._places.place():
+            await self._listeners.served(PATIENCE)
+            yield
 
 
 class _Turn:

@@ -176,30 +176,33 @@ async def upload_voice(
     with recorded(request, "upload", form.name) as entry:
         if form.prompt is not None:
             made = await while_connected(request.receive, designed(request, form.prompt, form.script_hint, form.model))
-            voice = await request.state.client.upload(
-                form.name, consent=form.consent, replace=form.replace, shared=form.shared, **made
-            )
+            async with request.app.state.after_speech.turn():
+                voice = await request.state.client.upload(
+                    form.name, consent=form.consent, replace=form.replace, shared=form.shared, **made
+                )
             entry["generation"] = voice.generation
             return uploaded(voice)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
         clips = request.app.state.clips
         try:
-            voice = await request.state.client.upload(
-                form.name,
-                None if clip is None else await while_connected(request.receive, clips.readable(clip)),
-                reference_text=form.transcript(),
-                consent=form.consent,
-                description=form.speaker_description,
-                speaker_embedding=embedding,
-                strict=form.strict,
-                trim_silence=form.trim_silence,
-                replace=form.replace,
-                shared=form.shared,
-                design=form.design,
-                design_model=form.design_model,
-                design_seed=form.design_seed,
-            )
+            readable = None if clip is None else await while_connected(request.receive, clips.readable(clip))
+            async with request.app.state.after_speech.turn():
+                voice = await request.state.client.upload(
+                    form.name,
+                    readable,
+                    reference_text=form.transcript(),
+                    consent=form.consent,
+                    description=form.speaker_description,
+                    speaker_embedding=embedding,
+                    strict=form.strict,
+                    trim_silence=form.trim_silence,
+                    replace=form.replace,
+                    shared=form.shared,
+                    design=form.design,
+                    design_model=form.design_model,
+                    design_seed=form.design_seed,
+                )
         except VoiceCloneError as error:
             raise renamed(error, {"audio": "audio_sample", "description": "speaker_description"}) from None
         entry["generation"] = voice.generation

@@ -71,7 +71,8 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
         chosen = wanted if number == 1 else f"{wanted[: MAX_NAME - len(str(number)) - 1]} {number}"
         try:
             with recorded(request, "upload", chosen) as entry:
-                voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
+                async with request.app.state.after_speech.turn():
+                    voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
                 entry["generation"] = voice.generation
                 return voice
         except VoiceExists:

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 from voice_clone_gateway.http import speech_first
-from voice_clone_gateway.http.speech_first import Listeners, SpeechFirst
+from voice_clone_gateway.http.speech_first import AfterSpeech, Listeners, SpeechFirst
 from voice_clone_gateway.routes import batch
 from websockets.sync.client import connect
 
@@ -220,6 +220,57 @@ def test_items_of_many_batches_wait_for_each_other_but_not_for_those_of_another_
         assert len(triton.spoken) == 3
         go.set()
         assert all(answer.result(WAIT).json()["succeeded"] == 2 for answer in answers)
+
+
+@pytest.mark.parametrize(("path", "field"), [("/v1/audio/voices", "audio_sample"), ("/v1/voices/add", "files")])
+def test_voices_of_one_caller_are_made_two_at_a_time_but_wait_for_no_other_caller(
+    triton: Server, serve: Serve, tmp_path: Path, path: str, field: str
+) -> None:
+    (tmp_path / "keys").write_text("key-a speak,manage\nkey-b speak,manage")
+    http, go = serve(triton.url, api_keys_file=str(tmp_path / "keys")), threading.Event()
+    making = list[bytes]()
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"upload":
+            making.append(inputs["name"])
+            assert go.wait(WAIT)
+        return {"result": json.dumps({"name": "ada", "generation": 1}).encode()}
+
+    def post(key: str) -> httpx2.Response:
+        form, clip = {"name": "ada", "consent": "ours"}, {field: b"RIFF"}
+        return http.post(path, data=form, files=clip, headers={"Authorization": f"Bearer key-{key}"})
+
+    triton.answer = answer
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(post, "a") for _ in range(3)]
+        until(lambda: len(making) == 2)
+        answers.append(pool.submit(post, "b"))
+        until(lambda: len(making) == 3)
+        time.sleep(0.2)
+        assert len(making) == 3
+        go.set()
+        assert [answer.result(WAIT).status_code for answer in answers] == [200] * 4
+
+
+def test_voices_wait_for_first_audio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech_first, "PATIENCE", 60.0)
+
+    async def run() -> None:
+        listeners, made = Listeners(), list[int]()
+        after = AfterSpeech(listeners)
+
+        async def make(number: int) -> None:
+            async with after.turn():
+                made.append(number)
+
+        with listeners.waiting("one"):
+            tasks = [asyncio.create_task(make(number)) for number in range(3)]
+            await asyncio.sleep(0.01)
+            assert not made
+        await asyncio.gather(*tasks)
+        assert made == [0, 1, 2]
+
+    asyncio.run(run())
 
 
 def test_websockets_of_a_caller_are_accepted_one_by_one() -> None:
