@@ -11,19 +11,22 @@ not for long.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from anyio import move_on_after
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from voice_clone_client.callers import caller_here
 
 from ..places import Places
 
 SPEECH = "/v1/audio/speech"
 PATIENCE = 0.05  # seconds that a request waits for first audio at most
 LONGEST = 0.2  # seconds that a turn lasts at most
-AT_ONCE = 2  # voices of one caller that the server makes
+RECENT = 10.0  # seconds for which a caller is expected to speak again
+AT_ONCE = 2  # voices of one caller that the server makes while others speak
 CALLERS = 63  # of which a request has its turn beside that of the first
 BODIES = ("POST", "PUT", "PATCH")
 
@@ -33,12 +36,16 @@ class Listeners:
 
     def __init__(self) -> None:
         self._waiting: set[object] = set()
+        self._callers: dict[str, float] = {}  # when each began to wait last
         self._none = asyncio.Event()
         self._none.set()
 
     @contextmanager
     def waiting(self, speech: object) -> Iterator[None]:
         """The listener of a speech waits during this block, until `heard` is called."""
+        now = time.monotonic()
+        self._callers = {caller: since for caller, since in self._callers.items() if now - since < RECENT}
+        self._callers[caller_here()] = now
         self._waiting.add(speech)
         self._none.clear()
         try:
@@ -52,6 +59,11 @@ class Listeners:
         if not self._waiting:
             self._none.set()
 
+    def others(self) -> bool:
+        """Whether callers other than this task's speak."""
+        now, here = time.monotonic(), caller_here()
+        return any(caller != here and now - since < RECENT for caller, since in self._callers.items())
+
     async def served(self, seconds: float) -> None:
         """Wait until no listener waits, or for so long."""
         if self._waiting:
@@ -60,7 +72,8 @@ class Listeners:
 
 
 class AfterSpeech:
-    """Turns of the server's longer work: a caller has few at a time, and each waits for first audio as requests do.
+    """Turns of the server's longer work where another caller speaks: a few at a time, each of which waits for first
+    audio as requests do.
 
     Args:
         listeners: whose first audio goes before.
@@ -73,6 +86,9 @@ class AfterSpeech:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """A turn of this task's caller during the block."""
+        if not self._listeners.others():
+            yield
+            return
         async with self._places.place():
             await self._listeners.served(PATIENCE)
             yield

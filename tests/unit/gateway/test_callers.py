@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway.http import speech_first
 from voice_clone_gateway.http.speech_first import AfterSpeech, Listeners, SpeechFirst
 from voice_clone_gateway.routes import batch
@@ -223,10 +224,10 @@ def test_items_of_many_batches_wait_for_each_other_but_not_for_those_of_another_
 
 
 @pytest.mark.parametrize(("path", "field"), [("/v1/audio/voices", "audio_sample"), ("/v1/voices/add", "files")])
-def test_voices_of_one_caller_are_made_two_at_a_time_but_wait_for_no_other_caller(
+def test_voices_of_one_caller_are_made_two_at_a_time_where_another_one_speaks(
     triton: Server, serve: Serve, tmp_path: Path, path: str, field: str
 ) -> None:
-    (tmp_path / "keys").write_text("key-a speak,manage\nkey-b speak,manage")
+    (tmp_path / "keys").write_text("key-a speak,manage\nkey-b speak,manage\nkey-c speak,manage")
     http, go = serve(triton.url, api_keys_file=str(tmp_path / "keys")), threading.Event()
     making = list[bytes]()
 
@@ -240,6 +241,7 @@ def test_voices_of_one_caller_are_made_two_at_a_time_but_wait_for_no_other_calle
         form, clip = {"name": "ada", "consent": "ours"}, {field: b"RIFF"}
         return http.post(path, data=form, files=clip, headers={"Authorization": f"Bearer key-{key}"})
 
+    assert http.post("/v1/audio/speech", json=SPEECH, headers={"Authorization": "Bearer key-c"}).is_success
     triton.answer = answer
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(post, "a") for _ in range(3)]
@@ -250,6 +252,26 @@ def test_voices_of_one_caller_are_made_two_at_a_time_but_wait_for_no_other_calle
         assert len(making) == 3
         go.set()
         assert [answer.result(WAIT).status_code for answer in answers] == [200] * 4
+
+
+def test_voices_of_a_caller_alone_wait_for_nothing() -> None:
+    async def run() -> None:
+        listeners, made = Listeners(), list[int]()
+        after, go = AfterSpeech(listeners), asyncio.Event()
+
+        async def make(number: int) -> None:
+            async with after.turn():
+                made.append(number)
+                await go.wait()
+
+        with on_behalf_of("me"), listeners.waiting("my own speech"):
+            tasks = [asyncio.create_task(make(number)) for number in range(5)]
+            await asyncio.sleep(0.01)
+        assert made == [0, 1, 2, 3, 4]
+        go.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
 
 
 def test_voices_wait_for_first_audio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +286,8 @@ def test_voices_wait_for_first_audio(monkeypatch: pytest.MonkeyPatch) -> None:
                 made.append(number)
 
         with listeners.waiting("one"):
-            tasks = [asyncio.create_task(make(number)) for number in range(3)]
+            with on_behalf_of("other"):
+                tasks = [asyncio.create_task(make(number)) for number in range(3)]
             await asyncio.sleep(0.01)
             assert not made
         await asyncio.gather(*tasks)
