@@ -250,13 +250,14 @@ class Engine(Generic[R]):
 
     def _may_start(self, stream: Stream[R], running: int) -> bool:
         """Whether there is a slot for a stream whose caller has so many: a usual or a spare one, or one that another
-        caller does not use.
+        caller does not use. The last spare one is for a caller that has none.
         """
         if len(self._live) < self._usual_slots:
             return True
         if stream.caller.batch or running >= max(1, self._usual_slots // self._turns.active):
             return False
-        return len(self._live) < self._source.slots or self._unused(stream.caller) is not None
+        spare = self._source.slots - len(self._live)
+        return spare > bool(running) or self._unused(stream.caller) is not None
 
     def _unused(self, caller: Caller) -> int | None:
         """The slot of a stream that waits for text, of the other caller that has most slots; None: there is none, or

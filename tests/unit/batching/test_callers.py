@@ -110,6 +110,16 @@ def test_a_new_caller_starts_at_once_beside_a_full_engine(model: Model, engine: 
     assert max(each.chunks[-1].timing.gap for each in many) <= 1e3 * (12 * FRAME_SECONDS + 0.1), "none ran dry"
 
 
+def test_the_last_spare_slot_is_for_a_caller_that_has_none(model: Model, engine: Engine[int]) -> None:
+    mine: list[Collector] = []
+    model.at[100] = lambda: [ask(engine, f"few {n}", 200, Caller("few")) for n in range(2)]
+    model.at[110] = lambda: mine.append(ask(engine, "mine", 30, Caller("me")))
+    many = [ask(engine, f"many {n}", 400, Caller("many")) for n in range(SLOTS)]
+    model.ready.set()
+    assert all(each.wait().error is None for each in many)
+    assert mine[0].wait().chunks[0].timing.queue <= 1e3 * STEP * (1 + SLOTS)
+
+
 def test_one_caller_alone_has_no_spare_slot(model: Model, engine: Engine[int]) -> None:
     many = [ask(engine, str(n), 50, Caller()) for n in range(SLOTS + 4)]
     model.ready.set()
