@@ -64,6 +64,8 @@ class GenerationState:
     min_frames: int = 0  # it does not end by itself before
     pauses: Pauses | None = None
     must_read: bool = False  # an end before all text is read is `text_left`
+    after_end: int = 0  # frames that are heard from the one on with which the model first says so
+    last: int | None = None  # so many frames are its own: the model has said where it ends
     pause: int = 0  # the latest frames, as far as they are silent
     limit: Finish = "length"  # the finish after `max_frames`
     ending: Finish = "stop"  # the finish where the model says so

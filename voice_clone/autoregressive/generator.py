@@ -192,7 +192,8 @@ class Generator(Generic[P]):
         stream.sampling, stream.draws = columns, self.talker.head.new_draws(request.sampling.seed)
         stream.limit, stream.endless = "budget" if request.budgeted else "length", request.endless
         stream.min_frames, stream.pauses = max(self.talker.min_frames, request.min_frames), request.pauses
-        stream.must_read = request.must_read
+        stream.must_read, after = request.must_read, request.frames_after_end
+        stream.after_end = int(self.talker.head.keeps_ending_frame) if after is None else after
         return stream.unread
 
     def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> GenerationState:
@@ -346,13 +347,15 @@ class Generator(Generic[P]):
         if not finite:
             stream.finish = "error"
             return Frame(None, "error")
-        if ended and not self.talker.head.keeps_ending_frame:
+        if ended and stream.last is None:
+            stream.last = stream.frames + stream.after_end
+        if stream.frames == stream.last:
             return Frame(None, stream.end(stream.ending))
         stream.frames += 1
-        if ended:
+        if stream.frames == stream.last:
             stream.end(stream.ending)
         elif stream.frames >= stream.max_frames:
-            stream.end(stream.limit)
+            stream.end(stream.limit if stream.last is None else stream.ending)
         elif self._is_runaway(stream, payload):
             stream.finish = "runaway"
         return Frame(payload if stream.hears(payload) else None, stream.finish)

@@ -59,6 +59,8 @@ class TalkerRequest(Generic[P]):
         min_frames: it cannot end by itself before so many frames, nor before the talker's `min_frames`.
         pauses: how long they are heard, of a talker of codes; None: all frames are.
         must_read: an end before all text is read is `text_left`, whatever its reason but `length`.
+        frames_after_end: frames that are heard from the one on with which the model first says that speech ends; None:
+            the head's `keeps_ending_frame` says whether that one is.
     """
 
     prompt: P
@@ -70,6 +72,7 @@ class TalkerRequest(Generic[P]):
     min_frames: int = 0
     pauses: Pauses | None = None
     must_read: bool = False
+    frames_after_end: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -314,3 +314,23 @@ def test_a_frame_with_a_broken_code_is_not_given_out(config: Qwen3TTSConfig, alo
     generator.free(0)
     rest = [generator.step([1])[0] for _ in range(3)]
     np.testing.assert_array_equal([codes_in(frame) for _, frame in frames] + [codes_in(f) for f in rest], expected[1])
+
+
+@pytest.mark.parametrize(("first", "after", "heard"), [(10, 3, 13), (10, 5, 15), (10, 0, 10), (10, 1, 11), (3, 3, 24)])
+def test_frames_after_the_end_are_heard(
+    talker: Talker, config: Qwen3TTSConfig, first: int, after: int, heard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model says once that speech ends, with frame `first`; before frame 6 that means nothing."""
+    made, calls = talker.head.make, iter(range(100))
+
+    def make(memory: Any, hidden: Any, batch: Any, variant: Any) -> Any:
+        frames, ends = made(memory, hidden, batch, variant), next(calls) == first
+        return replace(frames, ended=(frames.ended & False) | (batch.table.may_stop & ends))
+
+    monkeypatch.setattr(talker.head, "make", make)
+    generator = Generator(talker, 1, MAX_LENGTH)
+    request = TalkerRequest(make_prompt(config, 0), HOW, 24, budgeted=True, min_frames=6, frames_after_end=after)
+    generator.start(0, request)
+    frames = list(frames_of(generator, 0))
+    assert sum(frame.payload is not None for frame in frames) == heard
+    assert frames[-1].finish == ("budget" if heard == 24 else "stop")
