@@ -8,7 +8,7 @@ parameters, and rotary tables are computed from positions when they are needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -238,6 +238,24 @@ class SlidingWindowAttention(StreamingModule):
         return out, seen[:, :, :, x.shape[1] :].clone()  # a view would keep the whole chunk alive
 
 
+class WholeAttention(nn.Module):
+    """Causal self-attention over a whole signal, with rotary embedding. Names are those of `SlidingWindowAttention`."""
+
+    def __init__(self, hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int, bias: bool) -> None:
+        super().__init__()
+        self.head_dim, self.heads, self.kv_heads = head_dim, num_heads, num_key_value_heads
+        queries, keys = num_heads * head_dim, num_key_value_heads * head_dim
+        parts = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        self.qkv_proj = fused_linear(self, "qkv_proj", hidden_size, parts, bias=bias)
+        self.o_proj = nn.Linear(queries, hidden_size, bias=bias)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        qkv = split_heads(self.qkv_proj(x), self.head_dim)
+        q, k, v = torch.split(qkv, [self.heads, self.kv_heads, self.kv_heads], dim=1)
+        out: Tensor = self.o_proj(attend(apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v, is_causal=True))
+        return out
+
+
 class GatedMLP(nn.Module):
     """SwiGLU feed-forward (Shazeer 2020): down(silu(gate(x)) * up(x)), without biases."""
 
@@ -257,6 +275,49 @@ class GatedMLP(nn.Module):
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         hidden: Tensor = F.silu(gate) * up
         return hidden
+
+
+class MLP(nn.Module):
+    """A feed-forward part without a gate: fc2(gelu(fc1(x))), without biases.
+
+    Args:
+        activation: the exact GELU, or its form by the hyperbolic tangent.
+    """
+
+    def __init__(self, hidden_size: int, intermediate_size: int, activation: Literal["gelu", "gelu_tanh"]) -> None:
+        super().__init__()
+        self.activation = activation
+        self.fc1 = nn.Linear(hidden_size, intermediate_size, bias=False)
+        self.fc2 = nn.Linear(intermediate_size, hidden_size, bias=False)
+
+    @property
+    def down_proj(self) -> nn.Module:
+        """As `GatedMLP` has it."""
+        return self.fc2
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc2(self.hidden(x))
+        return out
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """The input of the down projection."""
+        return F.gelu(self.fc1(x), approximate="tanh" if self.activation == "gelu_tanh" else "none")
+
+
+Norm = Literal["rms", "layer"]
+MLPKind = Literal["gated", "gelu", "gelu_tanh"]
+
+
+def make_norm(kind: Norm, size: int, eps: float) -> Any:
+    """A norm over the last dimension: an `RMSNorm`, or a layer norm with a bias."""
+    return RMSNorm(size, eps) if kind == "rms" else nn.LayerNorm(size, eps)
+
+
+def make_mlp(kind: MLPKind, hidden_size: int, intermediate_size: int) -> Any:
+    """A feed-forward part of this kind: a `GatedMLP` or an `MLP`."""
+    if kind == "gated":
+        return GatedMLP(hidden_size, intermediate_size)
+    return MLP(hidden_size, intermediate_size, kind)
 
 
 class LayerScale(nn.Module):

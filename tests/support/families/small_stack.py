@@ -26,6 +26,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"qkv_bias": True},
     {"rope_in_bf16": True},
     {"rope": "none"},
+    {"norm": "layer"},
+    {"norm": "layer", "mlp": "gelu_tanh", "qk_norm": False},
     {"rope_factors": (1.0, 2.5, 0.7, 9.0), "qk_norm": False},
     {"qk_norm": False, "qkv_bias": True},
 ]
@@ -38,7 +40,8 @@ def make(config: StackConfig) -> DecoderStack:
     generator = torch.Generator().manual_seed(0)
     for name, parameter in sorted(stack.named_parameters()):
         noise = torch.randn(parameter.shape, generator=generator)
-        parameter.copy_(1 + 0.2 * noise if "norm" in name else noise * parameter.shape[-1] ** -0.5)
+        is_norm = "norm" in name and not name.endswith("bias")
+        parameter.copy_(1 + 0.2 * noise if is_norm else noise * parameter.shape[-1] ** -0.5)
     return stack
 
 

@@ -30,6 +30,12 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
+def normed_as(config: StackConfig, x: Tensor, weights: dict[str, Tensor], name: str) -> Tensor:
+    if config.norm == "rms":
+        return rms(x, weights[f"{name}.weight"], config.rms_norm_eps)
+    return rms(x - x.mean(-1, keepdim=True), weights[f"{name}.weight"], config.rms_norm_eps) + weights[f"{name}.bias"]
+
+
 def turned(x: Tensor, config: StackConfig) -> Tensor:
     """[T, H, D], turned pair by pair."""
     out = x.clone()
@@ -59,7 +65,7 @@ def by_formula(stack: DecoderStack, x: Tensor) -> Tensor:
     config, state = stack.config, stack.state_dict()
     for index in range(config.num_hidden_layers):
         weights = {name.removeprefix(f"layers.{index}."): tensor for name, tensor in state.items()}
-        normed = rms(x, weights["input_layernorm.weight"], config.rms_norm_eps)
+        normed = normed_as(config, x, weights, "input_layernorm")
         q, k, v = (projected(normed, weights, part).view(len(x), -1, config.head_dim) for part in "qkv")
         if config.qk_norm:
             q = rms(q, weights["self_attn.q_norm.weight"], config.rms_norm_eps)
@@ -73,10 +79,15 @@ def by_formula(stack: DecoderStack, x: Tensor) -> Tensor:
                 scores = k[: last + 1, group] @ q[position, head] / config.head_dim**0.5
                 seen[position, head] = scores.softmax(0) @ v[: last + 1, group]
         x = x + seen.flatten(1) @ weights["self_attn.o_proj.weight"].T
-        normed = rms(x, weights["post_attention_layernorm.weight"], config.rms_norm_eps)
+        normed = normed_as(config, x, weights, "post_attention_layernorm")
+        if config.mlp == "gelu_tanh":
+            up = (normed @ weights["mlp.fc1.weight"].T).double()
+            tanh = (math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)).tanh()
+            x = x + (0.5 * up * (1 + tanh)).float() @ weights["mlp.fc2.weight"].T
+            continue
         gate, up = (normed @ weights[f"mlp.{part}_proj.weight"].T for part in ("gate", "up"))
         x = x + (torch.nn.functional.silu(gate) * up) @ weights["mlp.down_proj.weight"].T
-    return rms(x, state["norm.weight"], config.rms_norm_eps)
+    return normed_as(config, x, state, "norm")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -234,7 +245,7 @@ def test_positions_with_a_direction_do_not_run_together() -> None:
         make(PLAIN).together(inputs()[None])
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", [each for each in OPTIONS if not each.keys() & {"norm", "mlp"}], ids=str)
 @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-5), ("bf16", 0.02), ("int8", 0.05)])
 def test_native_projections_compute_what_the_stack_does(
     options: dict[str, Any], precision: Precision, error: float

@@ -10,6 +10,7 @@ Shapes: B streams, T new positions, S positions read, C hidden size, H query hea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from voice_clone.autoregressive.stack.rope import (
     norm_tables,
 )
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
-from voice_clone.layers.attention import GatedMLP, RMSNorm, additive_mask, apply_rotary, normalise
+from voice_clone.layers.attention import RMSNorm, additive_mask, apply_rotary, make_mlp, make_norm, normalise
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import CachedOnGpu
 
@@ -157,9 +158,9 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.self_attn = Attention(config)
-        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp: Any = make_mlp(config.mlp, config.hidden_size, config.intermediate_size)
+        self.input_layernorm = make_norm(config.norm, config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = make_norm(config.norm, config.hidden_size, config.rms_norm_eps)
 
     def forward(
         self, x: Tensor, rotation: Rotation, mask: Tensor | None, cache: KVCache, layer: int, span: Span
@@ -191,7 +192,7 @@ class DecoderStack(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm: Any = make_norm(config.norm, config.hidden_size, config.rms_norm_eps)
         self._masks: dict[tuple[int, int, torch.dtype, torch.device], Tensor | None] = {}  # of `extend`
         self._starts: dict[tuple[int, int], Starts] = {}  # by streams, and positions of the cache
         self._norms: CachedOnGpu[Tensor] = CachedOnGpu()  # of queries and keys of all layers
@@ -199,7 +200,8 @@ class DecoderStack(nn.Module):
 
     @property
     def like(self) -> Tensor:
-        return self.norm.weight
+        weight: Tensor = self.norm.weight
+        return weight
 
     @property
     def input_size(self) -> int:

@@ -21,13 +21,10 @@ from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
 from voice_clone.settings import Precision
 
-PROJECTIONS = (  # of a layer; each is several matrices, one below the other
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("self_attn.o_proj",),
-    ("mlp.gate_proj", "mlp.up_proj"),
-    ("mlp.down_proj",),
-)
+ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",)
+MLPS = {"gated": (("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)), "gelu_tanh": (("mlp.fc1",), ("mlp.fc2",))}
 NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight")
+NORM_BIASES = ("input_layernorm.bias", "post_attention_layernorm.bias")
 HEAD_NORMS = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
 SEQUENCES = 32  # that are read in one call of `together`
 
@@ -35,7 +32,7 @@ decoder_stack = Kernel("transformer.decoder_stack.decoder_stack")
 add_embeddings = Kernel("transformer.decoder_stack.add_embeddings")
 
 Weights = Callable[[], Iterable[Mapping[str, Numbers]]]
-"""The weights of each layer, by their names in a checkpoint; then the weight of the norm behind them, as `weight`."""
+"""The weights of each layer, by their names in a checkpoint; then those of the last norm, `weight` and `bias`."""
 
 Tables = Callable[[StackConfig, int], Sequence[Array]]
 """cos and sin of so many positions, float32 [positions, D / 2] each."""
@@ -52,18 +49,23 @@ def rotary_arrays(config: StackConfig, positions: int) -> Sequence[Array]:
     return [cos[:, :half].copy(), sin[:, half:].copy()]
 
 
+def projections(config: StackConfig) -> tuple[tuple[str, ...], ...]:
+    """Of a layer: four, each of them several matrices, one below the other."""
+    return (*ATTENTION, *MLPS[config.mlp])
+
+
 def layers_by_name(read: Read, prefix: str, config: StackConfig) -> Iterator[dict[str, Numbers]]:
     """The `Weights` of a checkpoint that has them under the names of Llama's and Qwen's, behind `prefix`."""
     size, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(NORMS, (size,))
     outputs = (queries, keys, keys), (size,), (inner, inner), (size,)
-    for names, rows, columns in zip(PROJECTIONS, outputs, (size, queries, size, inner), strict=True):
+    for names, rows, columns in zip(projections(config), outputs, (size, queries, size, inner), strict=True):
         shapes |= {f"{name}.weight": (count, columns) for name, count in zip(names, rows, strict=True)}
     if config.qk_norm:
         shapes |= dict.fromkeys(HEAD_NORMS, (dim,))
     if config.qkv_bias:
-        shapes |= {f"{name}.bias": (count,) for name, count in zip(PROJECTIONS[0], outputs[0], strict=True)}
+        shapes |= {f"{name}.bias": (count,) for name, count in zip(ATTENTION[0], outputs[0], strict=True)}
     for layer in range(config.num_hidden_layers):
         yield {name: read(f"{prefix}layers.{layer}.{name}", shape) for name, shape in shapes.items()}
     yield {"weight": read(f"{prefix}norm.weight", (size,))}
@@ -135,7 +137,7 @@ class NativeStack:
     ) -> None:
         self.config = config
         arrays = part(lambda: _pack(weights(), precision, config))
-        kinds = len(PROJECTIONS)
+        kinds = len(projections(config))
         stacked = [Packed(*arrays[place : place + 2]) for place in range(0, 2 * kinds, 2)]
         self.multiplications = sum(packed.values.size for packed in stacked)  # of a row
         self.weights = Fixed(Fixed(packed.arrays) for packed in stacked)
@@ -145,7 +147,7 @@ class NativeStack:
         self._tables = lru_cache(maxsize=None)(partial(tables, config))
         queries = config.num_attention_heads * config.head_dim
         keys, inner, size = config.num_key_value_heads * config.head_dim, config.intermediate_size, config.hidden_size
-        widths = queries + 2 * keys, queries, 2 * inner, inner, size
+        widths = queries + 2 * keys, queries, inner * len(MLPS[config.mlp][0]), inner, size
         self.work = self._prompt_work = StackWork(size, widths, *stacked)
         if stacked[0].prompt_type != stacked[0].activation_type:
             self._prompt_work = StackWork(size, widths, *stacked, prompts=True)
@@ -274,13 +276,14 @@ def _pack(weights: Iterable[Mapping[str, Numbers]], precision: Precision, config
     """The projections of all layers, values and groups of each kind; the vectors of `decoder_stack`."""
     kinds: list[Packed] = []
     norms: dict[str, list[Array]] = {}
-    names = (*NORMS, *(HEAD_NORMS if config.qk_norm else ()))
-    biases, last = [], np.zeros(0, np.float32)
+    names = (*NORMS, *(HEAD_NORMS if config.qk_norm else ()), *(NORM_BIASES if config.norm == "layer" else ()))
+    biases, last, last_bias = [], np.zeros(0, np.float32), np.zeros(0, np.float32)
     for index, layer in enumerate(weights):
         if index == config.num_hidden_layers:
             last = as_float32(layer["weight"])
+            last_bias = as_float32(layer["bias"]) if config.norm == "layer" else last_bias
             break
-        for kind, parts in enumerate(PROJECTIONS):
+        for kind, parts in enumerate(projections(config)):
             matrices = [layer[f"{part}.weight"] for part in parts]
             if index == 0:
                 shape = sum(map(len, matrices)), matrices[0].shape[1]
@@ -290,15 +293,17 @@ def _pack(weights: Iterable[Mapping[str, Numbers]], precision: Precision, config
         for name in names:
             norms.setdefault(name, []).append(as_float32(layer[name]))
         if config.qkv_bias:
-            biases.append(np.concatenate([as_float32(layer[f"{part}.bias"]) for part in PROJECTIONS[0]]))
+            biases.append(np.concatenate([as_float32(layer[f"{part}.bias"]) for part in ATTENTION[0]]))
         del layer  # before the next one is loaded
     none = np.zeros((config.num_hidden_layers, 0), np.float32)
-    before = [np.stack(norms[name]) if name in norms else none for name in (*NORMS, *HEAD_NORMS)]
+    stacked = {name: np.stack(norms[name]) if name in norms else none for name in (*NORMS, *HEAD_NORMS, *NORM_BIASES)}
     return [
         *(array for packed in kinds for array in packed.arrays),
-        *before,
+        *(stacked[name] for name in (*NORMS, *HEAD_NORMS)),
         last,
         np.stack(biases) if biases else none,
+        *(stacked[name] for name in NORM_BIASES),
+        last_bias,
     ]
 
 

@@ -14,7 +14,7 @@ from voice_clone.array_kinds import Numbers
 
 @dataclass(frozen=True)
 class StackConfig:
-    """A stack of pre-norm decoder layers with RMSNorm, grouped-query attention, RoPE and SwiGLU.
+    """A stack of pre-norm decoder layers with grouped-query attention and RoPE.
 
     Attributes:
         qk_norm: queries and keys have an RMSNorm each, over a head's dimensions.
@@ -22,6 +22,8 @@ class StackConfig:
         rope: which dimensions turn together: i and i + D/2 (`half`), or none.
         rope_factors: by which the angle of each pair of dimensions is divided [D/2]; None: 1.
         rope_in_bf16: the rotary tables are rounded to bf16 before they get the dtype of the weights.
+        norm: RMSNorm, or a layer norm with a bias.
+        mlp: SwiGLU (`gated`), or an activation without a gate: GELU in its form by the hyperbolic tangent.
         causal: a position sees no later ones. Without it, all positions that are read in one call see each other.
     """
 
@@ -38,6 +40,8 @@ class StackConfig:
     rope: Literal["half", "none"] = "half"
     rope_factors: tuple[float, ...] | None = None
     rope_in_bf16: bool = False
+    norm: Literal["rms", "layer"] = "rms"
+    mlp: Literal["gated", "gelu_tanh"] = "gated"
     causal: bool = True
 
     @classmethod

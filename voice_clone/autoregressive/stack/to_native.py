@@ -43,7 +43,7 @@ def native_stack(
         layers, stack.layers = list(stack.layers), nn.ModuleList()
         for index in range(len(layers)):
             yield _weights_of(layers.pop(0), index, load)
-        yield {"weight": stack.norm.weight.detach()}
+        yield {name: weight.detach() for name, weight in stack.norm.state_dict().items()}
 
     native = NativeStack(stack.config, precision, weights, part, like=stack.like)
     stack.layers = nn.ModuleList()

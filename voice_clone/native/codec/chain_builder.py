@@ -33,7 +33,7 @@ class Snake:
         return [self.alpha, self.scale, *(self.affine or ())]
 
 
-Activation = Snake | Literal["gelu", "elu"] | None
+Activation = Snake | Literal["gelu", "gelu_tanh", "elu"] | None
 
 Residual = Literal["untouched", "set", "added"]
 """What a product does with the residual signal: nothing; sets it to the result; adds it to the result, then sets it."""
@@ -41,10 +41,18 @@ Residual = Literal["untouched", "set", "added"]
 _RESIDUALS = {"untouched": layer_table.UNTOUCHED, "set": layer_table.SET, "added": layer_table.ADDED}
 
 
+_ACTIVATIONS = {
+    None: layer_table.PLAIN,
+    "gelu": layer_table.GELU,
+    "gelu_tanh": layer_table.GELU_TANH,
+    "elu": layer_table.ELU,
+}
+
+
 def _kind_of(activation: Activation) -> int:
     if isinstance(activation, Snake):
         return layer_table.SNAKE if activation.affine is None else layer_table.AFFINE_SNAKE
-    return {None: layer_table.PLAIN, "gelu": layer_table.GELU, "elu": layer_table.ELU}[activation]
+    return _ACTIVATIONS[activation]
 
 
 WINOGRAD_ROWS = 16  # rows of a frame from which on a convolution takes Winograd's form

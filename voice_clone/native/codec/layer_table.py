@@ -39,3 +39,4 @@ UNTOUCHED, SET, ADDED = 0, 1, 2  # values of RESIDUAL: not used; set to the sum;
 PLAIN, SNAKE, GELU = 0, 1, 2  # values of ACTIVATION
 AFFINE_SNAKE = 3  # likewise: Snake of outputs that are scaled and shifted, behind the residual signal
 ELU = 4  # likewise
+GELU_TANH = 5  # likewise: GELU in its form by the hyperbolic tangent

@@ -245,6 +245,28 @@ def silu(x):
     return x / (float32(1) + exponential(-x))
 
 
+@register_jitable
+def gelu_tanh(x):
+    """GELU of a float32 in its form by the hyperbolic tangent (Hendrycks and Gimpel 2016): x * sigmoid(2 * u)."""
+    return x / (float32(1) + exponential(float32(-2 * math.sqrt(2 / math.pi)) * (x + float32(0.044715) * (x * x * x))))
+
+
+@compiled
+def norm(x, weight, bias, eps, out):
+    """A norm of float32 rows x [N, C] -> out [N, C]: a layer norm, or a root-mean-square norm if the bias is [0]."""
+    if bias.shape[0] == 0:
+        rms_norm(x, weight, eps, out)
+        return
+    size = x.shape[1]
+    for n in range(x.shape[0]):
+        mean = total(x[n]) / float32(size)
+        for i in range(size):
+            out[n, i] = x[n, i] - mean
+        factor = float32(1) / math.sqrt(dot(out[n], out[n]) / float32(size) + eps)
+        for i in range(size):
+            out[n, i] = weight[i] * (out[n, i] * factor) + bias[i]
+
+
 @compiled
 def rms_norm(x, weight, eps, out):
     """Root-mean-square norm (Zhang and Sennrich 2019) of float32 rows x [N, C], weight [C] -> out [N, C]."""

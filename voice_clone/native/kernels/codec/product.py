@@ -32,6 +32,7 @@ from voice_clone.native.codec.layer_table import (
     COLUMNS,
     ELU,
     GELU,
+    GELU_TANH,
     INPUTS,
     PARAMETERS,
     RESIDUAL,
@@ -42,7 +43,7 @@ from voice_clone.native.codec.layer_table import (
     WEIGHTS,
 )
 from voice_clone.native.kernels import vectors
-from voice_clone.native.kernels.arithmetic import elu
+from voice_clone.native.kernels.arithmetic import elu, gelu_tanh
 from voice_clone.native.kernels.compilation import compiled
 from voice_clone.native.kernels.vectors import FLOATS, constant, index
 from voice_clone.native.sizes import PANEL_OUTPUTS, TILE_ROWS, WIDTH
@@ -251,6 +252,9 @@ def finish_row(layer, parameters, sums, s, column, width, row, residual, target,
     elif activation == ELU:
         for i in range(t, t + width):
             target[i] = elu(target[i])
+    elif activation == GELU_TANH:
+        for i in range(t, t + width):
+            target[i] = gelu_tanh(target[i])
 
 
 @compiled

@@ -36,7 +36,7 @@ import numpy as np
 from numba import float32, int8, int16, int32, int64, types, uint16, uint32
 from numba.extending import overload, register_jitable
 
-from voice_clone.native.kernels.arithmetic import float_bits, float_from_bits, matrix, silu
+from voice_clone.native.kernels.arithmetic import float_bits, float_from_bits, gelu_tanh, matrix, silu
 from voice_clone.native.kernels.compilation import compiled
 from voice_clone.native.kernels.matrix.tile_products import dot_tile, panel_tile
 from voice_clone.native.kernels.work_sharing import claim_from_either_end, finish, share, wait
@@ -264,6 +264,13 @@ def _gate(gate, up, out):
 
 
 @compiled
+def _activate(x, out):
+    """out [N] = GELU of x."""
+    for i in range(out.shape[0]):
+        out[i] = gelu_tanh(x[i])
+
+
+@compiled
 def product_phase(thread, counters, phase, chunks, weights, groups, x, own, out):
     """out [N, O] = x times the weights. `out` may have more rows than x."""
     prepared = _prepared(weights, x, own)
@@ -299,7 +306,7 @@ def residual_phase(thread, counters, phase, chunks, weights, groups, x, own, pro
 def gated_phase(thread, counters, phase, chunks, weights, groups, x, own, product, out):
     """out [N, O] = silu(gate) * up, where gate and up [N, O] are x times the first and the second half of the weights.
 
-    `product` is memory for [N, 2 * O].
+    `product` is memory for [N, 2 * O]. If it is for [N, O], there is no gate: out is GELU of x times the weights.
     """
     prepared = _prepared(weights, x, own)
     inner = out.shape[1]
@@ -308,9 +315,13 @@ def gated_phase(thread, counters, phase, chunks, weights, groups, x, own, produc
     while chunk >= 0:
         first, last = _outputs(inner, chunk, chunks)
         multiply(weights, groups, prepared, own[1], first, last, product)
-        multiply(weights, groups, prepared, own[1], inner + first, inner + last, product)
-        for n in range(x.shape[0]):
-            _gate(product[n, first:last], product[n, inner + first : inner + last], out[n, first:last])
+        if product.shape[1] == inner:
+            for n in range(x.shape[0]):
+                _activate(product[n, first:last], out[n, first:last])
+        else:
+            multiply(weights, groups, prepared, own[1], inner + first, inner + last, product)
+            for n in range(x.shape[0]):
+                _gate(product[n, first:last], product[n, inner + first : inner + last], out[n, first:last])
         done += 1
         chunk = claim_from_either_end(counters, phase, chunks, thread)
     finish(counters, phase, done)

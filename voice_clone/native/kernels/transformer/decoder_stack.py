@@ -14,7 +14,7 @@ import math
 from numba import float32, int32, types
 from numba.extending import overload
 
-from voice_clone.native.kernels.arithmetic import attend, dot, float_from_bits, rms_norm, rotate
+from voice_clone.native.kernels.arithmetic import attend, dot, float_from_bits, norm, rotate
 from voice_clone.native.kernels.compilation import compiled
 from voice_clone.native.kernels.matrix.products import CHUNKS_PER_THREAD, gated_phase, product_phase, residual_phase
 from voice_clone.native.kernels.work_sharing import claim, finish, wait
@@ -79,7 +79,7 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
     their memory may be for more rows than x has.
     """
     (qkv, qkv_groups), (o, o_groups), (gate_up, gate_up_groups), (down, down_groups) = weights
-    attention_norm, mlp_norm, query_norm, key_norm, _, bias = vectors
+    attention_norm, mlp_norm, query_norm, key_norm, _, bias, attention_norm_bias, mlp_norm_bias, _ = vectors
     keys, values, cos, sin = cache
     slots, positions, seen = where
     count = x.shape[0]
@@ -92,7 +92,7 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
     ratio = query_heads // kv_heads
     chunks = CHUNKS_PER_THREAD * threads
     for layer in range(qkv.shape[0]):
-        rms_norm(x, attention_norm[layer], eps, normed)
+        norm(x, attention_norm[layer], attention_norm_bias[layer], eps, normed)
         product_phase(thread, counters, phase, chunks, qkv[layer], qkv_groups[layer], normed, mine, heads)
 
         g = claim(counters, phase + 1)  # a chunk is a key-value head
@@ -122,7 +122,7 @@ def decoder_layers(thread, threads, counters, phase, weights, vectors, eps, cach
         wait(counters, phase + 1, kv_heads)
 
         residual_phase(thread, counters, phase + 2, chunks, o[layer], o_groups[layer], attended, mine, product, x)
-        rms_norm(x, mlp_norm[layer], eps, normed)
+        norm(x, mlp_norm[layer], mlp_norm_bias[layer], eps, normed)
         gated_phase(
             thread, counters, phase + 3, chunks, gate_up[layer], gate_up_groups[layer], normed, mine, gates, hidden
         )
@@ -137,10 +137,12 @@ def decoder_stack(thread, threads, counters, weights, vectors, eps, cache, where
     Args:
         thread, threads: this thread's number, and how many threads there are.
         counters: int64 [2 * LAYER_PHASES * L], zeros.
-        weights: of the four projections: qkv, o, gate and up, down. Each is a pair: the weights of all layers
-            [L, O, I], and the scales of their groups.
+        weights: of the four projections: qkv, o, gate and up, down; without a gate up alone. Each is a pair: the
+            weights of all layers [L, O, I], and the scales of their groups.
         vectors: float32: the norms before attention and before the feed-forward part [L, C], of queries and of keys
-            [L, D], or [L, 0] if there are none, and the last norm [C]; the biases of qkv [L, O], or [L, 0].
+            [L, D], or [L, 0] if there are none, and the last norm [C]; the biases of qkv [L, O], or [L, 0]; those of
+            the norms before attention and before the feed-forward part [L, C], and of the last norm [C]: with size 0
+            in place of C they are root-mean-square norms.
         eps: float32, of all norms.
         cache: float32: keys and values [L, slots, G, positions, D], cos and sin [positions, D / 2].
         where: of each row its slot, its position, and how many of its slot's first positions it attends to, int64 [N]
@@ -154,4 +156,4 @@ def decoder_stack(thread, threads, counters, weights, vectors, eps, cache, where
     """
     decoder_layers(thread, threads, counters, 0, weights, vectors, eps, cache, where, per_thread, shared, x)
     if thread == 0:
-        rms_norm(x, vectors[4], eps, out)
+        norm(x, vectors[4], vectors[8], eps, out)

@@ -10,7 +10,7 @@ Shapes: N streams, K codebooks, V codes in each, C hidden size, H size of the em
 # mypy: ignore-errors
 # This is numba's language: types are those of the arguments.
 
-from voice_clone.native.kernels.arithmetic import rms_norm
+from voice_clone.native.kernels.arithmetic import norm
 from voice_clone.native.kernels.compilation import compiled
 from voice_clone.native.kernels.matrix.products import CHUNKS_PER_THREAD, product_phase, residual_phase
 from voice_clone.native.kernels.transformer.decoder_stack import decoder_layers, embed
@@ -78,7 +78,7 @@ def predict(
         phase += inner
         for n in range(count):
             last = each * n + each - 1
-            rms_norm(rows[last : last + 1], vectors[4], eps, normed[n : n + 1])
+            norm(rows[last : last + 1], vectors[4], vectors[8], eps, normed[n : n + 1])
         mine = head_rows[thread], head_scales[thread]
         own = book % head.shape[0]
         product_phase(thread, counters, phase, chunks, head[own], head_groups[own], normed[:count], mine, logits)
