@@ -5,35 +5,70 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from voice_clone.codec.windowed_decoder import WindowedDecoder
+from voice_clone.layers.attention import MLP, RMSNorm
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
+from voice_clone.layers.seanet import ResidualBlock, SEANetDecoder
 from voice_clone.layers.vocoder import Affine, DecoderBlock, ResidualUnit, Snake, SnakeBeta, Vocoder
-from voice_clone.layers.window_transformer import WindowLayer, WindowTransformer
+from voice_clone.layers.window_transformer import WindowLayer, WindowLayers, WindowTransformer
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import Activation, ChainBuilder, Residual
 from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
 
 
-def add_transformer(chain: ChainBuilder, transformer: WindowTransformer) -> None:
-    """Layers and the norm behind them; the layer before them has set the residual signal."""
+def add_transformer(chain: ChainBuilder, transformer: WindowLayers) -> None:
+    """Layers and the norm behind them, if there is one; the layer before them has set the residual signal."""
     config = transformer.config
     for layer in transformer.layers:
         assert isinstance(layer, WindowLayer)
         attention, mlp = layer.self_attn, layer.mlp
-        chain.norm(layer.input_layernorm.weight, layer.input_layernorm.eps)
+        _add_norm(chain, layer.input_layernorm)
         add_linear(chain, attention.qkv_proj)
         chain.attention(
             config.num_attention_heads,
             config.num_key_value_heads,
-            config.sliding_window,
+            config.sliding_window or 0,
             config.rope_theta,
             config.rope_dtype,
         )
         add_linear(chain, attention.o_proj, layer.self_attn_layer_scale.scale, residual="added")
-        chain.norm(layer.post_attention_layernorm.weight, layer.post_attention_layernorm.eps)
-        add_linear(chain, mlp.gate_up_proj)
-        chain.gate()
+        _add_norm(chain, layer.post_attention_layernorm)
+        if isinstance(mlp, MLP):
+            add_linear(chain, mlp.fc1, activation=mlp.activation)
+        else:
+            add_linear(chain, mlp.gate_up_proj)
+            chain.gate()
         add_linear(chain, mlp.down_proj, layer.mlp_layer_scale.scale, residual="added")
-    chain.norm(transformer.norm.weight, transformer.norm.eps)
+    if isinstance(transformer, WindowTransformer):
+        _add_norm(chain, transformer.norm)
+
+
+def _add_norm(chain: ChainBuilder, norm: nn.Module) -> None:
+    if isinstance(norm, nn.LayerNorm):
+        chain.layer_norm(norm.weight, norm.bias, norm.eps)
+    else:
+        assert isinstance(norm, RMSNorm)
+        chain.norm(norm.weight, norm.eps)
+
+
+def add_residual_block(chain: ChainBuilder, unit: nn.Module) -> None:
+    """A residual unit between two ELUs; the layer before it has set the residual signal."""
+    assert isinstance(unit, ResidualBlock)
+    _, dilated, _, pointwise = unit.block
+    assert isinstance(dilated, CausalConv1d) and isinstance(pointwise, CausalConv1d)
+    chain.convolution(*take(dilated.conv), dilated.conv.dilation[0], activation="elu")
+    chain.convolution(*take(pointwise.conv), activation="elu", residual="added")
+
+
+def add_seanet_decoder(chain: ChainBuilder, decoder: SEANetDecoder) -> None:
+    """From the latent to samples."""
+    first, *layers, last = (layer for layer in decoder.layers if not isinstance(layer, nn.ELU))
+    add_convolution(chain, first, "elu")
+    for layer in layers:
+        if isinstance(layer, ResidualBlock):
+            add_residual_block(chain, layer)
+        else:
+            _add_transposed(chain, layer, "elu")
+    add_convolution(chain, last)
 
 
 def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
@@ -84,25 +119,25 @@ def add_units(chain: ChainBuilder, layers: list[ResidualUnit], following: SnakeA
 def add_convolution(
     chain: ChainBuilder,
     module: nn.Module,
-    snake: SnakeActivation | None = None,
+    activation: Activation = None,
     residual: Residual = "untouched",
 ) -> None:
     """A causal convolution, depthwise or over all channels, and the activation behind it."""
     assert isinstance(module, CausalConv1d)
     [dilation] = module.conv.dilation
     if module.conv.groups > 1:
-        assert residual == "untouched"
-        chain.filter(*take(module.conv), dilation, activation=snake)
+        assert residual == "untouched" and not isinstance(activation, str)
+        chain.filter(*take(module.conv), dilation, activation=activation)
     elif module.stride > 1:
-        chain.strided(*take(module.conv), module.stride, activation=snake, residual=residual)
+        chain.strided(*take(module.conv), module.stride, activation=activation, residual=residual)
     else:
-        chain.convolution(*take(module.conv), dilation, activation=snake, residual=residual)
+        chain.convolution(*take(module.conv), dilation, activation=activation, residual=residual)
 
 
-def _add_transposed(chain: ChainBuilder, module: nn.Module, snake: SnakeActivation | None = None) -> None:
+def _add_transposed(chain: ChainBuilder, module: nn.Module, activation: Activation = None) -> None:
     assert isinstance(module, CausalConvTranspose1d)
     [stride] = module.conv.stride
-    chain.transposed(*take(module.conv), stride, activation=snake, residual="set")
+    chain.transposed(*take(module.conv), stride, activation=activation, residual="set")
 
 
 def add_linear(

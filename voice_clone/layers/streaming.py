@@ -7,7 +7,7 @@ network together are the state of a stream. Nothing writes into its tensors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,6 +64,17 @@ class StreamingModule(nn.Module, ABC):
         Args:
             valid: the frames that are not padding; outputs that depend on padding are padding, too. None: all.
         """
+
+
+Run = Callable[..., Tensor]
+"""How a network runs its streaming modules: a module, its input and its context -> its output. A `ChunkPass`, or
+`whole`."""
+
+
+def whole(module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
+    """The module's output for a whole signal."""
+    out: Tensor = module(x, *context)
+    return out
 
 
 class ChunkPass:

@@ -1,4 +1,4 @@
-"""A causal transformer over a window of positions, exact in chunks of any size."""
+"""A causal transformer over a window of positions, exact in chunks of any size, or over a whole signal."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.layers.attention import (
-    GatedMLP,
     LayerScale,
-    RMSNorm,
+    MLPKind,
+    Norm,
     SlidingWindowAttention,
+    WholeAttention,
     additive_mask,
     alibi_bias,
     alibi_slopes,
+    make_mlp,
+    make_norm,
     rotary_cos_sin,
     rotary_frequencies,
     sliding_window_mask,
 )
 from voice_clone.layers.graphs import CachedOnGpu, to_device
-from voice_clone.layers.streaming import ChunkPass
+from voice_clone.layers.streaming import ChunkPass, Run, streaming_slots, whole
 
 
 @dataclass(frozen=True)
 class WindowConfig:
-    """Sizes; a position sees itself and the `sliding_window - 1` positions before it.
+    """Sizes; a position sees itself and the `sliding_window - 1` positions before it; None: all before it.
 
     Attributes:
         rope_dtype: to which the rotary tables are rounded.
         alibi: scores fall with distance, and nothing is rotated.
         qk_norm_eps: as of `SlidingWindowAttention`.
+        norm, mlp: as of `make_norm` and `make_mlp`.
     """
 
     hidden_size: int
@@ -40,13 +44,15 @@ class WindowConfig:
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
-    sliding_window: int
+    sliding_window: int | None
     rms_norm_eps: float
     rope_theta: float
     attention_bias: bool = False
     rope_dtype: torch.dtype = torch.float32
     alibi: bool = False
     qk_norm_eps: float | None = None
+    norm: Norm = "rms"
+    mlp: MLPKind = "gated"
 
     @classmethod
     def of(cls, sizes: Any) -> WindowConfig:
@@ -60,22 +66,20 @@ class WindowLayer(nn.Module):
 
     def __init__(self, config: WindowConfig) -> None:
         super().__init__()
-        self.self_attn = SlidingWindowAttention(
-            config.hidden_size,
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-            config.sliding_window,
-            config.attention_bias,
-            config.qk_norm_eps,
-        )
-        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        size, eps, window = config.hidden_size, config.rms_norm_eps, config.sliding_window
+        heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.self_attn: Any
+        if window is None:
+            self.self_attn = WholeAttention(size, *heads, config.attention_bias)
+        else:
+            self.self_attn = SlidingWindowAttention(size, *heads, window, config.attention_bias, config.qk_norm_eps)
+        self.mlp = make_mlp(config.mlp, size, config.intermediate_size)
+        self.input_layernorm = make_norm(config.norm, size, eps)
+        self.post_attention_layernorm = make_norm(config.norm, size, eps)
         self.self_attn_layer_scale = LayerScale(config.hidden_size)
         self.mlp_layer_scale = LayerScale(config.hidden_size)
 
-    def forward(self, x: Tensor, stream: ChunkPass, *context: Tensor) -> Tensor:
+    def forward(self, x: Tensor, stream: Run, *context: Tensor) -> Tensor:
         """`context`: as of `SlidingWindowAttention.stream`."""
         heads = stream(self.self_attn, self.input_layernorm(x), *context)
         x = self.self_attn_layer_scale.added(x, heads)
@@ -98,6 +102,23 @@ class WindowLayers(nn.Module):
             x = layer(x, stream, *context)
         return x
 
+    def whole(self, x: Tensor) -> Tensor:
+        """Whole signals, of layers without a window."""
+        places = torch.arange(x.shape[1], device=x.device)
+        for layer in self.layers:
+            x = layer(x, whole, *rotary_cos_sin(places, self.config.head_dim, self.config.rope_theta))
+        return x
+
+    def in_pieces(self, x: Tensor, most: int) -> Tensor:
+        """One signal [1, T, C], so many positions at once: memory grows with their square. -> [1, T, C]."""
+        slots, done, out = streaming_slots(self), 0, []
+        buffers = [module.new_state(1) for module in slots]
+        for piece in torch.split(x, most, dim=1):
+            stream = ChunkPass(slots, buffers)
+            out.append(self(piece, stream, torch.full((1,), done, device=x.device)))
+            buffers, done = stream.buffers, done + piece.shape[1]
+        return torch.cat(out, dim=1)
+
     def _rotary(self, x: Tensor, position: Tensor) -> tuple[Tensor, ...]:
         """Rotary tables and mask."""
         config, length = self.config, x.shape[1]
@@ -106,6 +127,7 @@ class WindowLayers(nn.Module):
         frequencies = self._cached.get(position, lambda: rotary_frequencies(head_dim, theta, device))
         cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, frequencies)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # once, not in each layer
+        assert config.sliding_window is not None
         mask = sliding_window_mask(position, length, config.sliding_window)
         return cos, sin, additive_mask(mask, x.dtype) if x.is_cuda else mask
 
@@ -113,6 +135,7 @@ class WindowLayers(nn.Module):
         """The mask with what is added to the scores."""
         length, window, device = x.shape[1], self.config.sliding_window, position.device
         heads = self.config.num_attention_heads
+        assert window is not None
         slopes = self._cached.get(position, lambda: to_device(alibi_slopes(heads), device))
         mask = sliding_window_mask(position, length, window)
         return (additive_mask(mask, x.dtype, alibi_bias(slopes, length, window)),)
@@ -123,7 +146,7 @@ class WindowTransformer(WindowLayers):
 
     def __init__(self, config: WindowConfig) -> None:
         super().__init__(config)
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = make_norm(config.norm, config.hidden_size, config.rms_norm_eps)
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         normed: Tensor = self.norm(super().forward(x, stream, position))

@@ -81,6 +81,7 @@ def _transform(transformer: Transformer, x: Tensor) -> Tensor:
     places = torch.arange(hidden.shape[1], device=x.device)
     cos, sin = rotary_cos_sin(places, config.head_dim, config.rope_theta)
     distance = places[:, None] - places
+    assert config.sliding_window is not None
     mask = (distance >= 0) & (distance < config.sliding_window)
     for layer in transformer.layers:
         assert isinstance(layer, WindowLayer)

@@ -69,7 +69,8 @@ class CodecDecoder(WindowedDecoder):
 
     @property
     def device(self) -> torch.device:
-        return self.quantizer.post_module.norm.weight.device
+        weight: Tensor = self.quantizer.post_module.norm.weight
+        return weight.device
 
     def latent(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         latent: Tensor = self.quantizer(codes, stream, position)

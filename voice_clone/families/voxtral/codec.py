@@ -16,7 +16,7 @@ from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.config import END, MODEL, SPECIAL_IDS, CodecConfig, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
-from voice_clone.layers.streaming import ChunkPass, streaming_slots
+from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.window_transformer import WindowConfig, WindowLayers
 from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
@@ -105,22 +105,15 @@ class CodecEncoder(nn.Module):
         patches = F.pad(waveform, (0, -len(waveform) % self._patch)).view(-1, self._patch)
         x = self.input_proj(patches.T[None])  # [1, C, T]
         for block in self.encoder_blocks:
-            x = _in_pieces(block, x.transpose(1, 2)).transpose(1, 2) if isinstance(block, WindowLayers) else block(x)
+            x = (
+                block.in_pieces(x.transpose(1, 2), PIECE).transpose(1, 2)
+                if isinstance(block, WindowLayers)
+                else block(x)
+            )
         ids = self.quantizer.encode(x)[0].T + SPECIAL_IDS
         end = torch.zeros_like(ids[:1])
         end[:, 0] = END
         return torch.cat([ids, end])
-
-
-def _in_pieces(network: WindowLayers, x: Tensor) -> Tensor:
-    """One signal [1, T, C] -> [1, T, C]."""
-    slots, done, out = streaming_slots(network), 0, []
-    buffers = [module.new_state(1) for module in slots]
-    for piece in torch.split(x, PIECE, dim=1):
-        stream = ChunkPass(slots, buffers)
-        out.append(network(piece, stream, torch.full((1,), done, device=x.device)))
-        buffers, done = stream.buffers, done + piece.shape[1]
-    return torch.cat(out, dim=1)
 
 
 class CodecDecoder(StreamingDecoder):

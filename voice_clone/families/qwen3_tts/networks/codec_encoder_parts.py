@@ -8,13 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.native_chains import add_linear, take
-from voice_clone.families.qwen3_tts.networks.codec_encoder import (
-    CodecEncoder,
-    ResidualBlock,
-    Transformer,
-    TransformerLayer,
-)
+from voice_clone.codec.native_chains import add_residual_block, add_transformer, take
+from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.native_codec_encoder import (
     DOWNSAMPLE,
     QUANTIZERS,
@@ -23,6 +18,7 @@ from voice_clone.families.qwen3_tts.networks.native_codec_encoder import (
 )
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.rvq import ResidualEncoder
+from voice_clone.layers.window_transformer import WindowLayers
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.matrix.weights import pack
@@ -62,33 +58,17 @@ def _stage(layers: list[nn.Module], begins: bool) -> list[Array]:
         parts = weight.view(outputs, channels, -1, first.stride).permute(0, 3, 1, 2)  # [O, stride, C, taps]
         chain.convolution(parts.flatten(1, 2), bias, activation="elu", residual="set")
     for unit in units:
-        assert isinstance(unit, ResidualBlock)
-        _, dilated, _, pointwise = unit.block
-        assert isinstance(dilated, CausalConv1d) and isinstance(pointwise, CausalConv1d)
-        chain.convolution(*take(dilated.conv), dilated.conv.dilation[0], activation="elu")
-        chain.convolution(*take(pointwise.conv), activation="elu", residual="added")
+        add_residual_block(chain, unit)
     return chain.build().arrays
 
 
-def _transformer(before: nn.Module, transformer: Transformer) -> list[Array]:
+def _transformer(before: nn.Module, transformer: WindowLayers) -> list[Array]:
     """The last convolution and the transformer."""
     assert isinstance(before, CausalConv1d)
     weight, bias = take(before.conv)
     chain = ChainBuilder(weight.shape[1])
     chain.convolution(weight, bias, residual="set")
-    for layer in transformer.layers:
-        assert isinstance(layer, TransformerLayer)
-        attention, mlp = layer.self_attn, layer.mlp
-        chain.layer_norm(layer.input_layernorm.weight, layer.input_layernorm.bias, layer.input_layernorm.eps)
-        rows = [take(each)[0] for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        heads, kv_heads = (len(each) // attention.head_dim for each in rows[:2])
-        chain.linear(torch.cat(rows))
-        chain.attention(heads, kv_heads, 0, transformer.rope_theta)
-        add_linear(chain, attention.o_proj, layer.self_attn_layer_scale.scale, residual="added")
-        norm = layer.post_attention_layernorm
-        chain.layer_norm(norm.weight, norm.bias, norm.eps)
-        add_linear(chain, mlp.fc1, activation="gelu")
-        add_linear(chain, mlp.fc2, layer.mlp_layer_scale.scale, residual="added")
+    add_transformer(chain, transformer)
     return chain.build().arrays
 
 

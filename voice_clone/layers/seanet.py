@@ -1,0 +1,103 @@
+"""SEANet (Tagliasacchi et al. 2020) in the causal form of Mimi (Defossez et al. 2024): from a waveform to a latent, and
+back.
+
+Names are those of Mimi's code, with `layers` for its `model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
+from voice_clone.layers.streaming import Run, StreamingModule, whole
+
+
+@dataclass(frozen=True)
+class SEANetConfig:
+    """Sizes of an encoder, or of a decoder.
+
+    Attributes:
+        hidden_size: channels of the latent.
+        num_filters: channels at the rate of the waveform.
+        ratios: of the decoder's rates; the encoder has them in reverse.
+        dilation: of a residual unit, by that of the one before it.
+        compress: channels of a residual unit, by those within it.
+    """
+
+    hidden_size: int
+    num_filters: int
+    ratios: tuple[int, ...]
+    kernel_size: int
+    residual_kernel_size: int
+    last_kernel_size: int
+    num_residual_layers: int = 1
+    dilation: int = 2
+    compress: int = 2
+    channels: int = 1
+
+    def residuals(self, dim: int) -> list[nn.Module]:
+        """The residual units of a rate."""
+        return [ResidualBlock(self, dim, self.dilation**level) for level in range(self.num_residual_layers)]
+
+
+class ResidualBlock(nn.Module):
+    """A residual unit: a dilated convolution to fewer channels and a pointwise one back."""
+
+    def __init__(self, config: SEANetConfig, dim: int, dilation: int) -> None:
+        super().__init__()
+        hidden = dim // config.compress
+        self.block = nn.Sequential(
+            nn.ELU(),
+            CausalConv1d(dim, hidden, config.residual_kernel_size, dilation=dilation),
+            nn.ELU(),
+            CausalConv1d(hidden, dim, 1),
+        )
+
+    def forward(self, x: Tensor, stream: Run = whole) -> Tensor:
+        return x + _through(self.block, x, stream)
+
+
+class SEANetEncoder(nn.Module):
+    """waveform [B, 1, T] -> [B, hidden, ceil(T / product of the ratios)]."""
+
+    def __init__(self, config: SEANetConfig) -> None:
+        super().__init__()
+        dim = config.num_filters
+        layers: list[nn.Module] = [CausalConv1d(config.channels, dim, config.kernel_size)]
+        for ratio in reversed(config.ratios):
+            layers += [*config.residuals(dim), nn.ELU(), CausalConv1d(dim, 2 * dim, 2 * ratio, stride=ratio)]
+            dim *= 2
+        layers += [nn.ELU(), CausalConv1d(dim, config.hidden_size, config.last_kernel_size)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor, stream: Run = whole) -> Tensor:
+        return _through(self.layers, x, stream)
+
+
+class SEANetDecoder(nn.Module):
+    """Latent [B, hidden, T] -> waveform [B, 1, T * product of the ratios]."""
+
+    def __init__(self, config: SEANetConfig) -> None:
+        super().__init__()
+        dim = config.num_filters << len(config.ratios)
+        layers: list[nn.Module] = [CausalConv1d(config.hidden_size, dim, config.kernel_size)]
+        for ratio in config.ratios:
+            layers += [nn.ELU(), CausalConvTranspose1d(dim, dim // 2, 2 * ratio, ratio), *config.residuals(dim // 2)]
+            dim //= 2
+        layers += [nn.ELU(), CausalConv1d(dim, config.channels, config.last_kernel_size)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor, stream: Run) -> Tensor:
+        return _through(self.layers, x, stream)
+
+
+def _through(layers: Iterable[nn.Module], x: Tensor, stream: Run) -> Tensor:
+    for layer in layers:
+        if isinstance(layer, ResidualBlock):
+            x = layer(x, stream)
+        else:
+            x = stream(layer, x) if isinstance(layer, StreamingModule) else layer(x)
+    return x
