@@ -114,6 +114,8 @@ def _public(card: Family) -> str:
         said += [("voiceless", "true", "speaks without a voice, too")]
     if card.languages:
         said += [("languages", ", ".join(card.languages), "that a request may name")]
+    if card.max_characters:
+        said += [("max_characters", str(card.max_characters), "of a piece of text that it speaks well at once")]
     for option in card.options:
         said += [
             (f"option_{option.name}", f"{option.meaning} ({option.takes})", "one of `options`, for callers to read")

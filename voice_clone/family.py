@@ -156,6 +156,8 @@ class Family:
         graphs: ONNX files that it must have.
         configurations: functions of the family's package, as MODULE.FUNCTION, that check its configurations; the first
             one returns the configuration of the talker.
+        shortcoming: a function of a checkpoint's folder -> a sentence on what it cannot do, told before a start; empty:
+            it lacks nothing.
         check_shared: a function that checks whether code2wav of one checkpoint serves another.
         chunk_frames: frames of a stream's chunks, the last repeats; empty: each stream has a schedule of its own.
         prompt: names of the tensors that the prompt stage makes for the talker.
@@ -170,6 +172,7 @@ class Family:
         instructions: the option that takes instructions on how to speak, if there is one.
         voiceless: whether it speaks without a voice, too.
         appends: whether text may follow while it is spoken.
+        max_characters: of a piece of text that it speaks well at once; 0: of any that a speech is cut into.
         references: the artifact whose frames code2wav hears before a stream, if it hears any.
         autoregressive: whether frames are made one after the other, rather than all of an utterance at once.
         streams: what code2wav keeps of a stream: a state of one size, pages of keys and values, or its own.
@@ -204,6 +207,7 @@ class Family:
     instructions: str = ""
     voiceless: bool = False
     appends: bool = False
+    max_characters: int = 0
     references: str = ""
     autoregressive: bool = True
     streams: Literal["states", "pages", "own"] = "states"
@@ -214,6 +218,7 @@ class Family:
     files: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
     configurations: tuple[str, ...] = ("config.load_config",)
+    shortcoming: str = ""
     check_shared: str = ""
     decoder_of: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)

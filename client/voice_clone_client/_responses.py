@@ -217,6 +217,7 @@ def families(response: Any) -> dict[str, Family]:
             family in stats["voiceless"],
             stats["options"].get(family, {}),
             tuple(stats["languages"].get(family, ())),
+            stats.get("max_characters", {}).get(family),
         )
         for family in stats["model_types"]
     }

@@ -74,6 +74,8 @@ class Family:
     """What it takes in `options`: what each means, and what it may be."""
     languages: tuple[str, ...] = ()
     """Those that a speech may name; empty: none, or the checkpoint decides."""
+    max_characters: int | None = None
+    """Of a piece of text that it speaks well at once; None: it does not say."""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,10 @@ class Families:
         """
         return (await self._known()).get(family, Family())
 
+    def most_characters(self, name: str | None) -> int | None:
+        """Of a piece of text that a chosen family speaks well at once, as far as it is known; `name` as of `choose`."""
+        return self._families.get(self._find(name) or "", Family()).max_characters
+
     async def designer(self) -> str:
         """The family that makes voices of descriptions.
 

@@ -163,10 +163,12 @@ _SAME = ("reference_text", "speaker_embedding", "x_vector_only", *Knobs.model_fi
 """What the server is asked for as it is."""
 
 
-def long_plan(settings: Settings, **more: Any) -> Plan:
-    """The plan of a text that is spoken sentence by sentence; `more` are further fields of it."""
+def long_plan(app: FastAPI, model: str | None, **more: Any) -> Plan:
+    """The plan of a text that a model speaks sentence by sentence; `more` are further fields of it."""
+    settings: Settings = app.state.settings
+    own = app.state.families.most_characters(model)
     return Plan(
-        max_characters=settings.sentence_characters,
+        max_characters=min(settings.sentence_characters, own or settings.sentence_characters),
         prefetch=settings.prefetch_sentences,
         parallel=settings.parallel_sentences,
         total_characters=settings.max_input_characters,
@@ -176,18 +178,19 @@ def long_plan(settings: Settings, **more: Any) -> Plan:
 
 
 def long_speech(
-    app: FastAPI, client: AsyncClient, held: Callable[[int], None], hold: bool, **more: Any
+    app: FastAPI, client: AsyncClient, model: str | None, held: Callable[[int], None], hold: bool, **more: Any
 ) -> AsyncLongSpeech:
     """The speech of a text that is not yet there.
 
     Args:
         client: of the caller's key.
+        model: as the request names it.
         held: called with the bytes of audio that wait; see `AsyncLongSpeech`.
         hold: nothing of a sentence is sent before it is whole, so a missed end can be tried again.
         more: further fields of its plan.
     """
     settings, retried = app.state.settings, app.state.metrics.retried
-    plan = long_plan(settings, retries=settings.missed_end_retries if hold else 0, hold=hold, **more)
+    plan = long_plan(app, model, retries=settings.missed_end_retries if hold else 0, hold=hold, **more)
     return AsyncLongSpeech(client, plan, lambda family: retried.labels(family).inc(), held)
 
 
@@ -225,7 +228,7 @@ async def open_speech(
     ordered = await order(app, client, options, held)
     if headers:
         ordered.arguments["headers"] = headers
-    speech = long_speech(app, client, held, hold)
+    speech = long_speech(app, client, ordered.family, held, hold)
     speech.say(text, at_once=in_one or ordered.voiceless)
     speech.begin(ordered.arguments)
     return speech, ordered

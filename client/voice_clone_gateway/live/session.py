@@ -248,11 +248,12 @@ class Session(ABC):
     def _speech(self, config: StreamConfig) -> AsyncLongSpeech | StreamingText:
         if config.streaming_mode == "token_level":
             flush, renew = config.flush_after_ms, config.renew_after_ms
-            plan = long_plan(self._settings)
+            plan = long_plan(self._app, config.model)
             return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
         return long_speech(
             self._app,
             self._client,
+            config.model,
             self._websocket.state.held.add,
             hold=not config.stream_audio,
             granularity=config.split_granularity,

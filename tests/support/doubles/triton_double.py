@@ -65,6 +65,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.voiceless: list[str] = []
         self.options: dict[str, dict[str, str]] = {}
         self.languages: dict[str, list[str]] = {}
+        self.max_characters: dict[str, int] = {}
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -107,6 +108,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 "voiceless": self.voiceless,
                 "options": self.options,
                 "languages": self.languages,
+                "max_characters": self.max_characters,
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
         if inputs.get("operation") == b"export" and "id" in (asked := json.loads(inputs.get("options", "{}"))):

@@ -409,6 +409,18 @@ def test_a_long_text_keeps_its_model(two: Server, serve: Serve) -> None:
     assert {inputs["options"] for _, inputs in two.speeches} == {b'{"warmth": 1}'}
 
 
+def test_a_family_may_speak_less_at_once(two: Server, serve: Serve) -> None:
+    def play(context: Any) -> Iterator[Any]:
+        yield chunk(0, final=True, info={"frames": 1}, rate=44100)
+
+    two.play, two.max_characters = play, {"made_up": 100}
+    text = " ".join(f"Sentence number {index} of a long text is read." for index in range(6))
+    gateway = serve(two.url)
+    for model in (None, "made_up"):
+        gateway.post("/v1/audio/speech", json={**SPEECH, "input": text, "model": model, "response_format": "pcm"})
+    assert [model for model, _ in two.speeches] == [FAMILY, *["made_up"] * 6]
+
+
 def test_all_families_share_the_client(two: Server) -> None:
     app = create_app(Settings(triton=two.url))
     assert app.state.families._client is app.state.client, "one channel for all families"

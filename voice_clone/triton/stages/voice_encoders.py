@@ -64,7 +64,7 @@ class TritonVoiceEncoders:
 
     def traits(self) -> dict[str, Any]:
         """What the families' public models say of themselves: see `speakers.operations`."""
-        instructions, voiceless, options, languages = {}, [], {}, {}
+        instructions, voiceless, options, languages, characters = {}, [], {}, {}, {}
         for model_type in self.model_types():
             config = self._repository / model_type / "config.pbtxt"
             said = dict(_PARAMETER.findall(config.read_text(encoding="utf-8"))) if config.is_file() else {}
@@ -74,10 +74,13 @@ class TritonVoiceEncoders:
                 voiceless.append(model_type)
             if "languages" in said:
                 languages[model_type] = said["languages"].split(", ")
+            if "max_characters" in said:
+                characters[model_type] = int(said["max_characters"])
             options[model_type] = {
                 name.removeprefix(_OPTION): meaning for name, meaning in said.items() if name.startswith(_OPTION)
             }
-        return {"instructions": instructions, "voiceless": voiceless, "options": options, "languages": languages}
+        found = {"instructions": instructions, "voiceless": voiceless, "options": options, "languages": languages}
+        return {**found, "max_characters": characters}
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`; before the server is ready no encoder is loaded."""
