@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,15 +28,19 @@ PATIENCE = 0.5  # seconds for a server that is just ending
 
 
 def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Path]) -> None:
-    """Look at the checkpoints of families; those of a family from elsewhere are not looked at.
+    """Look at the checkpoints of families; those of a family from elsewhere are not looked at. What one that can be
+    served cannot do is printed.
 
     Raises:
         FamilyError: a checkpoint cannot be served, or not beside the others; the text says why, in one line.
     """
     for family, checkpoint in checkpoints.items():
         if found := card_of(family):
+            card, package = found
             with _refused(str(checkpoint), checkpoint):
-                check_checkpoint(*found, checkpoint)
+                check_checkpoint(card, package, checkpoint)
+                if card.shortcoming and (lacking := function(package, card.shortcoming)(checkpoint)):
+                    print(f"{checkpoint}: {lacking}", file=sys.stderr)
     known = families(repositories)
     lends = dict(checkpoints)  # by family, the checkpoint of which its models are
     for family, checkpoint in checkpoints.items():

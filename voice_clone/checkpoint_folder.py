@@ -195,8 +195,10 @@ def _convert(kind: Any, value: Any, where: str, positive: bool) -> Any:
         return tuple(value)
     if kind == tuple[float, ...] and isinstance(value, list) and all(map(_is_number, value)):
         return tuple(float(item) for item in value)
-    if kind == Mapping[str, int] and isinstance(value, dict) and all(type(item) is int for item in value.values()):
-        return dict(value)
+    for item_kind in (int, str):
+        right = kind == Mapping[str, item_kind] and isinstance(value, dict)  # type: ignore[valid-type]
+        if right and all(type(item) is item_kind for item in value.values()):
+            return dict(value)
     raise CheckpointError(f"{where}: unexpected value {value!r}")
 
 

@@ -172,6 +172,12 @@ class CardTalker(Generic[C, T, P]):
         """What the decoder hears before the stream, frames [n, width]."""
         return np.zeros((0, self.source.payload.width), self.card.frame.numbers)
 
+    @property
+    def voice_width(self) -> int:
+        """Numbers in a row of an artifact, if that is not a frame."""
+        width: int = self.source.payload.width
+        return width
+
     def prompt_of(self, transcript: str, artifacts: Artifacts) -> P:
         """A prompt with some text in a voice; a family without it computes nothing ahead of a voice."""
         raise NotImplementedError(f"{self.card.name} computes nothing ahead of a voice")
@@ -180,8 +186,8 @@ class CardTalker(Generic[C, T, P]):
         """A request in a voice of zeros, for the warm-up."""
 
         def prompt(frames: int) -> P:
-            width = self.source.payload.width
-            return self.prompt_of("a", {each.name: each.zeros(frames, width) for each in self.card.artifacts})
+            artifacts = {each.name: each.zeros(frames, self.voice_width) for each in self.card.artifacts}
+            return self.prompt_of("a", artifacts)
 
         room = self.source.max_length - max_frames - self.source.talker.prompt_length(prompt(1))
         return TalkerRequest(prompt(max(1, min(reference_frames, 1 + room))), self.sampling_of({}, {}), max_frames)
