@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.attention import MLP, RMSNorm
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
-from voice_clone.layers.seanet import ResidualBlock, SEANetDecoder
+from voice_clone.layers.seanet import ResidualBlock, SEANetDecoder, SEANetEncoder
 from voice_clone.layers.vocoder import Affine, DecoderBlock, ResidualUnit, Snake, SnakeBeta, Vocoder
 from voice_clone.layers.window_transformer import WindowLayer, WindowLayers, WindowTransformer
 from voice_clone.native.codec.chain import Chain
@@ -57,6 +57,17 @@ def add_residual_block(chain: ChainBuilder, unit: nn.Module) -> None:
     assert isinstance(dilated, CausalConv1d) and isinstance(pointwise, CausalConv1d)
     chain.convolution(*take(dilated.conv), dilated.conv.dilation[0], activation="elu")
     chain.convolution(*take(pointwise.conv), activation="elu", residual="added")
+
+
+def add_seanet_encoder(chain: ChainBuilder, encoder: SEANetEncoder) -> None:
+    """From samples to the latent."""
+    *layers, last = (layer for layer in encoder.layers if not isinstance(layer, nn.ELU))
+    for layer in layers:
+        if isinstance(layer, ResidualBlock):
+            add_residual_block(chain, layer)
+        else:
+            add_convolution(chain, layer, "elu", residual="set")
+    add_convolution(chain, last)
 
 
 def add_seanet_decoder(chain: ChainBuilder, decoder: SEANetDecoder) -> None:

@@ -16,6 +16,7 @@ from tests.support.families.voxtral import make_voxtral
 from tests.support.request_values import another
 from tools.example_family import checkpoint_maker as chirp
 from tools.families.cards import PACKAGES, cards, code_of
+from tools.families.pocket_tts import checkpoint_maker as pocket_tts
 from tools.families.qwen3_tts.checkpoint_config import SPEAKERS
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from tools.families.voxtral.checkpoint_config import VOICES
@@ -93,6 +94,11 @@ def _qwen3_tts(shape: str) -> Callable[[int, Path], Path]:
     return make
 
 
+def _pocket_tts(seed: int, folder: Path) -> Path:
+    pocket_tts.make_checkpoint("tiny", seed, folder, "fp32")
+    return folder
+
+
 SUBTALKER = {
     "subtalker_do_sample": False,
     "subtalker_temperature": 1.9,
@@ -167,6 +173,20 @@ TRIALS = {
         finished=True,
         longest=30.0,
         too_long="this family takes at most 768",
+    ),
+    "pocket_tts": Trial(
+        make=_pocket_tts,
+        asked={"max_frames": 24},
+        ways=(
+            Way("reference"),
+            Way("reference", MUTE),
+            Way("reference", asked={"options": {"steps": 4}}),
+            Way("reference", asked={"temperature": 1.5}),
+        ),
+        options={"steps": 3, "end_threshold": None, "frames_after_end": None},  # no speech ends within 24 frames
+        bytes_of_ten_seconds={"latents": 16_128},
+        longest=30.0,
+        too_long="at most 30 s",
     ),
     "qwen3_tts": Trial(
         make=_qwen3_tts("tiny"),

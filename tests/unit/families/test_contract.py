@@ -367,11 +367,12 @@ def test_a_text_has_a_budget_of_frames(own: Bare) -> None:
     granted = own.talker.plan(tensors, {"seed": 0}, {}).request
     fewer = own.talker.plan(tensors, {"seed": 0, "max_frames": 5}, {}).request
     assert granted.budgeted and granted.max_frames > 5 and (fewer.max_frames, fewer.budgeted) == (5, False)
-    if budget := own.card.budget:  # about a second a token, and no text is cut off before 15 s
+    if budget := own.card.budget:  # up to a second a token, and no text is cut off before 15 s, or as upstream has it
         per_token, least, most = (
             frames * own.talker.frame_seconds for frames in (budget.per_token, budget.least, budget.most)
         )
-        assert 0.75 < per_token < 1.05 and (budget.more or 14.9 < least < 15.5) and most > 163
+        assert (0.35 if budget.more else 0.75) < per_token < 1.05
+        assert (budget.more or 14.9 < least < 15.5) and most > 163
 
 
 def test_prompts_that_are_refused(own: Bare, card: Family) -> None:

@@ -96,6 +96,7 @@ DEFAULTS = {
     "cosyvoice3": {"do_sample": True, "temperature": 1.0, "top_k": 25, "top_p": 0.8},
     "fish_speech": {"do_sample": True, "temperature": 1.0, "top_k": 30, "top_p": 0.9},
     "voxcpm2": {"temperature": 1.0, "cfg_value": 2.0, "inference_timesteps": 10},
+    "pocket_tts": {"do_sample": True, "steps": 1},  # the temperature is the checkpoint's
     "voxtral": {"guidance": 1.2},
 }
 """Those of the official code. The parity tests give values of their own; the other families' stand in checkpoints."""

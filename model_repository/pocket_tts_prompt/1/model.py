@@ -1,0 +1,10 @@
+"""Text and voice to the talker's prompt: tokenises, checks, asks speaker_cache."""
+
+from voice_clone.families.pocket_tts.text import load_prompt
+from voice_clone.triton.stages.prompt import PromptModel
+
+
+class TritonPythonModel(PromptModel):
+    """Of Pocket TTS."""
+
+    load_stage = staticmethod(load_prompt)

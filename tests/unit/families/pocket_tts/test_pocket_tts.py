@@ -1,0 +1,167 @@
+"""What Pocket TTS alone does: its texts, its end, its heads, its converter, and the file without an encoder."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.support.doubles.fakes import clip
+from tests.support.families.bare import Bare
+from tests.support.families.trials import bare
+from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_mute, released
+from tools.families.pocket_tts.converter import convert_checkpoint
+from tools.preflight import check_checkpoints
+from tools.triton_server import MODELS
+from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
+from voice_clone.families.pocket_tts.config import NO_ENCODER, config_of
+from voice_clone.families.pocket_tts.encoder import end_on_pause
+from voice_clone.families.pocket_tts.text import ended, prepared
+
+TEXT = "Good morning to all of you."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("pocket") / "tiny"
+    make_checkpoint("tiny", 0, made, "fp32")
+    return made
+
+
+@pytest.fixture(scope="module")
+def own(folder: Path) -> Bare:
+    return bare("pocket_tts", folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("wait -", "Wait."),
+        ("it\u2019s  late", "It's late."),
+        ('he said "hi"', 'He said "hi".'),
+        ('"Yes!" he', '"Yes!" he.'),
+        ("U.S.A. and 3.5", "U.S.A. and 3.5."),
+        ("Done?)", "Done?)"),
+        ("one\ntwo", "One two."),
+    ],
+)
+def test_a_text_is_prepared(text: str, read: str, own: Any) -> None:
+    assert ended(prepared(text, own.prompt.config)) == read
+
+
+def test_blanks_stand_before_a_short_text_if_the_configuration_says_so(tmp_path: Path) -> None:
+    make_checkpoint("tiny-pointwise", 0, tmp_path / "made", "fp32")
+    tokenizer: Any = bare("pocket_tts", tmp_path / "made").prompt.tokenizer  # type: ignore[attr-defined]
+    short, long = tokenizer.text_ids("Good morning; yes."), tokenizer.text_ids(TEXT)
+    assert tokenizer._tokenizer.decode(short.tolist()) == " " * 8 + "Good morning, yes."
+    assert tokenizer._tokenizer.decode(long.tolist()) == TEXT
+
+
+@pytest.mark.parametrize("token", ["<s>", "</s>", "<unk>", "<0x41>"])
+def test_a_text_that_spells_a_token_is_refused(token: str, own: Bare) -> None:
+    with pytest.raises(InvalidArgument, match="a control token; remove it"):
+        own.prepared(f"Good {token} morning", own.voice(clip(1, 1.0, 24000)))
+
+
+def test_more_than_the_model_reads_is_refused(own: Bare) -> None:
+    with pytest.raises(InvalidArgument, match="at most 200 are allowed"):
+        own.prepared("word " * 201, own.voice(clip(1, 1.0, 24000)))
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "heard"),
+    [
+        ("Good morning.", {}, 11),
+        (TEXT, {}, 9),
+        (TEXT, {"frames_after_end": 0}, 6),
+        (TEXT, {"frames_after_end": 2}, 8),
+    ],
+)
+def test_the_end_of_a_speech(text: str, asked: dict[str, Any], heard: int, own: Bare) -> None:
+    """Above this threshold each frame is an end: the first that counts is the seventh. Few words end later."""
+    spoken = own.speak(text, own.voice(clip(1, 1.0, 24000)), options={"end_threshold": -10.0, **asked})
+    assert (len(spoken.codes), spoken.finish) == (heard, "stop")
+
+
+def test_a_speech_without_an_end_uses_up_its_budget(own: Bare) -> None:
+    spoken = own.speak(TEXT, own.voice(clip(1, 1.0, 24000)), options={"end_threshold": 10.0})
+    assert spoken.finish == "budget"
+
+
+def test_without_sampling_the_seed_means_nothing(own: Bare) -> None:
+    voice = own.voice(clip(1, 1.0, 24000))
+    one, two = (own.speak(TEXT, voice, seed=seed, do_sample=False, max_frames=8).codes for seed in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_steps_are_those_of_a_head_that_has_them(tmp_path: Path) -> None:
+    make_checkpoint("tiny-drifting", 0, tmp_path / "made", "fp32")
+    own = bare("pocket_tts", tmp_path / "made")
+    voice = own.voice(clip(1, 1.0, 24000))
+    assert len(own.speak(TEXT, voice, max_frames=3, options={"steps": 1}).codes) == 3
+    with pytest.raises(Unsupported, match="makes a frame in one step"):
+        own.prepared(TEXT, voice, options={"steps": 2})
+
+
+def test_a_clip_ends_on_a_pause() -> None:
+    rate = 24000
+    speech = np.sin(np.arange(rate) / 9).astype(np.float32)
+    made = end_on_pause(np.concatenate([speech, np.zeros(rate, np.float32)]), rate)
+    assert len(made) == rate + int(0.08 * rate) and made[rate - 1] == 0
+    assert len(end_on_pause(speech[:400], rate)) == 400
+
+
+def test_the_file_without_an_encoder_is_told_before_a_start(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mute = make_mute(folder, tmp_path / "mute")
+    check_checkpoints({"pocket_tts": mute}, [MODELS])
+    assert NO_ENCODER in capsys.readouterr().err
+    [encoder] = bare("pocket_tts", mute).encoders
+    assert encoder.modes == {"reference": NO_ENCODER}
+    check_checkpoints({"pocket_tts": folder}, [MODELS])
+    assert not capsys.readouterr().err
+
+
+def test_a_configuration_is_converted(folder: Path, tmp_path: Path) -> None:
+    source = copy.deepcopy({**SHAPES["tiny"], "weights_path": "hf://there"})
+    source["flow_lm"]["lookup_table"] |= {"tokenizer": "tokenizers", "tokenizer_path": "hf://there"}
+    (tmp_path / "german.yaml").write_text(yaml.safe_dump(source), encoding="utf-8")
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).symlink_to(folder / name)
+    convert_checkpoint(tmp_path / "german.yaml", tmp_path)
+    assert "there" not in (tmp_path / "pocket_tts.json").read_text()
+    voice = bare("pocket_tts", folder).voice(clip(1, 1.0, 24000))
+    assert bare("pocket_tts", tmp_path).speak(TEXT, voice, max_frames=2).codes.size
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("flow_lm.flow", "type", "flow_matching"),
+        ("mimi.seanet", "pad_mode", "reflect"),
+        ("mimi.seanet", "n_residual_layers", 3),
+        ("flow_lm.transformer", "num_kv_heads", 3),
+        ("mimi.quantizer", "output_dimension", 7),
+        ("flow_lm.lookup_table", "dim", 7),
+    ],
+)
+def test_a_configuration_that_is_not_computed_is_refused(part: str, name: str, value: Any) -> None:
+    values = copy.deepcopy(SHAPES["tiny"])
+    first, second = part.split(".")
+    values[first][second][name] = value
+    with pytest.raises(CheckpointError, match=name):
+        config_of(values)
+
+
+def test_the_released_sizes() -> None:
+    """Millions of weights of the talker."""
+    found = {shape: sum(each.numel() for each in made.talker.parameters()) for shape, made in released().items()}
+    wanted = {"100m": 89.4, "100m-2026-01": 89.9, "336m": 316.0, "18m": 15.6, "7m": 4.2, "2m": 0.9}
+    assert found.keys() == wanted.keys()
+    for shape, millions in wanted.items():
+        assert abs(found[shape] / 1e6 - millions) < 0.06 + 0.01 * millions, (shape, found[shape])

@@ -1,0 +1,1 @@
+"""Pocket TTS for the tools."""
