@@ -10,10 +10,10 @@ import re
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from voice_clone.checkpoint import CheckpointFiles, Source, halves_apart
-from voice_clone.families.pocket_tts.config import MODEL, PocketConfig, load_config
+from voice_clone.families.pocket_tts.config import PocketConfig, load_config
 
 TALKER, CODEC = "flow_lm.", "mimi."
 
@@ -61,12 +61,6 @@ class Checkpoint(CheckpointFiles):
             make = partial(_rows, rows=rows[found["part"]], head_dim=0 if found["part"] == "v" else dim)
             return Source({self.official(name): (queries + 2 * keys, shape[1])}, make)
         return super().source(name, shape)
-
-    def encoder_fingerprint(self, module: nn.Module) -> str:
-        """Of the voice encoder. What is kept of a clip depends on nothing else."""
-        codec = self.config.mimi
-        config = {"codec": "pocket_tts", "window": codec.transformer.context, "heads": codec.transformer.num_heads}
-        return self.fingerprint(config, MODEL, "", self.sources(module, CODEC))
 
     def _heads(self, stack: str) -> tuple[int, int, int]:
         """Rows of queries, rows of keys, rows of a head."""

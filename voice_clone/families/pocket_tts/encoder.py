@@ -144,6 +144,11 @@ class PocketEncoder(CardEncoder[PocketConfig]):
         return Encoder(checkpoint.config.mimi)
 
     @classmethod
+    def identity(cls, config: PocketConfig) -> dict[str, Any]:
+        sizes = config.mimi.transformer
+        return {**super().identity(config), "window": sizes.context, "heads": sizes.num_heads}
+
+    @classmethod
     def load(cls, given: Settings, call: Call | None = None) -> PocketEncoder:
         settings = EncoderSettings.of(given)
         if has_encoder(settings.checkpoint_dir):
