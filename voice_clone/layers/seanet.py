@@ -17,30 +17,31 @@ from voice_clone.layers.streaming import Run, StreamingModule, whole
 
 @dataclass(frozen=True)
 class SEANetConfig:
-    """Sizes of an encoder, or of a decoder.
+    """Sizes of an encoder, or of a decoder, by the names of Mimi's code.
 
     Attributes:
-        hidden_size: channels of the latent.
-        num_filters: channels at the rate of the waveform.
+        dimension: channels of the latent.
+        n_filters: channels at the rate of the waveform.
         ratios: of the decoder's rates; the encoder has them in reverse.
-        dilation: of a residual unit, by that of the one before it.
+        n_residual_layers: residual units of a rate.
+        dilation_base: dilation of a residual unit, by that of the one before it.
         compress: channels of a residual unit, by those within it.
     """
 
-    hidden_size: int
-    num_filters: int
+    dimension: int
+    n_filters: int
     ratios: tuple[int, ...]
     kernel_size: int
     residual_kernel_size: int
     last_kernel_size: int
-    num_residual_layers: int = 1
-    dilation: int = 2
+    n_residual_layers: int = 1
+    dilation_base: int = 2
     compress: int = 2
     channels: int = 1
 
     def residuals(self, dim: int) -> list[nn.Module]:
         """The residual units of a rate."""
-        return [ResidualBlock(self, dim, self.dilation**level) for level in range(self.num_residual_layers)]
+        return [ResidualBlock(self, dim, self.dilation_base**level) for level in range(self.n_residual_layers)]
 
 
 class ResidualBlock(nn.Module):
@@ -65,12 +66,12 @@ class SEANetEncoder(nn.Module):
 
     def __init__(self, config: SEANetConfig) -> None:
         super().__init__()
-        dim = config.num_filters
+        dim = config.n_filters
         layers: list[nn.Module] = [CausalConv1d(config.channels, dim, config.kernel_size)]
         for ratio in reversed(config.ratios):
             layers += [*config.residuals(dim), nn.ELU(), CausalConv1d(dim, 2 * dim, 2 * ratio, stride=ratio)]
             dim *= 2
-        layers += [nn.ELU(), CausalConv1d(dim, config.hidden_size, config.last_kernel_size)]
+        layers += [nn.ELU(), CausalConv1d(dim, config.dimension, config.last_kernel_size)]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor, stream: Run = whole) -> Tensor:
@@ -82,8 +83,8 @@ class SEANetDecoder(nn.Module):
 
     def __init__(self, config: SEANetConfig) -> None:
         super().__init__()
-        dim = config.num_filters << len(config.ratios)
-        layers: list[nn.Module] = [CausalConv1d(config.hidden_size, dim, config.kernel_size)]
+        dim = config.n_filters << len(config.ratios)
+        layers: list[nn.Module] = [CausalConv1d(config.dimension, dim, config.kernel_size)]
         for ratio in config.ratios:
             layers += [nn.ELU(), CausalConvTranspose1d(dim, dim // 2, 2 * ratio, ratio), *config.residuals(dim // 2)]
             dim //= 2

@@ -6,6 +6,7 @@ Mimi's decoder (Defossez et al. 2024) behind latents in place of codes. Source: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState
 from voice_clone.codec.native_chains import add_seanet_decoder, add_transformer, take
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.families.pocket_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.families.pocket_tts.config import MODEL, CodecConfig, ConvolutionsConfig, WindowConfig
+from voice_clone.families.pocket_tts.config import MODEL, CodecConfig, WindowConfig
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.layers import window_transformer
 from voice_clone.layers.convolution import CausalConvTranspose1d
@@ -32,19 +33,6 @@ from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 FADED = 200  # of this part of a second a speech fades in, against a click
 PIECE_FRAMES = 24  # decoded at once natively, of all streams together: more would take more memory and be no faster
-
-
-def seanet_config(sizes: ConvolutionsConfig) -> SEANetConfig:
-    """Of the encoder or the decoder."""
-    return SEANetConfig(
-        hidden_size=sizes.dimension,
-        num_filters=sizes.n_filters,
-        ratios=sizes.ratios,
-        kernel_size=sizes.kernel_size,
-        residual_kernel_size=sizes.residual_kernel_size,
-        last_kernel_size=sizes.last_kernel_size,
-        compress=sizes.compress,
-    )
 
 
 def transformer(sizes: WindowConfig) -> WindowLayers:
@@ -76,7 +64,7 @@ class Decoder(StreamingDecoder):
         self.emb_mean, self.emb_std = nn.Parameter(torch.zeros(frame)), nn.Parameter(torch.ones(frame))
         self.upsample = CausalConvTranspose1d(frame, size, 2 * self.stride, self.stride, bias=False)
         self.decoder_transformer = transformer(codec.decoder_transformer)
-        self.decoder = SEANetDecoder(seanet_config(codec.decoder_seanet))
+        self.decoder = SEANetDecoder(SEANetConfig(**asdict(codec.decoder_seanet)))
 
     @property
     def device(self) -> torch.device:

@@ -5,6 +5,7 @@ Source: pocket-tts 4.0.1, `models/mimi.py` and `data/audio_utils.py`.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from voice_clone import compute
 from voice_clone.codec.native_chains import add_seanet_encoder, add_transformer, take
 from voice_clone.errors import Unsupported
 from voice_clone.families.pocket_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.families.pocket_tts.codec import seanet_config, transformer
+from voice_clone.families.pocket_tts.codec import transformer
 from voice_clone.families.pocket_tts.config import (
     LONGEST_CLIP,
     MODEL,
@@ -27,7 +28,7 @@ from voice_clone.families.pocket_tts.config import (
 )
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.seanet import SEANetEncoder
+from voice_clone.layers.seanet import SEANetConfig, SEANetEncoder
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.matrix.linear import PackedLinear
@@ -48,7 +49,7 @@ class Encoder(nn.Module):
     def __init__(self, codec: CodecConfig) -> None:
         super().__init__()
         size, self.stride = codec.seanet.dimension, codec.stride
-        self.encoder = SEANetEncoder(seanet_config(codec.seanet))
+        self.encoder = SEANetEncoder(SEANetConfig(**asdict(codec.seanet)))
         self.encoder_transformer = transformer(codec.transformer)
         self.downsample = CausalConv1d(
             size, codec.voice_width, 2 * self.stride, self.stride, bias=False, pad_mode="replicate"

@@ -22,14 +22,14 @@ from voice_clone.layers.window_transformer import WindowConfig, WindowLayers
 def seanet_config(config: CodecEncoderConfig) -> SEANetConfig:
     """The convolutions of this encoder."""
     return SEANetConfig(
-        hidden_size=config.hidden_size,
-        num_filters=config.num_filters,
+        dimension=config.hidden_size,
+        n_filters=config.num_filters,
         ratios=config.upsampling_ratios,
         kernel_size=config.kernel_size,
         residual_kernel_size=config.residual_kernel_size,
         last_kernel_size=config.last_kernel_size,
-        num_residual_layers=config.num_residual_layers,
-        dilation=config.dilation_growth_rate,
+        n_residual_layers=config.num_residual_layers,
+        dilation_base=config.dilation_growth_rate,
         compress=config.compress,
         channels=config.audio_channels,
     )
