@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.doubles.fakes import clip
-from tests.support.families.bare import Bare
+from tests.support.families.bare import Bare, run
 from tests.support.families.trials import bare
 from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_mute, released
 from tools.families.pocket_tts.converter import convert_checkpoint
@@ -90,6 +90,15 @@ def test_the_end_of_a_speech(text: str, asked: dict[str, Any], heard: int, own: 
 def test_a_speech_without_an_end_uses_up_its_budget(own: Bare) -> None:
     spoken = own.speak(TEXT, own.voice(clip(1, 1.0, 24000)), options={"end_threshold": 10.0})
     assert spoken.finish == "budget"
+
+
+def test_a_warm_voice_reads_its_text_alone(own: Bare) -> None:
+    request = own.plan(TEXT, own.voice(clip(1, 2.0, 24000)), max_frames=1).request
+    source = own.talker.source
+    run(source, [request])
+    unread = source.start(0, request)
+    source.free(0)
+    assert unread == len(request.prompt.text_ids) + 1  # and the row that begins the speech
 
 
 def test_without_sampling_the_seed_means_nothing(own: Bare) -> None:
