@@ -255,6 +255,8 @@ class FairWebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.frames = []
+        self.conn.reader.buffer.clear()  # this object is in cycles, which Python may collect much later
         super().connection_lost(exc)
         self._charge()
         self._watch()

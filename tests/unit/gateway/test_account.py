@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -328,6 +329,23 @@ def test_one_export_of_a_caller_at_a_time(triton: Server, serve: Serve, keys: st
     first.join()
     assert answers[0].content == b"x" * 3 * MB
     assert [http.get(path, headers=bearer(key)).status_code for key in (MALLORY, ALICE)] == [200, 200]
+
+
+def test_a_websocket_that_is_gone_holds_nothing(triton: Server, serve: Serve) -> None:
+    """Python may collect it much later."""
+
+    def buffered() -> int:
+        return sum(len(each.conn.reader.buffer) for each in gc.get_objects() if type(each) is protocol.FairWebSocket)
+
+    http = serve(triton.url)
+    gc.disable()
+    try:
+        with websocket(http) as one:
+            one.sendall(frame_of(2 * MB) + b" " * MB)
+            until(lambda: buffered() >= MB)
+        until(lambda: not buffered())
+    finally:
+        gc.enable()
 
 
 def test_a_large_configuration_of_a_session_is_held(triton: Server, serve: Serve, keys: str) -> None:
