@@ -179,7 +179,6 @@ TRIALS = {
         asked={"max_frames": 24},
         ways=(
             Way("reference"),
-            Way("reference", MUTE),
             Way("reference", asked={"options": {"steps": 4}}),
             Way("reference", asked={"temperature": 1.5}),
         ),
