@@ -112,8 +112,7 @@ def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, fl
         return arrays
 
     depth = max(2, ENOUGH // NativeStack(config, precision, layers, packed).nbytes)
-    *of_layers, norm, biases = arrays
-    copies = [*(_copies(array[0], depth) for array in of_layers), norm, _copies(biases[0], depth)]
+    copies = [array if array.ndim == 1 else _copies(array[0], depth) for array in arrays]  # the last norm has one row
     stack = NativeStack(replace(config, num_hidden_layers=depth), precision, layers, lambda make: copies)
     cache = stack.new_cache(1, POSITIONS)
     rows = np.full((PROMPT, config.hidden_size), 0.01, np.float32)

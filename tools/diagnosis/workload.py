@@ -115,7 +115,8 @@ class Released:
 def stack_weights(config: StackConfig) -> int:
     """Of the projections of all layers."""
     queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    return config.num_hidden_layers * config.hidden_size * (2 * queries + 2 * keys + 3 * config.intermediate_size)
+    inner = config.intermediate_size * (3 if config.mlp == "gated" else 2)
+    return config.num_hidden_layers * config.hidden_size * (2 * queries + 2 * keys + inner)
 
 
 def weights(module: nn.Module) -> int:

@@ -146,6 +146,7 @@ def test_all_families_are_in_the_table_of_memory() -> None:
         *("Qwen3-TTS 0.6B", "Qwen3-TTS 1.7B"),
         *("Fish Speech S2 Pro", "Voxtral TTS 4B", "CosyVoice3 0.5B", "VoxCPM2 2B"),
         "OmniVoice 0.6B",
+        *(f"Pocket TTS {size}" for size in ("100m", "100m-2026-01", "336m", "18m", "7m", "2m")),
     }
     [fish], [cosy], [voxcpm] = (workloads(name).values() for name in ("fish_speech", "cosyvoice3", "voxcpm2"))
     [omni] = workloads("omnivoice").values()

@@ -66,9 +66,13 @@ def layers_by_name(read: Read, prefix: str, config: StackConfig) -> Iterator[dic
         shapes |= dict.fromkeys(HEAD_NORMS, (dim,))
     if config.qkv_bias:
         shapes |= {f"{name}.bias": (count,) for name, count in zip(ATTENTION[0], outputs[0], strict=True)}
+    last = ["weight"]
+    if config.norm == "layer":
+        shapes |= dict.fromkeys(NORM_BIASES, (size,))
+        last.append("bias")
     for layer in range(config.num_hidden_layers):
         yield {name: read(f"{prefix}layers.{layer}.{name}", shape) for name, shape in shapes.items()}
-    yield {"weight": read(f"{prefix}norm.weight", (size,))}
+    yield {name: read(f"{prefix}norm.{name}", (size,)) for name in last}
 
 
 class NativeCache(SlotMemory):
