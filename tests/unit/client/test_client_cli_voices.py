@@ -118,6 +118,7 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
         "voiceless": [],
         "options": {},
         "languages": {},
+        "max_characters": {},
     }
 
 
