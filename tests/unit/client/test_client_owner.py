@@ -53,6 +53,8 @@ def test_each_operation_carries_the_owner(
         if method in ("get", "upload"):
             assert (reply.owner, reply.shared) == ("alice", True)
         options: dict[str, Any] = json.loads(triton.calls[-1][1].get("options", b"{}"))
+        if method == "export":
+            assert options.pop("id"), "of the bundle, whose parts are asked for by it"
         return options
 
     limit = {"max_owned": 3} if method in ("upload", "import_") else {"limit": 1000} if method == "list" else {}

@@ -32,6 +32,9 @@ class WithoutVoices(Double):
     async def get(self, name: str) -> Any:
         raise VoiceNotFound(name)
 
+    async def aliases(self) -> dict[str, str]:
+        return {}
+
 
 def client_of(gateway: Gateway, key: str = "unused") -> DeepgramClient:
     url = f"127.0.0.1:{gateway.port}"

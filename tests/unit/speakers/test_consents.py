@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,9 @@ def test_no_bundle_brings_one(voices: Voices) -> None:
     record(voices)
     [kept] = voices.cache._registry.page(None, "", None, "consent")
     header, tensors = voices.cache._store.read_all(kept)
-    bundle = pack_bundle([pack(header.record, tensors, header.digests)], 1)
+    made = io.BytesIO()
+    pack_bundle([pack(header.record, tensors, header.digests)], 1, made)
+    bundle = made.getvalue()
     by(voices, "delete", name=ID)
     with pytest.raises(InvalidArgument, match=ID):
         voices.call("import", audio=bundle)

@@ -179,6 +179,7 @@ class NativeStack:
         leave_threads_to_native_code()
 
     def new_cache(self, slots: int, max_length: int) -> NativeCache:
+        self._tables(max_length)  # now, not with the first stream
         return NativeCache(self.config, slots, max_length)
 
     def new_frame_cache(self, slots: int, max_length: int) -> NativeCache:

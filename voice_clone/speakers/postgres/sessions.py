@@ -234,12 +234,19 @@ class Session:
     def _open(self) -> tuple[Connection, socket.socket]:
         if self._ended:
             raise Overloaded(CLOSED)
-        if self._line is not None and select.select([self._line], [], [], 0.0)[0]:
+        if self._line is not None and _is_readable(self._line):
             self.close()  # data on an idle connection can only be its end
         if self._connection is None or self._line is None:
             self._connection = psycopg.connect(self._conninfo)
             self._line = socket.socket(fileno=os.dup(self._connection.fileno()))
         return self._connection, self._line
+
+
+def _is_readable(line: socket.socket) -> bool:
+    """Whether something came; of a file descriptor of any number, which `select` does not take."""
+    poll = select.poll()
+    poll.register(line, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class Sessions:
