@@ -21,7 +21,7 @@ from voice_clone.speakers.operations import Export, Import, Operation
 from voice_clone.turn_pool import caller_now
 
 SECONDS = 600.0  # that a bundle is kept without its next part
-OVERHEAD = 4096  # bytes that a bundle counts beside its own
+MOST = 128  # bundles that are held at once, each an open file
 PART = 4 << 20  # bytes of a bundle that are answered at once
 _Key = tuple[type[Operation], str | None, str]
 
@@ -56,7 +56,7 @@ class PartialBundles:
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
+        self._most, self._overhead = most, 2 * most // MOST
         self._clock = clock
         self._begun: dict[_Key, _Begun] = {}
         self._lock = threading.Lock()
@@ -152,12 +152,12 @@ class PartialBundles:
         """
         held: Counter[str] = Counter()
         for each in self._begun.values():
-            held[each.caller] += each.size + OVERHEAD
+            held[each.caller] += each.size + self._overhead
         own = self._begun[asking].caller
         while held.total() > 2 * self._most:
             most = max(held, key=lambda caller: (held[caller], caller == own))
             given = next(key for key in reversed(self._begun) if self._begun[key].caller == most)
-            held[most] -= self._begun[given].size + OVERHEAD
+            held[most] -= self._begun[given].size + self._overhead
             self._drop(given)
             if given == asking:
                 raise Overloaded("there is no room for this bundle now; try again later")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO
@@ -11,7 +12,7 @@ import pytest
 from voice_clone.errors import InvalidArgument, Overloaded
 from voice_clone.speakers import partial_bundles
 from voice_clone.speakers.operations import Allowance, Export, Import
-from voice_clone.speakers.partial_bundles import PART, SECONDS, PartialBundles
+from voice_clone.speakers.partial_bundles import MOST, PART, SECONDS, PartialBundles
 from voice_clone.turn_pool import caller_now
 from voice_clone.turns import Caller
 
@@ -47,8 +48,10 @@ class Given:
 
 
 @pytest.fixture
-def given() -> Given:
-    return Given()
+def given() -> Iterator[Given]:
+    made = Given()
+    yield made
+    made.bundles.close()
 
 
 def test_the_parts_make_the_bundle(given: Given) -> None:
@@ -92,7 +95,7 @@ def test_the_caller_that_holds_most_gives(given: Given) -> None:
     with pytest.raises(Overloaded):
         given.add(1, b"", more=False, name="three")
     with pytest.raises(Overloaded):
-        for number in range(3000):
+        for number in range(MOST):
             given.add(0, b"", name=f"empty {number}")
 
 
