@@ -210,10 +210,8 @@ class Registry:
             )
         keys = {key for _, key in names}
         creating = {key: each[0] for key, each in self._creating.copy().items() if key not in keys and each[1] == kind}
-        noun, owners = (
-            _NOUNS[kind],
-            {key: each.owner for key, each in self._records.copy().items() if each.kind == kind},
-        )
+        noun = _NOUNS[kind]
+        owners = {key: each.owner for key, each in self._records.copy().items() if each.kind == kind}
         if owner is not None and max_owned is not None:
             held = {key for key, creator in (owners | creating).items() if creator == owner}
             if len(held | keys) > max(max_owned, len(held)):
