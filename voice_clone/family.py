@@ -156,8 +156,8 @@ class Family:
         graphs: ONNX files that it must have.
         configurations: functions of the family's package, as MODULE.FUNCTION, that check its configurations; the first
             one returns the configuration of the talker.
-        shortcoming: a function of a checkpoint's folder -> a sentence on what it cannot do, told before a start; empty:
-            it lacks nothing.
+        shortcoming: a function that takes a checkpoint's folder and says in a sentence what the checkpoint cannot do.
+            The sentence is printed before a start; it is empty if nothing is missing.
         check_shared: a function that checks whether code2wav of one checkpoint serves another.
         chunk_frames: frames of a stream's chunks, the last repeats; empty: each stream has a schedule of its own.
         prompt: names of the tensors that the prompt stage makes for the talker.

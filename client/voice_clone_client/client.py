@@ -244,9 +244,9 @@ class Client(Speaking):
     def record_consent(
         self, id: str, audio: Source | None = None, *, description: str, language: str | None = None
     ) -> Consent:
-        """Keep a recording in which somebody consents to voices; without `audio`, describe it anew.
+        """Keep the recording of a speaker's consent; without `audio`, change its description.
 
-        Nobody speaks with it. An upload whose `consent` is its id is refused where there is no such recording.
+        It is never spoken with. An upload whose `consent` is an id is refused if there is no recording of this id.
 
         Args:
             id: `cons_` and letters and digits.
@@ -255,7 +255,7 @@ class Client(Speaking):
             language: as a BCP 47 tag, such as `en-US`.
 
         Raises:
-            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. VoiceNotFound: there is none to describe anew.
+            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. VoiceNotFound: there is no such recording.
         """
         answer = self._cache("record_consent", name=id, audio=audio, description=description, language=language)
         return _responses.consent(answer)

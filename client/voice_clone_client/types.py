@@ -185,7 +185,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Consent:
-    """A recording in which somebody consents to voices. Nobody speaks with it."""
+    """The recording of a speaker's consent. It is never spoken with."""
 
     id: str
     """What the `consent` of an upload may be."""

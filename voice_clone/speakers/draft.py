@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
@@ -53,11 +54,7 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
         consent=upload.consent,
         description=upload.description,
         reference_text=upload.reference_text,
-        mime_type=clip.mime_type,
-        file_size=len(clip.encoded),
-        duration=round(clip.seconds, 6),
-        sample_rate=clip.sample_rate,
-        audio_digest=clip_digest(clip),
+        **_of_file(clip),
         design=upload.design,
         design_model=upload.design_model,
         design_seed=upload.design_seed,
@@ -101,15 +98,22 @@ def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
         created_at=time.time(),
         embedding_source="consent",
         description=given.description,
-        mime_type=clip.mime_type,
-        file_size=len(clip.encoded),
-        duration=round(clip.seconds, 6),
-        sample_rate=clip.sample_rate,
-        audio_digest=clip_digest(clip),
+        **_of_file(clip),
         owner=given.owner,
         language=given.language,
     )
     return Draft(record, clip.encoded, {})
+
+
+def _of_file(clip: Clip) -> dict[str, Any]:
+    """What a record says of a clip's file."""
+    return {
+        "mime_type": clip.mime_type,
+        "file_size": len(clip.encoded),
+        "duration": round(clip.seconds, 6),
+        "sample_rate": clip.sample_rate,
+        "audio_digest": clip_digest(clip),
+    }
 
 
 def of_alias(given: SetAlias) -> Draft:

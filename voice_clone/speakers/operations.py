@@ -26,9 +26,9 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              of that name, which this owner may use, is spoken in its place. A family whose encoder does not say in time
              (5 s) what its checkpoint brings is left out.
     delete   name; option kind. {"name", "generation", "deleted": true}
-    record_consent  name: its id, which begins with `cons_`; audio, description, and option language: a new recording in
-             which somebody consents. Without audio and language: another description. Nobody speaks with it. Option
-             max_owned. The `consent` of an upload that begins with `cons_` must be the id of such a recording.
+    record_consent  name: its id, which begins with `cons_`; audio, description, and option language: a new recording
+             of a speaker's consent. Without audio and language the description changes. Option max_owned.
+             The `consent` of an upload that begins with `cons_` must be the id of such a recording.
     set_alias  name; option voice: for which it stands from now on, a speaker of the same owner, or what a checkpoint
              brings. It takes the place of an alias, and of nothing else. Options max_owned, reserved.
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",

@@ -111,7 +111,7 @@ class Registry:
         return record if record is not None and record.kind == "alias" else None
 
     def _meant(self, alias: SpeakerRecord) -> SpeakerRecord | None:
-        """The speaker for which an alias stands. Nobody else can register one in its place, so owners must agree."""
+        """The speaker for which an alias stands: only one of the same owner, as others may take a name that is free."""
         record = self._records.get(parse_name(alias.voice or "").key)
         return record if record is not None and record.kind == "voice" and record.owner == alias.owner else None
 

@@ -56,7 +56,7 @@ class Dialogue:
 
 
 class DialogueSession(ElevenLabsSession[DialogueMessage]):
-    """One dialogue. A turn is an utterance; one without text tells the end of the dialogue in its turn."""
+    """One dialogue. Each turn is an utterance. An utterance without text marks the end of the dialogue."""
 
     messages = DialogueMessage
 

@@ -26,7 +26,7 @@ from ..vendor import adapter
 manage = adapter("manage")
 PATH = "/v1/audio/voice_consents"
 MOST = 100  # of a page
-_ID = re.compile(r"cons_[0-9a-f]{32}")
+_ID = re.compile(r"cons_[0-9A-Za-z]{1,64}")
 
 
 class NewConsent(Lenient):
