@@ -44,8 +44,8 @@ NO_END = 10.0  # a threshold that no logit reaches
 class Ours:
     """The stages of a checkpoint in one precision of the talker."""
 
-    def __init__(self, folder: Path, precision: str) -> None:
-        settings = cpu_settings(CARD.name, folder, precision)
+    def __init__(self, folder: Path, precision: str, callers: int) -> None:
+        settings = cpu_settings(CARD.name, folder, precision, MAX_STREAMS=str(callers))
         self.prompt, self.talker = load_prompt(settings), load_talker(settings)
         decoder = load_decoder(cpu_settings(CARD.name, folder))
         self.streams = decoder.streams(DecoderSettings.of(settings), decoder.chunk_frames)
@@ -108,13 +108,13 @@ def theirs(model: Any, state: Any, frames: int) -> Times:
 def main() -> int:
     """The command line."""
     made = parser("perf/compare_pocket_official", __doc__, "its weights in one file, fp32")
-    made.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8], help="default: %(default)s")
+    made.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="default: %(default)s")
     given = made.parse_args()
     clip = (0.1 * torch.randn(int(given.seconds * 24000), generator=torch.Generator().manual_seed(0))).numpy()
     model = official_model(given.checkpoint)
     model.eos_threshold = float("inf")
     latents = load_encoder(cpu_settings(CARD.name, given.checkpoint)).encode(clip, None)["latents"]
-    ours = {precision: Ours(given.checkpoint, precision) for precision in given.precision}
+    ours = {precision: Ours(given.checkpoint, precision, max(given.callers)) for precision in given.precision}
     give_threads()
     frames, samples = official_speech(model, clip, TEXT, SEED, max_tokens=MOST_TOKENS)
     for precision, each in ours.items():

@@ -51,9 +51,9 @@ def show(found: Mapping[str, Times], columns: Sequence[str]) -> None:
     print(report.table(("ms", *columns), rows))
 
 
-def cpu_settings(family: str, folder: Path, precision: str = "fp32") -> Settings:
-    """As of a server on a CPU."""
-    given = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision}
+def cpu_settings(family: str, folder: Path, precision: str = "fp32", **others: str) -> Settings:
+    """As of a server on a CPU; `others` by their names without VOICE_CLONE_."""
+    given = {"CHECKPOINT_DIR": str(folder), "DEVICE": "cpu", "PRECISION": precision, **others}
     return Settings({}, {f"VOICE_CLONE_{name}": value for name, value in given.items()}, family)
 
 
