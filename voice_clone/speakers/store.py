@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from voice_clone.errors import DeadlineExceeded, Internal
-from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.voice_file import Header, Tensors
+
+if TYPE_CHECKING:  # talkers know stores, and make no drafts
+    from voice_clone.speakers.draft import Draft
 
 MAX_KNOWN_VOICES = 1024  # that `KnownVoices.latest` looks at, whatever the store holds
 

@@ -126,13 +126,12 @@ def qwen2_tokenizer(folder: Path, vocabulary_file: str, merges_file: str) -> tok
     Raises:
         CheckpointError: a file is missing or malformed.
     """
-    vocabulary = read_json(folder, vocabulary_file)
-    check_file(folder, merges_file)
+    for name in (vocabulary_file, merges_file):
+        check_file(folder, name)
     try:
-        lines = (folder / merges_file).read_text(encoding="utf-8").split("\n")
-        merges = [tuple(line.split()) for line in lines if line.strip() and not line.startswith("#version:")]
-        model = models.BPE(vocab=vocabulary, merges=merges, fuse_unk=False, byte_fallback=False)
+        model = models.BPE.from_file(*(str(folder / name) for name in (vocabulary_file, merges_file)))
     except Exception:  # the library raises plain Exception
+        read_json(folder, vocabulary_file)
         raise CheckpointError(f"{merges_file}: its merges are malformed or do not fit {vocabulary_file}") from None
     tokenizer = tokenizers.Tokenizer(model)
     keep_no_words(tokenizer)

@@ -26,7 +26,7 @@ class OtherNames:
 
 def test_voices_of_another_version_are_passed_over(tmp_path: Path, checkpoint_folder: CheckpointFactory) -> None:
     folder = checkpoint_folder("tiny", 0)
-    talker = Qwen3TTSTalker(cast(Any, None), load_config(folder), Tokenizer(folder))
+    talker = Qwen3TTSTalker(cast(Any, None), load_config(folder), lambda: Tokenizer(folder))
     voices = Voices(tmp_path)
     voices.upload("Ada", 1, reference_text="Hello there.")
     voices.restart(OtherNames())
