@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from voice_clone_client import Overloaded
 from voice_clone_client.callers import caller_here
 
-from ..places import Places, TooManyWait
+from ..places import TooManyWait
 from .errors import HTTPFailure, limit_reached
 
 _WAIT = 1  # seconds after which a place may be free
@@ -97,11 +97,10 @@ class KeyGate:
 
 
 class Exports:
-    """One export for each caller until it is sent; two at once at the server, in turns."""
+    """One export for each caller until it is sent."""
 
     def __init__(self) -> None:
         self._callers: set[str] = set()
-        self.places = Places(2, 4, 60.0, "exports")
 
     @contextmanager
     def of(self, caller: str) -> Iterator[None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -19,7 +20,6 @@ from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, error_code
 from ..http.limits import Exports
-from ..http.speech_first import PATIENCE
 from ..http.whole_files import RESPONSES, answered, head_of, unchanged
 from ..speech_response import body_message
 from .voice_answers import Imported
@@ -44,24 +44,28 @@ async def import_voices(
 ) -> Imported:
     """Register the voices of an exported bundle."""
     with recorded(request, "import", None) as entry:
-        voices = await request.state.client._import_parts(_parts(request), reextract, replace)
+        async with aclosing(_parts(request)) as parts:
+            voices = await request.state.client._import_parts(parts, reextract, replace)
         names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
     return Imported(voices=names)
 
 
-async def _parts(request: Request) -> AsyncIterator[bytes]:
-    """The body, of which no more is held here than goes to the server at once."""
+async def _parts(request: Request) -> AsyncGenerator[bytes, None]:
+    """The body, of which no more is held here than goes to the server at once, each part in a turn after speech."""
+    turn = request.app.state.after_speech.turn
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
         pieces.append(piece)
         size += len(piece)
         if size >= PART:
-            yield b"".join(pieces)
+            async with turn():
+                yield b"".join(pieces)
             pieces.clear()
             request.state.held.add(-size)
             size = 0
-    yield b"".join(pieces)
+    async with turn():
+        yield b"".join(pieces)
 
 
 _BUNDLE: dict[int | str, dict[str, Any]] = {200: {"content": _BYTES}, **RESPONSES}
@@ -143,7 +147,7 @@ def _record(file: bytes) -> dict[str, Any]:
 
 async def _exported(request: Request, name: str) -> bytes:
     """A bundle of one voice, in the account until the answer is sent."""
-    async with request.app.state.exports.places.place():
+    async with request.app.state.after_speech.turn():
         data: bytes = await request.state.client.export(name)
         request.state.held.add(len(data))
     request.state.held.freeze()
@@ -166,18 +170,17 @@ class _Bundle(Response):
         with recorded(self._request, "export", self._name) as entry:
             try:
                 with exports.of(self._request.state.held.caller):
-                    end = await while_connected(receive, self._answer(exports, send, entry))
+                    end = await while_connected(receive, self._answer(send, entry))
                 for message in end:  # after that the client may ask for its next export
                     await send(message)
             except ClientGone as gone:
                 entry["outcome"] = gone.slug
 
-    async def _answer(self, exports: Exports, send: Send, entry: dict[str, Any]) -> list[Message]:
+    async def _answer(self, send: Send, entry: dict[str, Any]) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
         state, bundle = self._request.state, ExportedBundle(name=self._name)
         try:
-            async with exports.places.place():  # the server makes it now
-                part = bundle.take(await state.client._cache("export", **bundle.fields()))
+            part = await self._part(bundle)
             state.held.add(len(part))
             state.held.freeze()
             tag = f'"{bundle.digest[:32]}"'
@@ -198,15 +201,19 @@ class _Bundle(Response):
 
     async def _send(self, bundle: ExportedBundle, part: bytes, wanted: range, send: Send) -> Message:
         """Send the bytes that are wanted, which may begin in this first part; the last message is returned."""
-        begin, state = 0, self._request.state
+        begin = 0
         while True:
             body = part[max(0, wanted.start - begin) : wanted.stop - begin]
             begin = bundle.offset = max(bundle.offset, wanted.start)
             if begin >= wanted.stop:
                 return body_message(body, more=False)
             await send(body_message(body))
-            await self._request.app.state.listeners.served(PATIENCE)
-            part = bundle.take(await state.client._cache("export", **bundle.fields()))
+            part = await self._part(bundle)
+
+    async def _part(self, bundle: ExportedBundle) -> bytes:
+        """The next part; the server makes the bundle with the first one."""
+        async with self._request.app.state.after_speech.turn():
+            return bundle.take(await self._request.state.client._cache("export", **bundle.fields()))
 
 
 def _start(head: Response) -> Message:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Depends, Form, Path, Query, Request, UploadFile
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from voice_clone_client import VoiceCloneError, VoiceNotFound
+from voice_clone_client import Voice, VoiceCloneError, VoiceNotFound
 from voice_clone_client.errors import renamed
 from voice_clone_client.types import name_key
 
@@ -238,6 +238,12 @@ async def cache_voice(
     name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
 ) -> Cached:
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
-    voice = await while_connected(request.receive, request.state.client.prepare(name, force))
+
+    async def prepared() -> Voice:
+        async with request.app.state.after_speech.turn():
+            voice: Voice = await request.state.client.prepare(name, force)
+            return voice
+
+    voice = await while_connected(request.receive, prepared())
     ready = voice.record.get("message") is not None
     return Cached(voice=voice.name, message="Cache already exists and is valid" if ready else None)

@@ -6,8 +6,9 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from voice_clone_gateway.routes import batch
 from websockets.sync.client import connect
 
 from tests.support.doubles.gateway_thread import Serve
-from tests.support.doubles.triton_double import Server, speech
+from tests.support.doubles.triton_double import PART, Server, speech
 from tests.support.waiting import WAIT, until
 
 KEYS = {"a": "name=alice owner", "a2": "name=alice owner", "b": "name=bob", "c": "", "d": ""}
+CLIP = (Path(__file__).parents[3] / "tools" / "data" / "reference.wav").read_bytes()
+VOICES = "/v1/audio/voices"
 SPEECH = {"input": "Hello there.", "voice": "ada", "response_format": "pcm"}
 
 
@@ -294,6 +297,41 @@ def test_voices_wait_for_first_audio(monkeypatch: pytest.MonkeyPatch) -> None:
         assert made == [0, 1, 2]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("operation", "method", "path", "given"),
+    [
+        ("upload", "POST", VOICES, {"data": {"name": "ada", "consent": "ours"}, "files": {"audio_sample": CLIP}}),
+        ("prepare", "POST", f"{VOICES}/ada/cache", {}),
+        ("export", "GET", f"{VOICES}/ada/export", {}),
+        ("export", "GET", f"{VOICES}/ada/audio", {}),
+        ("export", "GET", "/v1/audio/bundle", {}),
+        ("import", "POST", "/v1/audio/bundle", {"content": bytes(PART + 1)}),
+    ],
+)
+def test_longer_work_has_a_turn_after_speech(
+    triton: Server, serve: Serve, monkeypatch: pytest.MonkeyPatch, operation: str, method: str, path: str, given: Any
+) -> None:
+    turns, seen = 0, list[int]()
+
+    @asynccontextmanager
+    async def turn(self: AfterSpeech) -> AsyncIterator[None]:
+        nonlocal turns
+        turns += 1
+        yield
+        turns -= 1
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"].decode() == operation:
+            seen.append(turns)
+        voice = {"name": "ada", "artifacts": [], "generation": 1}
+        return {"result": json.dumps(voice).encode(), "artifacts": bytes(PART + 1)}
+
+    monkeypatch.setattr(AfterSpeech, "turn", turn)
+    triton.answer = answer
+    serve(triton.url).request(method, path, **given)
+    assert seen and {*seen} == {1} and not turns
 
 
 def test_websockets_of_a_caller_are_accepted_one_by_one() -> None:
