@@ -96,6 +96,23 @@ def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
     return heads.transpose(1, 2).reshape(rows.shape)
 
 
+def part_of_qkv(name: str, part: str, rows: tuple[int, int, int], inputs: int, head_dim: int) -> Source:
+    """The source of queries, keys or values whose matrices are one; interleaved rotary dimensions become halves.
+
+    Args:
+        name: of the official matrix.
+        part: q, k or v.
+        rows: of each of them.
+    """
+    place = "qkv".index(part)
+    first, last = sum(rows[:place]), sum(rows[: place + 1])
+
+    def make(matrix: Tensor) -> Tensor:
+        return matrix[first:last] if part == "v" else halves_apart(matrix[first:last], head_dim)
+
+    return Source({name: (sum(rows), inputs)}, make)
+
+
 class CheckpointFiles:
     """The weights in a checkpoint folder.
 

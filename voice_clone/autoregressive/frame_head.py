@@ -233,6 +233,17 @@ class FrameHead(Protocol[M]):
         """The next frame of each row; hidden states [B, C]. Changes nothing that it depends on, so it may run again."""
 
 
+@dataclass(frozen=True)
+class Steps:
+    """A `Variant` of heads that make a frame in steps: rows of at most so many."""
+
+    most: int
+
+    def covers(self, other: Steps) -> bool:
+        """Whether the others have no more."""
+        return self.most >= other.most
+
+
 class NoMemory:
     """The memory of a head that keeps nothing of a stream."""
 

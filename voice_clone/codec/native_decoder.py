@@ -1,26 +1,24 @@
-"""A `WindowedDecoder` as native code. Used on a CPU. It computes without torch."""
+"""Decoders as native code: chains of layers, one behind the other. Used on a CPU. They compute without torch."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from voice_clone.codec.decoder import StreamDecoder, StreamState
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain import Chain
-from voice_clone.native.packed_file import PackedFile
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 if TYPE_CHECKING:  # a process that finds the weights packed does without torch
     from voice_clone.codec.windowed_decoder import WindowedDecoder
 
-PIECE_FRAMES = 24  # decoded at once, of all streams together: more would take more memory and be no faster
 
-
-class NativeWindowedDecoder(StreamDecoder[Array]):
-    """As `WindowedDecoder`, as far as streams need it; fp32.
+class NativeDecoder(StreamDecoder[Array]):
+    """As a decoder in torch, as far as streams need it; fp32.
 
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
@@ -28,24 +26,34 @@ class NativeWindowedDecoder(StreamDecoder[Array]):
         load: the same decoder in torch at each call, on the CPU; called if its weights are not found packed. They are
             packed one after the other and given up.
         packed: finds the packed weights and keeps them.
+
+    Attributes:
+        parts: the chains, each of which reads what the one before it makes: torch's decoder makes one by its method
+            `PART_chain`.
+        rates: rows of a frame that each of them reads.
+        piece_frames: that the last one decodes at once, of all streams together: more would take more memory and be no
+            faster.
     """
 
     any_shape = True
+    parts: ClassVar[tuple[str, ...]] = ("latent", "waveform")
+    rates: Sequence[int] = (1, 1)
+    piece_frames: ClassVar[int] = 24
 
-    def __init__(self, load: Callable[[], WindowedDecoder], packed: PackedFile) -> None:
-        self._latent = Chain.restored(packed.part("latent")(lambda: load().latent_chain().arrays))
-        self._waveform = Chain.restored(packed.part("waveform")(lambda: load().waveform_chain().arrays))
-        [field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
-        self.receptive_field = int(field[0])
+    def __init__(self, load: Callable[[], Any], packed: PackedFile = NOWHERE) -> None:
+        def arrays(part: str) -> list[Array]:
+            return packed.part(part)(lambda: getattr(load(), f"{part}_chain")().arrays)
+
+        self._chains = [Chain.restored(arrays(part)) for part in self.parts]
         packed.keep()
 
     @abstractmethod
-    def vectors(self, codes: Array) -> Array:
-        """Codes int64 [B, K, n] -> what the chain to the latent reads, [B, n, C]."""
+    def rows(self, frames: Array) -> Array:
+        """Frames [B, K, n] -> what the first chain reads, [B, n * rate, C]."""
 
     @abstractmethod
     def bound(self, samples: Array) -> Array:
-        """As of `WindowedDecoder`."""
+        """What the last chain makes -> samples in -1..1. The next piece overwrites the former."""
 
     @property
     def device(self) -> None:
@@ -54,34 +62,51 @@ class NativeWindowedDecoder(StreamDecoder[Array]):
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return self._latent.nbytes + self._waveform.nbytes
+        return sum(chain.nbytes for chain in self._chains)
 
     @property
     def multiplications(self) -> int:
         """Of a frame, in products; less than the layers' definition has, by those that Winograd convolutions save."""
-        return self._latent.multiplications + self._waveform.multiplications
+        return sum(rate * chain.multiplications for rate, chain in zip(self.rates, self._chains, strict=True))
 
     def new_state(self, batch: int) -> StreamState[Array]:
         """The state of `batch` streams before their first frame."""
-        position = np.zeros(batch, np.int64)
-        return StreamState(position, [self._latent.new_state(batch), self._waveform.new_state(batch)])
+        return StreamState(np.zeros(batch, np.int64), [chain.new_state(batch) for chain in self._chains])
 
-    def decode_chunk(self, codes: Array, state: StreamState[Array]) -> Array:
-        """int64 [B, K, n] and the streams' state, which moves on -> samples; as `WindowedDecoder.decode_chunk`."""
-        return self._decode(codes, state, codes.shape[-1])
+    def decode_chunk(self, frames: Array, state: StreamState[Array]) -> Array:
+        """Frames [B, K, n] and the streams' state, which moves on -> samples [B, m]."""
+        return self._decode(frames, state, frames.shape[-1])
 
-    def prime(self, codes: Array, state: StreamState[Array]) -> None:
-        """Move fresh streams on over frames whose audio is not wanted; as `WindowedDecoder.prime`."""
-        self._decode(codes, state, self.receptive_field)
+    def prime(self, frames: Array, state: StreamState[Array]) -> None:
+        """Move fresh streams on over frames whose audio is not wanted."""
+        self.decode_chunk(frames, state)
 
-    def _decode(self, codes: Array, state: StreamState[Array], kept: int) -> Array:
-        """The samples of the last `kept` frames."""
-        latent, past = state.buffers
-        x, latent = self._latent(self.vectors(codes), latent, state.position)
-        x, size, samples = x[:, -kept:], max(1, PIECE_FRAMES // len(x)), []
-        for begin in range(0, x.shape[1], size):
-            piece = x[:, begin : begin + size]
-            waveform, past = self._waveform(piece, past, state.position)
+    def _decode(self, frames: Array, state: StreamState[Array], kept: int) -> Array:
+        """The samples of the last `kept` frames; the last chain does not read the others."""
+        *before, last = self._chains
+        *rates, rate = self.rates
+        *pasts, past = state.buffers
+        count, x, buffers = frames.shape[-1], self.rows(frames), []
+        for chain, each, own in zip(before, rates, pasts, strict=True):
+            x, moved = chain(x, own, state.position * each)
+            buffers.append(moved)
+        size, samples = max(1, self.piece_frames // len(x)), []
+        for begin in range(max(0, count - kept), count, size):
+            piece = x[:, begin * rate : (begin + size) * rate]
+            waveform, past = last(piece, past, (state.position + begin) * rate)
             samples.append(self.bound(waveform[..., 0]))
-        state.position, state.buffers = state.position + codes.shape[-1], [latent, past]
+        state.position, state.buffers = state.position + count, [*buffers, past]
         return np.concatenate(samples, axis=-1)
+
+
+class NativeWindowedDecoder(NativeDecoder):
+    """As `WindowedDecoder`."""
+
+    def __init__(self, load: Callable[[], WindowedDecoder], packed: PackedFile) -> None:
+        [field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
+        self.receptive_field = int(field[0])
+        super().__init__(load, packed)
+
+    def prime(self, frames: Array, state: StreamState[Array]) -> None:
+        """As of `WindowedDecoder`."""
+        self._decode(frames, state, self.receptive_field)

@@ -7,41 +7,12 @@ Names are those of Mimi's code, with `layers` for its `model`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
+from voice_clone.layers.seanet_config import SEANetConfig
 from voice_clone.layers.streaming import Run, StreamingModule, whole
-
-
-@dataclass(frozen=True)
-class SEANetConfig:
-    """Sizes of an encoder, or of a decoder, by the names of Mimi's code.
-
-    Attributes:
-        dimension: channels of the latent.
-        n_filters: channels at the rate of the waveform.
-        ratios: of the decoder's rates; the encoder has them in reverse.
-        n_residual_layers: residual units of a rate.
-        dilation_base: dilation of a residual unit, by that of the one before it.
-        compress: channels of a residual unit, by those within it.
-    """
-
-    dimension: int
-    n_filters: int
-    ratios: tuple[int, ...]
-    kernel_size: int
-    residual_kernel_size: int
-    last_kernel_size: int
-    n_residual_layers: int = 1
-    dilation_base: int = 2
-    compress: int = 2
-    channels: int = 1
-
-    def residuals(self, dim: int) -> list[nn.Module]:
-        """The residual units of a rate."""
-        return [ResidualBlock(self, dim, self.dilation_base**level) for level in range(self.n_residual_layers)]
 
 
 class ResidualBlock(nn.Module):
@@ -69,7 +40,7 @@ class SEANetEncoder(nn.Module):
         dim = config.n_filters
         layers: list[nn.Module] = [CausalConv1d(config.channels, dim, config.kernel_size)]
         for ratio in reversed(config.ratios):
-            layers += [*config.residuals(dim), nn.ELU(), CausalConv1d(dim, 2 * dim, 2 * ratio, stride=ratio)]
+            layers += [*_residuals(config, dim), nn.ELU(), CausalConv1d(dim, 2 * dim, 2 * ratio, stride=ratio)]
             dim *= 2
         layers += [nn.ELU(), CausalConv1d(dim, config.dimension, config.last_kernel_size)]
         self.layers = nn.Sequential(*layers)
@@ -86,13 +57,18 @@ class SEANetDecoder(nn.Module):
         dim = config.n_filters << len(config.ratios)
         layers: list[nn.Module] = [CausalConv1d(config.dimension, dim, config.kernel_size)]
         for ratio in config.ratios:
-            layers += [nn.ELU(), CausalConvTranspose1d(dim, dim // 2, 2 * ratio, ratio), *config.residuals(dim // 2)]
+            layers += [nn.ELU(), CausalConvTranspose1d(dim, dim // 2, 2 * ratio, ratio), *_residuals(config, dim // 2)]
             dim //= 2
         layers += [nn.ELU(), CausalConv1d(dim, config.channels, config.last_kernel_size)]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor, stream: Run) -> Tensor:
         return _through(self.layers, x, stream)
+
+
+def _residuals(config: SEANetConfig, dim: int) -> list[nn.Module]:
+    """The residual units of a rate."""
+    return [ResidualBlock(config, dim, config.dilation_base**level) for level in range(config.n_residual_layers)]
 
 
 def _through(layers: Iterable[nn.Module], x: Tensor, stream: Run) -> Tensor:

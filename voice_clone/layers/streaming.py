@@ -7,7 +7,7 @@ network together are the state of a stream. Nothing writes into its tensors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,3 +113,11 @@ def streaming_slots(network: nn.Module) -> dict[StreamingModule, int]:
     """A place for the buffer of each streaming module of a network, in the order of its definition."""
     modules = (module for module in network.modules() if isinstance(module, StreamingModule))
     return {module: slot for slot, module in enumerate(modules)}
+
+
+def in_pieces(network: nn.Module, signal: Tensor, size: int) -> Iterator[tuple[Tensor, ChunkPass, Tensor]]:
+    """A signal [1, C, T] in pieces of `size` steps: each, the way through the network, and its number, int64 [1]."""
+    slots = streaming_slots(network)
+    stream = ChunkPass(slots, [module.new_state(1) for module in slots])
+    for number, piece in enumerate(torch.split(signal, size, dim=-1)):
+        yield piece, stream, torch.full((1,), number, device=signal.device)

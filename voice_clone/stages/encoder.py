@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from voice_clone import compute
 from voice_clone.family import Family
+from voice_clone.native.thread_pool import leave_threads_to_native_code
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.loading import empty, load_encoder_network
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
@@ -34,6 +36,7 @@ class CardEncoder(Generic[C]):
         files: the checkpoint, a `CheckpointFiles` with a `config`.
         file, prefix: where the network's weights are, as of `CheckpointFiles.load`.
         more_rows: of the codes, besides those of the clip's frames.
+        native: makes of torch's network what takes its place on a CPU; None: torch computes there, too.
     """
 
     card: ClassVar[Family]
@@ -42,6 +45,7 @@ class CardEncoder(Generic[C]):
     prefix: ClassVar[str] = ""
     presets: tuple[str, ...] = ()
     more_rows: ClassVar[int] = 0
+    native: ClassVar[Callable[[Any], Any] | None] = None
 
     def __init__(self, network: Any, config: C, fingerprint: str, max_frames: int) -> None:
         self.network, self.config, self.max_frames = network, config, max_frames
@@ -68,11 +72,25 @@ class CardEncoder(Generic[C]):
         """As the settings ask for it."""
         settings = EncoderSettings.of(given)
         checkpoint = cls.checkpoint(settings.checkpoint_dir)
+        if lacking := cls.shortcoming(settings.checkpoint_dir):
+            stage = cls(None, checkpoint.config, "none", settings.max_chunk_frames)
+            stage.modes = dict.fromkeys(cls.card.modes, lacking)
+            return stage
         network = empty(lambda: cls.empty_network(checkpoint))
         sources = checkpoint.sources(network, cls.prefix)
         fingerprint = checkpoint.fingerprint(cls.identity(checkpoint.config), cls.file, "", sources)
         filled = load_encoder_network(settings, network, checkpoint, cls.file, cls.prefix)
-        return cls(filled, checkpoint.config, fingerprint, settings.max_chunk_frames)
+        stage = cls(filled, checkpoint.config, fingerprint, settings.max_chunk_frames)
+        if cls.native is not None and compute.device(settings) == "cpu":
+            stage.network = cls.native(filled)
+            leave_threads_to_native_code()
+            stage.encode(np.zeros(1, np.float32), None)  # compiles it where no earlier process has
+        return stage
+
+    @staticmethod
+    def shortcoming(folder: Path, /) -> str:
+        """Why a checkpoint has no voice encoder, in a sentence; empty: it has one."""
+        return ""
 
     @classmethod
     def checkpoint(cls, folder: Path) -> Any:

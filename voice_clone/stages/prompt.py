@@ -61,9 +61,10 @@ class CardPrompt(Generic[C, T, D]):
         """As of `PromptStage`: the tensors that the card names."""
 
     def check(self, speech: SpeechRequest) -> None:
-        """Refuse what the card lacks, and a wrong transcript before its clip is encoded."""
+        """Refuse what the card lacks, and a wrong transcript before its clip is encoded, if the talker reads any."""
         check_speech(self.card, speech)
-        if speech.reference_text and not speech.x_vector_only:
+        read = any("reference_text" in needs for needs in self.card.modes.values())
+        if read and speech.reference_text and not speech.x_vector_only:
             self.reference_ids(speech.reference_text)
 
     def text_ids(self, text: str) -> Ids:

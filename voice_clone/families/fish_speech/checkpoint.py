@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from functools import cached_property, partial
 
-from torch import Tensor
-
 from voice_clone.checkpoint import (
     DAC_NAMES,
     LLAMA_NAMES,
@@ -18,6 +16,7 @@ from voice_clone.checkpoint import (
     CheckpointFiles,
     Source,
     halves_apart,
+    part_of_qkv,
     weight_normed,
 )
 from voice_clone.checkpoint_folder import check_converted
@@ -84,11 +83,4 @@ class Checkpoint(CheckpointFiles):
             if name.startswith(prefix):
                 head, keys = sizes.head_size, sizes.head_size * sizes.kv_heads
                 rows = sizes.n_head * head, keys, keys
-        place = "qkv".index(part)
-        take = partial(_rows, first=sum(rows[:place]), count=rows[place], head_dim=0 if part == "v" else head)
-        return Source({official: (sum(rows), *shape[1:])}, take)
-
-
-def _rows(matrix: Tensor, first: int, count: int, head_dim: int) -> Tensor:
-    rows = matrix[first : first + count]
-    return halves_apart(rows, head_dim) if head_dim else rows
+        return part_of_qkv(official, part, rows, shape[1], head)

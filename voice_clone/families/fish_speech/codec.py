@@ -103,7 +103,7 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         )
         super().__init__(load, packed)
 
-    def vectors(self, codes: Array) -> Array:
+    def rows(self, codes: Array) -> Array:
         """The codes' vectors side by side."""
         return np.concatenate([book[codes[:, place]] for place, book in enumerate(self._books)], axis=-1)
 

@@ -26,7 +26,7 @@ from voice_clone.families.fish_speech.config import (
 from voice_clone.families.fish_speech.family import CARD
 from voice_clone.layers.convolution import CausalConv1d, ConvNeXtBlock
 from voice_clone.layers.fused import empty_table
-from voice_clone.layers.streaming import ChunkPass, streaming_slots
+from voice_clone.layers.streaming import ChunkPass, in_pieces
 from voice_clone.layers.vocoder import EncoderBlock, Snake
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
 from voice_clone.stages.encoder import CardEncoder
@@ -199,15 +199,11 @@ class CodecEncoder(nn.Module):
         """
         like = self.quantizer.pre_module.norm.weight
         x = F.pad(waveform.to(like.device, like.dtype), (0, -len(waveform) % FRAME_SAMPLES))[None, None]
-        slots = streaming_slots(self)
-        stream = ChunkPass(slots, [module.new_state(1) for module in slots])
         steps = FRAME_SAMPLES // torch.Size(ENCODER_RATES).numel()
-        position = torch.zeros(1, dtype=torch.int64, device=like.device)
         codes = []
-        for piece in torch.split(x, PIECE_FRAMES * FRAME_SAMPLES, dim=-1):
-            latent = self.encoder(piece, stream, position * steps)
-            codes.append(self.quantizer(latent, stream, position))
-            position = position + PIECE_FRAMES
+        for piece, stream, number in in_pieces(self, x, PIECE_FRAMES * FRAME_SAMPLES):
+            latent = self.encoder(piece, stream, number * PIECE_FRAMES * steps)
+            codes.append(self.quantizer(latent, stream, number * PIECE_FRAMES))
         return torch.cat(codes, dim=-1)[0].T.contiguous()
 
 

@@ -1,18 +1,17 @@
 """A checkpoint folder of Pocket TTS: how the names and layouts of its weights become ours.
 
-Queries, keys and values are one matrix, in which rotary dimensions 2i and 2i + 1 turn together; see `halves_apart`. Two
+Queries, keys and values are one matrix, in which rotary dimensions 2i and 2i + 1 turn together; see `part_of_qkv`. Two
 linear layers in front of the decoder are one.
 """
 
 from __future__ import annotations
 
 import re
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from voice_clone.checkpoint import CheckpointFiles, Source, halves_apart
+from voice_clone.checkpoint import CheckpointFiles, Source, part_of_qkv
 from voice_clone.families.pocket_tts.config import PocketConfig, load_config
 
 TALKER, CODEC = "flow_lm.", "mimi."
@@ -57,9 +56,7 @@ class Checkpoint(CheckpointFiles):
             return Source(official, _joined)
         if found := _QUERIES.match(name):
             queries, keys, dim = self._heads(found["stack"])
-            rows = {"q": slice(0, queries), "k": slice(queries, queries + keys), "v": slice(queries + keys, None)}
-            make = partial(_rows, rows=rows[found["part"]], head_dim=0 if found["part"] == "v" else dim)
-            return Source({self.official(name): (queries + 2 * keys, shape[1])}, make)
+            return part_of_qkv(self.official(name), found["part"], (queries, keys, keys), shape[1], dim)
         return super().source(name, shape)
 
     def _heads(self, stack: str) -> tuple[int, int, int]:
@@ -71,10 +68,6 @@ class Checkpoint(CheckpointFiles):
         codec = self.config.mimi
         window = codec.transformer if "encoder" in stack else codec.decoder_transformer
         return window.d_model, window.d_model, window.d_model // window.num_heads
-
-
-def _rows(table: Tensor, rows: slice, head_dim: int) -> Tensor:
-    return halves_apart(table[rows], head_dim) if head_dim else table[rows]
 
 
 def _joined(projection: Tensor, upsampling: Tensor) -> Tensor:

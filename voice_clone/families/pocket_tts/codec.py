@@ -6,7 +6,6 @@ Mimi's decoder (Defossez et al. 2024) behind latents in place of codes. Source: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from voice_clone.batching.source import PayloadForm
-from voice_clone.codec.decoder import CodecFormat, StreamDecoder, StreamState
+from voice_clone.codec.decoder import CodecFormat, StreamState
 from voice_clone.codec.native_chains import add_seanet_decoder, add_transformer, take
+from voice_clone.codec.native_decoder import NativeDecoder
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.families.pocket_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.pocket_tts.config import MODEL, CodecConfig, WindowConfig
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.layers import window_transformer
 from voice_clone.layers.convolution import CausalConvTranspose1d
-from voice_clone.layers.seanet import SEANetConfig, SEANetDecoder
+from voice_clone.layers.seanet import SEANetDecoder
 from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.window_transformer import WindowLayers
 from voice_clone.native.arrays import Array
@@ -32,7 +32,6 @@ from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
 FADED = 200  # of this part of a second a speech fades in, against a click
-PIECE_FRAMES = 24  # decoded at once natively, of all streams together: more would take more memory and be no faster
 
 
 def transformer(sizes: WindowConfig) -> WindowLayers:
@@ -64,7 +63,7 @@ class Decoder(StreamingDecoder):
         self.emb_mean, self.emb_std = nn.Parameter(torch.zeros(frame)), nn.Parameter(torch.ones(frame))
         self.upsample = CausalConvTranspose1d(frame, size, 2 * self.stride, self.stride, bias=False)
         self.decoder_transformer = transformer(codec.decoder_transformer)
-        self.decoder = SEANetDecoder(SEANetConfig(**asdict(codec.decoder_seanet)))
+        self.decoder = SEANetDecoder(codec.decoder_seanet)
 
     @property
     def device(self) -> torch.device:
@@ -81,82 +80,46 @@ class Decoder(StreamingDecoder):
         places = begins + torch.arange(length, device=position.device)
         return (waveform * (places / (self.faded - 1)).clamp(max=1).to(waveform.dtype)).clamp(-1, 1)
 
-
-class NativeDecoder(StreamDecoder[Array]):
-    """As `Decoder`; fp32.
-
-    A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
-
-    Args:
-        load: the same decoder at each call, on the CPU; called if its weights are not found packed.
-        packed: finds the packed weights and keeps them.
-    """
-
-    any_shape = True
+    @torch.no_grad()
+    def latent_chain(self) -> Chain:
+        """As native code, from frames to the transformer's positions; attention works at the first rate of a chain."""
+        chain = ChainBuilder(len(self.emb_mean))
+        chain.transposed(*take(self.upsample.conv), self.stride)
+        return chain.build()
 
     @torch.no_grad()
+    def waveform_chain(self) -> Chain:
+        """Likewise from there to samples."""
+        size = self.decoder_transformer.config.hidden_size
+        chain = ChainBuilder(size)
+        chain.linear(torch.eye(size), residual="set")
+        add_transformer(chain, self.decoder_transformer)
+        add_seanet_decoder(chain, self.decoder)
+        return chain.build()
+
+
+class PocketNativeDecoder(NativeDecoder):
+    """As `Decoder`."""
+
     def __init__(self, load: Callable[[], Decoder], packed: PackedFile = NOWHERE) -> None:
-        self._upsample = Chain.restored(packed.part("upsample")(lambda: _upsampling(load()).arrays))
-        self._waveform = Chain.restored(packed.part("waveform")(lambda: _waveform(load()).arrays))
         scale = packed.part("scale")(lambda: [load().emb_mean.numpy(), load().emb_std.numpy()])
         [sizes] = packed.part("sizes")(lambda: [np.array([load().stride, load().faded])])
-        (self._mean, self._std), (self._stride, self._faded) = scale, (int(size) for size in sizes)
-        packed.keep()
+        (self._mean, self._std), (stride, self._faded) = scale, (int(size) for size in sizes)
+        self.rates = 1, stride
+        super().__init__(load, packed)
 
-    @property
-    def device(self) -> None:
-        """In numpy's arrays."""
+    def rows(self, frames: Array) -> Array:
+        return frames.transpose(0, 2, 1) * self._std + self._mean
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the packed weights."""
-        return self._upsample.nbytes + self._waveform.nbytes
-
-    @property
-    def multiplications(self) -> int:
-        """Of a frame, in products."""
-        return self._upsample.multiplications + self._stride * self._waveform.multiplications
-
-    def new_state(self, batch: int) -> StreamState[Array]:
-        return StreamState(
-            np.zeros(batch, np.int64), [each.new_state(batch) for each in (self._upsample, self._waveform)]
-        )
+    def bound(self, samples: Array) -> Array:
+        return samples.copy()
 
     def decode_chunk(self, frames: Array, state: StreamState[Array]) -> Array:
-        """As of `StreamDecoder`: float32 [B, W, n] -> samples [B, m]."""
-        latents = frames.transpose(0, 2, 1) * self._std + self._mean
-        size, samples = max(1, PIECE_FRAMES // len(frames)), []
-        rows, past = state.buffers
-        for begin in range(0, latents.shape[1], size):
-            position = state.position + begin
-            x, rows = self._upsample(latents[:, begin : begin + size], rows, position)
-            waveform, past = self._waveform(x, past, position * self._stride)
-            samples.append(waveform[..., 0].copy())
-        joined = np.concatenate(samples, axis=-1)
-        places = state.position[:, None] * (joined.shape[1] // latents.shape[1]) + np.arange(joined.shape[1])
-        state.position, state.buffers = state.position + latents.shape[1], [rows, past]
-        faded: Array = joined * np.minimum(places / np.float32(self._faded - 1), 1).astype(np.float32)
+        begins = state.position[:, None]
+        samples = super().decode_chunk(frames, state)
+        places = begins * (samples.shape[1] // frames.shape[2]) + np.arange(samples.shape[1])
+        faded: Array = samples * np.minimum(places / np.float32(self._faded - 1), 1).astype(np.float32)
         return np.clip(faded, -1, 1)
-
-    def prime(self, frames: Array, state: StreamState[Array]) -> None:
-        self.decode_chunk(frames, state)
-
-
-def _upsampling(decoder: Decoder) -> Chain:
-    """From frames to the transformer's positions; attention works at the first rate of a chain alone."""
-    chain = ChainBuilder(len(decoder.emb_mean))
-    chain.transposed(*take(decoder.upsample.conv), decoder.stride)
-    return chain.build()
-
-
-def _waveform(decoder: Decoder) -> Chain:
-    """From there to samples."""
-    size = decoder.decoder_transformer.config.hidden_size
-    chain = ChainBuilder(size)
-    chain.linear(torch.eye(size), residual="set")
-    add_transformer(chain, decoder.decoder_transformer)
-    add_seanet_decoder(chain, decoder.decoder)
-    return chain.build()
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:
@@ -174,7 +137,7 @@ class PocketDecoder(CardDecoder):
         checkpoint = Checkpoint(folder)
         codec = checkpoint.config.mimi
         return DecoderNetwork(
-            checkpoint, MODEL, CODEC, lambda: Decoder(codec), codec_format(codec), codec, NativeDecoder
+            checkpoint, MODEL, CODEC, lambda: Decoder(codec), codec_format(codec), codec, PocketNativeDecoder
         )
 
 

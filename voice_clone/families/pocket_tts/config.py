@@ -12,17 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import (
-    check_fixed,
-    multiple_of,
-    parse,
-    read_recognised,
-    shard_files,
-    tensor_file,
-    weight_header,
-)
+from voice_clone.checkpoint_folder import check_fixed, multiple_of, parse, read_recognised
 from voice_clone.errors import CheckpointError
 from voice_clone.families.pocket_tts.family import CARD
+from voice_clone.layers.seanet_config import SEANetConfig
+from voice_clone.mapped_weights import MappedWeights
 
 CONFIG_FILE = CARD.recognised_by.partition(":")[0]
 MODEL = CARD.weights[0].name
@@ -96,21 +90,6 @@ class TalkerConfig:
 
 
 @dataclass(frozen=True)
-class ConvolutionsConfig:
-    """`mimi.seanet` and `mimi.decoder_seanet`."""
-
-    dimension: int
-    n_filters: int
-    ratios: tuple[int, ...]
-    kernel_size: int
-    residual_kernel_size: int
-    last_kernel_size: int
-    n_residual_layers: int
-    dilation_base: int
-    compress: int
-
-
-@dataclass(frozen=True)
 class WindowConfig:
     """`mimi.transformer` and `mimi.decoder_transformer`; `context`: positions that one sees, itself among them."""
 
@@ -136,10 +115,10 @@ class CodecConfig:
 
     sample_rate: int
     frame_rate: float
-    seanet: ConvolutionsConfig
+    seanet: SEANetConfig
     transformer: WindowConfig
     quantizer: QuantizerConfig
-    decoder_seanet: ConvolutionsConfig
+    decoder_seanet: SEANetConfig
     decoder_transformer: WindowConfig
     inner_dim: int = 0
     outer_dim: int = 0
@@ -223,21 +202,12 @@ def _check(config: PocketConfig) -> None:
 
 
 def shortcoming(folder: Path) -> str:
-    """What a checkpoint that can be served cannot do, in a sentence; empty: nothing."""
-    return "" if has_encoder(folder) else NO_ENCODER
+    """What a checkpoint that can be served cannot do, in a sentence; empty: nothing.
 
-
-def has_encoder(folder: Path) -> bool:
-    """Whether the voice encoder is among the weights. In the open file it is there, and all its numbers are zero.
+    The open file has a voice encoder whose numbers are all zero.
 
     Raises:
         CheckpointError: the weight file is missing or cut short, or lacks the encoder's first tensor.
     """
-    file = tensor_file(shard_files(folder, MODEL), MODEL, FIRST_CONVOLUTION)
-    start, entries = weight_header(folder, file)
-    if FIRST_CONVOLUTION not in entries:
-        raise CheckpointError(f"{file}: tensor {FIRST_CONVOLUTION} is missing")
-    begin, end = entries[FIRST_CONVOLUTION]["data_offsets"]
-    with (folder / file).open("rb") as opened:
-        opened.seek(start + begin)
-        return any(opened.read(end - begin))
+    _, _, numbers = MappedWeights(folder, MODEL).raw(FIRST_CONVOLUTION)
+    return "" if numbers.any() else NO_ENCODER

@@ -5,7 +5,6 @@ Source: pocket-tts 4.0.1, `models/mimi.py` and `data/audio_utils.py`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,30 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from voice_clone import compute
 from voice_clone.codec.native_chains import add_seanet_encoder, add_transformer, take
 from voice_clone.errors import Unsupported
 from voice_clone.families.pocket_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.pocket_tts.codec import transformer
-from voice_clone.families.pocket_tts.config import (
-    LONGEST_CLIP,
-    MODEL,
-    NO_ENCODER,
-    CodecConfig,
-    PocketConfig,
-    has_encoder,
-)
+from voice_clone.families.pocket_tts.config import LONGEST_CLIP, MODEL, CodecConfig, PocketConfig, shortcoming
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.seanet import SEANetConfig, SEANetEncoder
-from voice_clone.layers.streaming import ChunkPass, streaming_slots
+from voice_clone.layers.seanet import SEANetEncoder
+from voice_clone.layers.streaming import ChunkPass, in_pieces
 from voice_clone.native.codec.chain_builder import ChainBuilder
 from voice_clone.native.matrix.linear import PackedLinear
 from voice_clone.native.matrix.weights import pack
-from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.encoder import CardEncoder
-from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
+from voice_clone.stages.protocols import Arrays, Limit, check_clip
 
 PIECE_FRAMES = 25  # encoded at once: memory does not grow with a clip
 LOUDNESS_RANGE = 35.0  # dB below the loudest part: what is quieter at the end of a clip is cut
@@ -49,7 +38,7 @@ class Encoder(nn.Module):
     def __init__(self, codec: CodecConfig) -> None:
         super().__init__()
         size, self.stride = codec.seanet.dimension, codec.stride
-        self.encoder = SEANetEncoder(SEANetConfig(**asdict(codec.seanet)))
+        self.encoder = SEANetEncoder(codec.seanet)
         self.encoder_transformer = transformer(codec.transformer)
         self.downsample = CausalConv1d(
             size, codec.voice_width, 2 * self.stride, self.stride, bias=False, pad_mode="replicate"
@@ -67,10 +56,8 @@ class Encoder(nn.Module):
         """Frames of one clip: float [T], mono, not empty -> float32 [ceil(T / samples of a frame), W]."""
         like, samples = self.downsample.conv.weight, self.frame_samples
         padded = nn.functional.pad(waveform, (0, -len(waveform) % samples)).to(like.device, like.dtype)
-        slots = streaming_slots(self)
-        stream, latents = ChunkPass(slots, [module.new_state(1) for module in slots]), []
-        for number, piece in enumerate(torch.split(padded[None, None], PIECE_FRAMES * samples, dim=-1)):
-            latents.append(self(piece, stream, torch.full((1,), number * PIECE_FRAMES, device=like.device)))
+        pieces = in_pieces(self, padded[None, None], PIECE_FRAMES * samples)
+        latents = [self(piece, stream, number * PIECE_FRAMES) for piece, stream, number in pieces]
         return torch.cat(latents, dim=-1)[0].T.contiguous()
 
 
@@ -124,13 +111,12 @@ def end_on_pause(waveform: NDArray[np.float32], rate: int) -> NDArray[np.float32
 class PocketEncoder(CardEncoder[PocketConfig]):
     """Waveform to frames of latents, float32 [frames, numbers]."""
 
-    card, files, file, prefix = CARD, Checkpoint, MODEL, CODEC
+    card, files, file, prefix, native = CARD, Checkpoint, MODEL, CODEC, NativeEncoder
+    shortcoming = staticmethod(shortcoming)
 
     def __init__(self, network: Any, config: PocketConfig, fingerprint: str, max_frames: int) -> None:
         super().__init__(network, config, fingerprint, max_frames)
         self._most = round(LONGEST_CLIP * config.mimi.frame_rate) + 1
-        if network is None:
-            self.modes = dict.fromkeys(CARD.modes, NO_ENCODER)
 
     @property
     def sample_rate(self) -> int:
@@ -148,18 +134,6 @@ class PocketEncoder(CardEncoder[PocketConfig]):
     def identity(cls, config: PocketConfig) -> dict[str, Any]:
         sizes = config.mimi.transformer
         return {**super().identity(config), "window": sizes.context, "heads": sizes.num_heads}
-
-    @classmethod
-    def load(cls, given: Settings, call: Call | None = None) -> PocketEncoder:
-        settings = EncoderSettings.of(given)
-        if has_encoder(settings.checkpoint_dir):
-            stage = super().load(given, call)
-            if compute.device(settings) == "cpu":
-                stage.network = NativeEncoder(stage.network)
-                leave_threads_to_native_code()
-                stage.frames(np.zeros(1, np.float32))  # compiles it where no earlier process has
-            return stage
-        return cls(None, Checkpoint(settings.checkpoint_dir).config, "none", settings.max_chunk_frames)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Latents may be any numbers."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory, Steps
 from voice_clone.batching.source import PayloadForm
 from voice_clone.families.pocket_tts.config import HeadConfig, PocketConfig
 from voice_clone.families.pocket_tts.family import CARD
@@ -148,17 +148,6 @@ class FlowNetwork(nn.Module):
                 lengths[steps, :steps] = 1 / steps
             self._times = rows.to(like.device, like.dtype), lengths.to(like.device, like.dtype)
         return self._times
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Rows of at most so many steps."""
-
-    most: int
-
-    def covers(self, other: Steps) -> bool:
-        """Whether the others have no more."""
-        return self.most >= other.most
 
 
 class LatentHead(NoiseHead):

@@ -138,10 +138,6 @@ class PocketPrompt(CardPrompt[PocketConfig, Tokenizer, Ids]):
     def text_ids(self, text: str) -> Ids:
         return limited_ids("text", text, self.tokenizer.text_ids, min(self.max_tokens, MOST_TOKENS))
 
-    def reference_ids(self, transcript: str) -> Ids:
-        """None: the talker does not read it."""
-        return np.zeros(0, np.int32)
-
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
         assert voice is not None  # there are no presets, and `check` has refused a speaker embedding
         latents = frames_of(voice, LATENTS, self.config.mimi.voice_width)

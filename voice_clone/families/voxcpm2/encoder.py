@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone import compute
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import ENCODER, AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import (
     AUDIO_VAE,
@@ -20,10 +19,8 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
 from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder, NativeAudioEncoder
 from voice_clone.families.voxcpm2.options import REFERENCE
-from voice_clone.native.thread_pool import leave_threads_to_native_code
-from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.encoder import CardEncoder
-from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip
+from voice_clone.stages.protocols import Arrays, Limit, check_clip
 
 
 class VoxCPM2Encoder(CardEncoder[AudioVAEConfig]):
@@ -34,6 +31,7 @@ class VoxCPM2Encoder(CardEncoder[AudioVAEConfig]):
     """
 
     card, files, file, prefix, width = CARD, AudioVAECheckpoint, AUDIO_VAE, ENCODER, WIDTH
+    native = NativeAudioEncoder
 
     @property
     def sample_rate(self) -> int:
@@ -52,16 +50,6 @@ class VoxCPM2Encoder(CardEncoder[AudioVAEConfig]):
     @staticmethod
     def empty_network(checkpoint: AudioVAECheckpoint) -> AudioEncoder:
         return AudioEncoder(checkpoint.config)
-
-    @classmethod
-    def load(cls, given: Settings, call: Call | None = None) -> VoxCPM2Encoder:
-        """As the settings ask for it: native code on a CPU, torch on a GPU."""
-        stage = super().load(given, call)
-        if compute.device(EncoderSettings.of(given)) == "cpu":
-            stage.network = NativeAudioEncoder(stage.network)
-            leave_threads_to_native_code()
-            stage.frames(np.zeros(stage.config.clip_samples, np.float32))  # compiles it where no earlier process has
-        return stage
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
         """Latents may be any numbers; a prompt has as many frames as the reference, or none."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from voice_clone.families.voxtral.checkpoint import CODEC, Checkpoint
 from voice_clone.families.voxtral.codec import CodecEncoder
-from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig
+from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, VoxtralConfig, has_encoder
 from voice_clone.families.voxtral.family import CARD
-from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.encoder import CardEncoder
-from voice_clone.stages.protocols import Call
 
 
 class VoxtralEncoder(CardEncoder[VoxtralConfig]):
@@ -21,8 +20,6 @@ class VoxtralEncoder(CardEncoder[VoxtralConfig]):
     def __init__(self, network: Any, config: VoxtralConfig, fingerprint: str, max_frames: int) -> None:
         super().__init__(network, config, fingerprint, max_frames)
         self.presets = config.presets
-        if network is None:
-            self.modes = dict.fromkeys(CARD.modes, NO_ENCODER)
 
     @property
     def sample_rate(self) -> int:
@@ -50,13 +47,9 @@ class VoxtralEncoder(CardEncoder[VoxtralConfig]):
             "window": codec.attn_sliding_window_size,
         }
 
-    @classmethod
-    def load(cls, given: Settings, call: Call | None = None) -> VoxtralEncoder:
-        settings = EncoderSettings.of(given)
-        checkpoint = Checkpoint(settings.checkpoint_dir)
-        if checkpoint.has_encoder:
-            return super().load(given, call)
-        return cls(None, checkpoint.config, "none", settings.max_chunk_frames)
+    @staticmethod
+    def shortcoming(folder: Path, /) -> str:
+        return "" if has_encoder(folder) else NO_ENCODER
 
 
 load_encoder = VoxtralEncoder.load

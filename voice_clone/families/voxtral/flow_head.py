@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory, Steps
 from voice_clone.batching.source import PayloadForm
 from voice_clone.families.voxtral.config import FlowConfig, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
@@ -128,15 +128,6 @@ class SamplingParameters:
     guidance: float = CARD.options[0].default
 
 
-@dataclass(frozen=True)
-class AnyRows:
-    """All rows need the same."""
-
-    def covers(self, other: AnyRows) -> bool:
-        """Always."""
-        return True
-
-
 class FlowHead(NoiseHead):
     """A `voice_clone.autoregressive.frame_head.FrameHead` of codes. Codebook 0 is the semantic one.
 
@@ -147,7 +138,7 @@ class FlowHead(NoiseHead):
 
     dtype = np.int64
     neutral = np.ones(1)
-    variants = (AnyRows(),)
+    variants = (Steps(1),)
     keeps_ending_frame = False
 
     def __init__(self, networks: FlowTransformer, config: VoxtralConfig) -> None:
@@ -159,10 +150,10 @@ class FlowHead(NoiseHead):
     def columns(self, sampling: SamplingParameters) -> npt.NDArray[np.float64]:
         return np.array([sampling.guidance], np.float64)
 
-    def variant_of(self, columns: npt.NDArray[np.float64]) -> AnyRows:
+    def variant_of(self, columns: npt.NDArray[np.float64]) -> Steps:
         return self.variants[0]
 
-    def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: AnyRows) -> MadeFrames:
+    def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: Steps) -> MadeFrames:
         table = batch.table
         logits = self._networks.semantic_codebook_output(hidden).float()
         finite = logits.isfinite().all(dim=1)

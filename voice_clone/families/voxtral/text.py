@@ -175,10 +175,6 @@ class VoxtralPrompt(CardPrompt[VoxtralConfig, Tokenizer, Ids]):
             raise Unsupported(NO_ENCODER)  # to give a clip instead would not help
         super().check(speech)
 
-    def reference_ids(self, transcript: str) -> Ids:
-        """None: the talker does not read it."""
-        return np.zeros(0, np.int32)
-
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
         width = self.config.codebooks
         preset, codes = NO_PRESET, np.zeros((0, width), np.uint16)

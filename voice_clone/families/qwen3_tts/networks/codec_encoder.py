@@ -15,7 +15,8 @@ from voice_clone.array_kinds import Numbers
 from voice_clone.families.qwen3_tts.config import CodecEncoderConfig
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.rvq import SplitResidualEncoder
-from voice_clone.layers.seanet import SEANetConfig, SEANetEncoder
+from voice_clone.layers.seanet import SEANetEncoder
+from voice_clone.layers.seanet_config import SEANetConfig
 from voice_clone.layers.window_transformer import WindowConfig, WindowLayers
 
 

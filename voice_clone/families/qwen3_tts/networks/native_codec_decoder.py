@@ -23,7 +23,7 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         self._rest = packed.part("other codebooks")(lambda: load().codebooks(first=False))
         super().__init__(load, packed)
 
-    def vectors(self, codes: Array) -> Array:
+    def rows(self, codes: Array) -> Array:
         """The sums of the codes' vectors, of both quantisers side by side."""
         books, sums = iter(codes.transpose(1, 0, 2)), []
         for vectors in (self._first, self._rest):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from voice_clone.codec.native_chains import add_convolution, add_units, snake_of, units
 from voice_clone.families.voxcpm2.audio_vae_config import LATENTS, WIDTH, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.streaming import ChunkPass, streaming_slots
+from voice_clone.layers.streaming import ChunkPass, in_pieces
 from voice_clone.layers.vocoder import EncoderBlock, Snake
 from voice_clone.native.codec.chain_builder import ChainBuilder
 
@@ -52,12 +52,9 @@ class AudioEncoder(nn.Module):
             float32 [T / samples of a frame, 256]: the latents of a frame one after the other.
         """
         like = self.fc_mu.conv.weight
-        slots = streaming_slots(self)
-        stream = ChunkPass(slots, [module.new_state(1) for module in slots])
-        pieces = torch.split(
-            waveform.to(like.device, like.dtype)[None, None], PIECE_FRAMES * self.frame_samples, dim=-1
-        )
-        latents = torch.cat([self(piece, stream) for piece in pieces], dim=-1)  # [1, latent, steps]
+        samples = waveform.to(like.device, like.dtype)[None, None]
+        pieces = in_pieces(self, samples, PIECE_FRAMES * self.frame_samples)
+        latents = torch.cat([self(piece, stream) for piece, stream, _ in pieces], dim=-1)  # [1, latent, steps]
         return latents[0].T.reshape(-1, WIDTH)
 
 

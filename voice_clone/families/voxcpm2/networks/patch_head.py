@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory
+from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory, Steps
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_stack import NativeStack
 from voice_clone.batching.source import PayloadForm
@@ -189,17 +189,6 @@ class Sampler(nn.Module):
             guided = free * scale + cfg * (aimed - free * scale)
             x = x - (lengths[:, call, None] * guided).view_as(x).to(x.dtype)
         return x.flatten(1).float()
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Rows of at most so many steps."""
-
-    most: int
-
-    def covers(self, other: Steps) -> bool:
-        """Whether the others have no more."""
-        return self.most >= other.most
 
 
 class PatchHead(NoiseHead):
