@@ -179,9 +179,13 @@ def _no_checkpoint(folder: Path, known: Mapping[str, Mark]) -> str | None:
     files = [each for each, _ in Counter(mark.file for mark in known.values()).most_common()]
     there = [file for file in files if (folder / file).exists()]
     if files and not there:
-        for inside in _folders_in(folder):
+        from tools.families.toolkit import completer_of  # imports torch
+
+        for inside in (folder, *_folders_in(folder)):
             if any(mark.is_on(inside) for mark in known.values()):
                 return f"one is in it; give the folder {inside}"
+            if completer_of(inside):
+                return f"its sizes are not beside its weights; run once: tools/complete_checkpoint {inside}"
         kinds = (what for ending, what in _OTHERS.items() if any(folder.glob(f"*{ending}")))
         lacks, but = " and no ".join(files), next((f", only {what}" for what in kinds), "")
         return f"it has no {lacks}{but}; give the folder of the whole official checkpoint"

@@ -2,6 +2,7 @@
 
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
     pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
+    completer.py         what a release has apart from its weights, a `Completer`
     onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
     repository.py        what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
 
@@ -90,6 +91,23 @@ class PickleConverter(Protocol):
         """
 
 
+class Completer(Protocol):
+    """Writes what a release has apart from its weights, such as the file by which its checkpoints are recognised."""
+
+    def fits(self, checkpoint: Path) -> bool:
+        """Whether the weights in a folder are of this family."""
+
+    def complete(self, checkpoint: Path, source: str) -> list[Path]:
+        """Write the files into the checkpoint's folder and return them.
+
+        Args:
+            source: of them; empty: the one that the folder's name tells.
+
+        Raises:
+            CheckpointError: the source, or another file, is missing or malformed.
+        """
+
+
 class OnnxExporter(Protocol):
     """Writes the ONNX graphs of a checkpoint and compares them with torch. A `CheckpointError` says what is wrong."""
 
@@ -165,6 +183,12 @@ def checkpoint_maker(family: str) -> CheckpointMaker:
 def pickle_converter(family: str) -> PickleConverter:
     """The family's; it is one of `families_with("pickle_converter")`."""
     return cast(PickleConverter, _module(family, "pickle_converter"))
+
+
+def completer_of(checkpoint: Path) -> Completer | None:
+    """That of the family whose weights are in a folder; None: no family with one has such weights."""
+    found = (cast(Completer, _module(family, "completer")) for family in families_with("completer"))
+    return next((each for each in found if each.fits(checkpoint)), None)
 
 
 def onnx_exporter(family: str) -> OnnxExporter:

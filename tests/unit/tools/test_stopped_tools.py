@@ -106,6 +106,7 @@ UNUSABLE = {
     "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
     "make_checkpoint": ["--shape", "tiny", "{output}"],
     "convert_pickles": ["{checkpoint}"],
+    "complete_checkpoint": ["{checkpoint}"],
     "inspect_speech": ["--trace", "{file}"],
     "demo": ["--max-frames", "0"],
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ import yaml
 from tests.support.doubles.fakes import clip
 from tests.support.families.bare import Bare, run
 from tests.support.families.trials import bare
+from tools.complete_checkpoint import main
+from tools.families.pocket_tts import completer
 from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_mute, released
-from tools.families.pocket_tts.converter import convert_checkpoint
+from tools.families.recognition import FamilyError, family_of
 from tools.preflight import check_checkpoints
 from tools.triton_server import MODELS
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
@@ -67,11 +71,6 @@ def test_a_text_that_spells_a_token_is_refused(token: str, own: Bare) -> None:
         own.prepared(f"Good {token} morning", own.voice(clip(1, 1.0, 24000)))
 
 
-def test_more_than_the_model_reads_is_refused(own: Bare) -> None:
-    with pytest.raises(InvalidArgument, match="at most 200 are allowed"):
-        own.prepared("word " * 201, own.voice(clip(1, 1.0, 24000)))
-
-
 @pytest.mark.parametrize(
     ("text", "asked", "heard"),
     [
@@ -85,11 +84,6 @@ def test_the_end_of_a_speech(text: str, asked: dict[str, Any], heard: int, own: 
     """Above this threshold each frame is an end: the first that counts is the seventh. Few words end later."""
     spoken = own.speak(text, own.voice(clip(1, 1.0, 24000)), options={"end_threshold": -10.0, **asked})
     assert (len(spoken.codes), spoken.finish) == (heard, "stop")
-
-
-def test_a_speech_without_an_end_uses_up_its_budget(own: Bare) -> None:
-    spoken = own.speak(TEXT, own.voice(clip(1, 1.0, 24000)), options={"end_threshold": 10.0})
-    assert spoken.finish == "budget"
 
 
 def test_a_warm_voice_reads_its_text_alone(own: Bare) -> None:
@@ -136,16 +130,33 @@ def test_the_file_without_an_encoder_is_told_before_a_start(
     assert not capsys.readouterr().err
 
 
-def test_a_configuration_is_converted(folder: Path, tmp_path: Path) -> None:
+def test_a_release_is_completed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model of another language is read by its configuration alone, which pip fetches by the folder's name."""
     source = copy.deepcopy({**SHAPES["tiny"], "weights_path": "hf://there"})
     source["flow_lm"]["lookup_table"] |= {"tokenizer": "tokenizers", "tokenizer_path": "hf://there"}
-    (tmp_path / "german.yaml").write_text(yaml.safe_dump(source), encoding="utf-8")
+
+    def fetch(command: list[str], **_: Any) -> Any:
+        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "package.whl", "w") as wheel:
+            wheel.writestr("pocket_tts/config/german.yaml", yaml.safe_dump(source))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(completer.subprocess, "run", fetch)
+    release = tmp_path / "german"
+    release.mkdir()
+    assert main([str(release)]) == 1, "there are no weights"
     for name in ("model.safetensors", "tokenizer.json"):
-        (tmp_path / name).symlink_to(folder / name)
-    convert_checkpoint(tmp_path / "german.yaml", tmp_path)
-    assert "there" not in (tmp_path / "pocket_tts.json").read_text()
+        (release / name).symlink_to(folder / name)
+    for given in (release, tmp_path):
+        with pytest.raises(FamilyError, match=f"run once: tools/complete_checkpoint {release}"):
+            family_of(given, [MODELS])
+    assert main([str(release)]) == 0
+    assert "there" not in (release / "pocket_tts.json").read_text()
     voice = bare("pocket_tts", folder).voice(clip(1, 1.0, 24000))
-    assert bare("pocket_tts", tmp_path).speak(TEXT, voice, max_frames=2).codes.size
+    assert bare("pocket_tts", release).speak(TEXT, voice, max_frames=2).codes.size
+    assert main([str(release), "--from", "french"]) == 1
+    assert "give --from one of german" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
