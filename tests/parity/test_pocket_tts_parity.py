@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 
 TOLERANCE = 1e-4  # of the spread of latents and frames, of the RMS of waveforms
 TEXTS = ("Good morning to all of you.", "no mark, but words; and more \u2019tis", "It is -")
-RELEASED = "100m", "100m-2026-01", "18m", "7m", "2m"
+RELEASED = "100m", "100m-2026-01", "336m", "18m", "7m", "2m"
 SHAPES = ["tiny", "tiny-drifting", "tiny-pointwise"] + [pytest.param(each, marks=pytest.mark.long) for each in RELEASED]
 
 

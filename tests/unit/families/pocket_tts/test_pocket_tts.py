@@ -95,10 +95,26 @@ def test_a_warm_voice_reads_its_text_alone(own: Bare) -> None:
     assert unread == len(request.prompt.text_ids) + 1  # and the row that begins the speech
 
 
-def test_without_sampling_the_seed_means_nothing(own: Bare) -> None:
-    voice = own.voice(clip(1, 1.0, 24000))
-    one, two = (own.speak(TEXT, voice, seed=seed, do_sample=False, max_frames=8).codes for seed in (1, 2))
-    np.testing.assert_array_equal(one, two)
+def test_eight_streams_of_all_options_are_what_they_are_alone(own: Bare) -> None:
+    """Steps, temperatures, thresholds and ends are mixed. Without sampling the seed means nothing."""
+    requests = [
+        own.plan(
+            TEXT,
+            own.voice(clip(1, 1.0, 24000)),
+            seed=seed,
+            max_frames=16,
+            do_sample=seed > 1,
+            temperature=0.2 * (seed + 1),
+            options={"steps": 1 + seed // 2, "end_threshold": (10.0, -10.0)[seed // 4], "frames_after_end": seed},
+        ).request
+        for seed in range(8)
+    ]
+    alone, beside = [run(own.talker.source, [each])[0] for each in requests], run(own.talker.source, requests)
+    for (one, why), (other, reason) in zip(alone, beside, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert why == reason
+    np.testing.assert_array_equal(alone[0][0], alone[1][0])
+    assert [len(frames) for frames, _ in alone] == [16, 16, 16, 16, 10, 11, 12, 13]
 
 
 def test_steps_are_those_of_a_head_that_has_them(tmp_path: Path) -> None:
