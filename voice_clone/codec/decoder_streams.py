@@ -8,6 +8,7 @@ else, or makes unequal numbers of samples, has a `DecoderStreams` of its own.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -201,8 +202,8 @@ class StatefulStreams:
         deadline, zeros = time.monotonic() + seconds, self._form.payload.zeros
         longest, lengths = PIECE_FRAMES, sorted({min(length, PIECE_FRAMES) for length in lengths})
         batches = sorted({min(batch, self.max_streams) for batch in batches})
-        if self._decoder.any_shape:
-            longest, lengths, batches = 1, lengths[:1], batches[:1]
+        if self._decoder.any_shape:  # what is left is short, but the first start compiles native code in it
+            longest, lengths, batches, deadline = 1, lengths[:1], batches[:1], math.inf
         steps: list[Callable[[], object]] = [partial(self._prime, zeros(longest), self._fresh.fork())]
         for batch in batches:
             steps += [partial(try_out, self._states, self._fresh, batch, zeros(length)) for length in lengths]

@@ -348,6 +348,9 @@ def test_warm_up_leaves_nothing_behind(decoder: CodecDecoder, monkeypatch: pytes
     assert shapes == [(b, n) for b in (1, 3) for n in (1, 2, 4, PIECE_FRAMES)]
     code2wav.warm_up((1, 2), (1,), seconds=-1.0)
     assert len(shapes) == 8
+    monkeypatch.setattr(type(decoder), "any_shape", True)
+    code2wav.warm_up((1, 2), (1, 3), seconds=-1.0)
+    assert shapes[8:] == [(1, 1)], "the next start would compile what this one has not"
     assert code2wav.streams == 0 and code2wav.primed_bytes == 0
 
 
