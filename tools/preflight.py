@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import sys
 import time
@@ -16,7 +16,7 @@ from tools.families.cards import card_of, check_checkpoint, function
 from tools.families.names import owner
 from tools.families.recognition import FamilyError, download_fault, families, lent_models, models
 from tools.triton_binary import ServerFailed
-from voice_clone.errors import CheckpointError, VoiceCloneError
+from voice_clone.errors import NO_TORCH, CheckpointError, VoiceCloneError
 from voice_clone.gpu import has_driver
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
@@ -37,6 +37,8 @@ def check_checkpoints(checkpoints: Mapping[str, Path], repositories: Sequence[Pa
     for family, checkpoint in checkpoints.items():
         if found := card_of(family):
             card, package = found
+            if not card.without_torch and importlib.util.find_spec("torch") is None:
+                raise FamilyError(f"{checkpoint}: {card.title} computes in torch, {NO_TORCH}")
             with _refused(str(checkpoint), checkpoint):
                 check_checkpoint(card, package, checkpoint)
                 if card.shortcoming and (lacking := function(package, card.shortcoming)(checkpoint)):

@@ -1,4 +1,5 @@
-"""What tools/env.sh installs: python tools/requirements.py EXTRAS prints what server and gateway require, but torch.
+"""What tools/env.sh and the images install: python tools/requirements.py EXTRAS prints what server and gateway require,
+but torch.
 
 With --missing, those that this Python lacks, torch too. It needs nothing but Python 3.11.
 """
@@ -49,10 +50,14 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("extras", help="separated by commas")
+    parser.add_argument("--client", default="gateway", metavar="EXTRAS", help="of the client (default: %(default)s)")
     parser.add_argument("--missing", action="store_true")
     given = parser.parse_args()
     ours, client = project(ROOT), project(ROOT / "client")
-    found = dict.fromkeys([*requirements(ours, given.extras.split(",")), *requirements(client, ["gateway"])])
+    extras = [*given.extras.split(","), *(["torch"] if given.missing else [])]
+    found = dict.fromkeys(
+        [*requirements(ours, extras), *requirements(client, list(filter(None, given.client.split(","))))]
+    )
     if given.missing:
         lacking = [each.partition(";")[0].strip() for each in found if is_missing(each)]
         print(*lacking, *ours["build"])  # pip wants these for each build of ours, whatever is installed

@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+NO_TORCH = "which is not installed here; install this package with its extra torch"
 MAX_MESSAGE = 1000  # characters: a status message of gRPC travels in a header, and these are bounded
 MAX_QUOTED = 100  # characters of what a caller sent, so that what would be right has room, too
 

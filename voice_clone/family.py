@@ -178,6 +178,7 @@ class Family:
         streams: what code2wav keeps of a stream: a state of one size, pages of keys and values, or its own.
         cuda_graphs: whether code2wav uses CUDA graphs on a GPU.
         native_decoder: whether code2wav has native code on a CPU.
+        without_torch: whether all its models compute on a CPU without torch, which then need not be installed.
         prefix_bytes: memory for the beginnings of prompts on a CPU; 0: none are kept.
         fingerprints: outputs of the voice encoder that say what made the artifacts.
         decoder_of: the family that lends its code2wav.
@@ -213,6 +214,7 @@ class Family:
     streams: Literal["states", "pages", "own"] = "states"
     cuda_graphs: bool = True
     native_decoder: bool = False
+    without_torch: bool = False
     prefix_bytes: int = 512 << 20
     fingerprints: tuple[str, ...] = ("fingerprint",)
     files: tuple[str, ...] = ()

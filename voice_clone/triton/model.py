@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import triton_python_backend_utils as pb_utils
 
-from voice_clone.errors import Cancelled, InvalidArgument, Overloaded, VoiceCloneError
+from voice_clone.errors import NO_TORCH, Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal
 from voice_clone.model_start import loaded
 from voice_clone.settings import Settings, StageSettings
@@ -108,9 +108,10 @@ class Model(ABC):
             return
         except VoiceCloneError as error:
             reason = str(error)
-        except Exception:
+        except Exception as error:
             log.exception("loading failed")
-            reason = "loading failed; the server's log says why"
+            no_torch = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+            reason = f"it needs torch, {NO_TORCH}" if no_torch else "loading failed; the server's log says why"
         raise pb_utils.TritonModelException(f"{args['model_name']}: {reason}")
 
     def execute(self, requests: Sequence[Any]) -> None:

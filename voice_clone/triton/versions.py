@@ -12,11 +12,13 @@ from voice_clone.errors import Unsupported
 # What the Python backend of Triton 2.51 has and an older one may lack; those of NGC 24.10 to 26.07 have it all.
 BACKEND = ("MetricFamily.HISTOGRAM", "TritonError.CANCELLED", "TritonError.ALREADY_EXISTS", "Logger")
 
-_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^;\s]+)$")  # requirements of extras have a marker behind them
+_PIN = re.compile(r"""([A-Za-z0-9._-]+)==([^;\s]+)(?:\s*; extra == (["']torch["']))?$""")  # of no other extra
 
 
 def check_versions(package: str = "voice-clone") -> None:
     """Compare what is installed with the exact pins of `package`; a build suffix such as `+cpu` does not matter.
+
+    torch may be missing, because not every family needs it.
 
     Raises:
         Unsupported: names the package, its version and the right one.
@@ -26,10 +28,12 @@ def check_versions(package: str = "voice-clone") -> None:
     except metadata.PackageNotFoundError:  # run from a source folder: nothing is pinned
         return
     for pin in filter(None, map(_PIN.match, requirements)):
-        name, wanted = pin.groups()
+        name, wanted, optional = pin.groups()
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
+            if optional:
+                continue
             found = "not installed"
         if found.partition("+")[0] != wanted:
             raise Unsupported(f"{name} is {found}; this version needs {name}=={wanted}: install {package} again")

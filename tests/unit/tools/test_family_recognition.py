@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -127,6 +128,14 @@ def test_a_download_that_is_not_whole_is_said_with_the_file_it_lacks(
     (folder / "model.safetensors").write_text(POINTER)
     with pytest.raises(FamilyError, match=r"git lfs pull .*\(model.safetensors: "):
         check_checkpoints({"qwen3_tts": folder}, [MODELS])
+
+
+def test_a_family_that_computes_in_torch_is_refused_without_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for family in ("voxtral", "qwen3_tts"):
+        with pytest.raises(FamilyError) as refused:
+            check_checkpoints({family: tmp_path}, [MODELS])
+        assert ("torch" in str(refused.value)) == (family == "voxtral")
 
 
 def test_a_folder_that_is_empty_and_a_file(repositories: list[Path], tmp_path: Path) -> None:

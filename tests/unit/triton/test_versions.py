@@ -16,6 +16,18 @@ def test_this_environment_is_the_pinned_one() -> None:  # C17
     check_versions()
 
 
+def test_torch_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+
+    def without_torch(name: str) -> str:
+        if name == "torch":
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", without_torch)
+    check_versions()
+
+
 @pytest.mark.parametrize("found", ["2.12.0", "2.13.0.dev1", "2.130.0"])
 def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch, found: str) -> None:  # C17
     real = metadata.version

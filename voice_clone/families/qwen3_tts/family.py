@@ -79,6 +79,7 @@ BASE = Family(
     appends=True,
     references="codec_codes",
     native_decoder=True,
+    without_torch=True,
     prefix_bytes=128 << 20,
     fingerprints=("speaker_encoder_fingerprint", "codec_encoder_fingerprint"),
     notes={"max_state_bytes": ", 5.2 MB each at the released shape"},
