@@ -33,11 +33,11 @@ CMD ["voice-clone-gateway"]
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS packages
 ARG TRITON
-# The default build of torch brings CUDA 13 along. The ONNX Runtime of releases before 26.07 wants CUDA 12: for engine=onnx
+# The default build of torch brings CUDA 13 along. The ONNX Runtime of releases before 26.07 wants CUDA 12: for CosyVoice3
 # on a GPU take torch==2.13.0+cu126 there, and PyTorch's index of these builds.
 ARG TORCH=torch==2.13.0
 ARG PIP_EXTRA_INDEX_URL=
-# What engine=onnx runs on; it runs on the CPU too.
+# What CosyVoice3's encoders run on; it runs on the CPU too.
 ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
 COPY pyproject.toml LICENSE tools/triton_releases.py ./

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 from collections.abc import Iterator
@@ -59,23 +58,6 @@ def endless_checkpoint(checkpoint_folder: CheckpointFactory, tmp_path_factory: p
     from tools.families.qwen3_tts.checkpoint_maker import make_endless
 
     return make_endless(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("endless") / "checkpoint")
-
-
-@pytest.fixture(scope="session")
-def onnx_folder(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ONNX graphs of the tiny checkpoint of seed 0, exported once for all processes of a run."""
-    from tools.families.qwen3_tts.onnx_export import Loaded, export_all
-
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    folder = shared / "onnx-graphs"
-    with (shared / "onnx-graphs.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            made = tmp_path_factory.mktemp("onnx")
-            export_all(Loaded.of(checkpoint_folder("tiny", 0)), made)
-            made.rename(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

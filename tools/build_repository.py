@@ -15,7 +15,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from voice_clone_client._arguments import Parser
 
@@ -33,8 +32,6 @@ from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.session import PROVIDERS
 from voice_clone.settings import EncoderSettings, Settings
 
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -46,9 +43,9 @@ class Plan:
         stages: the names of these models by stage; of a model that has no family, its own.
         checkpoint: the checkpoint's folder here.
         served_checkpoint, served_at: where the server will find the checkpoint and the repository.
-        engines, precisions: by stage; the repository's own where there is none.
+        precisions: by stage; the repository's own where there is none.
         native: a kind of `PLATFORMS` for the encoders' networks; None: in Python.
-        provider: on which graphs run, as the setting `onnx_provider`.
+        provider: on which graphs run, a key of `PROVIDERS`, or auto.
         instances: of each encoder, or of its network.
         threads: of an encoder's network, as the setting `threads`; None: all cores.
         limits: of the clips that it takes.
@@ -60,7 +57,6 @@ class Plan:
     checkpoint: Path
     served_checkpoint: str
     served_at: str
-    engines: Mapping[str, str]
     precisions: Mapping[str, str]
     native: str | None
     provider: str
@@ -75,7 +71,8 @@ class Plan:
 
     def encoders(self) -> dict[str, Sequence[Encoder]]:
         """The encoders' networks, by stage."""
-        return present(self.options.encoders(self.checkpoint), self.stages)
+        found = self.options.encoders(self.checkpoint).items()
+        return {stage: encoders for stage, encoders in found if stage in self.stages}
 
     def networks(self) -> list[Network]:
         """The encoders' networks that become models."""
@@ -85,25 +82,17 @@ class Plan:
         return [Network(self.family, self.stages[stage], each) for stage, encoders in found for each in encoders]
 
 
-def present(by_stage: Mapping[str, _T], stages: Mapping[str, str]) -> dict[str, _T]:
-    """What belongs to a stage that the family has."""
-    return {stage: value for stage, value in by_stage.items() if stage in stages}
-
-
 def build(plan: Plan, folder: Path) -> None:
     """Fill an empty folder.
 
     Raises:
         CheckpointError: the checkpoint cannot be served.
-        BuildError: a graph does not compute what torch does, or a configuration does not fit.
+        BuildError: a configuration does not fit.
     """
     encoders, networks = plan.encoders(), plan.networks()
     for name, model in plan.models.items():
         shutil.copytree(model, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    on_onnx = [stage for stage, engine in plan.engines.items() if engine == "onnx"]
-    places = {graph: plan.stages[stage] for stage in on_onnx for graph in plan.options.GRAPHS[stage]}
-    places |= {network.encoder.graph: network.model for network in networks}
-    graphs = {graph: folder / model / "1" for graph, model in places.items()}
+    graphs = {network.encoder.graph: folder / network.model / "1" for network in networks}
     for place in graphs.values():
         place.mkdir(parents=True, exist_ok=True)
     fingerprints = plan.options.export(plan.checkpoint, graphs) if graphs else {}
@@ -124,12 +113,7 @@ def build(plan: Plan, folder: Path) -> None:
         if stage in plan.precisions:
             values["precision"] = plan.precisions[stage]
         if behind:
-            made_from = " ".join(fingerprints[graph] for graph in behind)
-            values |= {"engine": "triton", "network_fingerprint": made_from}
-        elif stage in plan.engines:
-            values["engine"] = plan.engines[stage]
-        if stage in on_onnx:
-            values |= {"onnx_dir": f"{plan.served_at}/{name}/1", "onnx_provider": plan.provider}
+            values["network_fingerprint"] = " ".join(fingerprints[graph] for graph in behind)
         for setting, value in values.items():
             file.set(setting, value)
         if stage in encoders and not behind:
@@ -177,13 +161,6 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         "--served-at", metavar="DIR", help="where the server will find the repository (default: --output)"
     )
     parser.add_argument(
-        "--engine",
-        action="append",
-        default=[],
-        metavar="[STAGE=]ENGINE",
-        help="as the setting engine (default: the repository's)",
-    )
-    parser.add_argument(
         "--native-encoders", choices=tuple(PLATFORMS), help="the encoders' networks as models of this kind"
     )
     parser.add_argument(
@@ -194,7 +171,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         help="as the setting precision; an unknown one is refused with a list",
     )
     parser.add_argument(
-        "--provider", choices=("auto", *PROVIDERS), default="auto", help="execution provider of the graphs"
+        "--provider", choices=("auto", *PROVIDERS), default="auto", help="execution provider of native encoders"
     )
     parser.add_argument("--instances", type=int, default=1, help="of each encoder (default: %(default)s)")
     given = parser.parse_args(arguments)
@@ -205,7 +182,6 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     options = repository_options(family)
     known, models = families(repositories), models_of([family], repositories)
     stages = {name.removeprefix(f"{owner(name, known)}_"): name for name in models}
-    engines = by_stage("--engine", given.engine, present(options.ENGINES, stages))
     has_precision = {s for s, name in stages.items() if "precision" in ConfigFile.read(models[name]).parameters}
     offered = {stage: values for stage, values in options.PRECISIONS.items() if stage in has_precision}
     precisions = by_stage("--precision", given.precision, offered)
@@ -213,8 +189,6 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         raise BuildError(f"--instances is {given.instances}; it must be at least 1")
     if given.native_encoders and not any(stage in stages for stage in options.ENCODERS):
         raise BuildError(f"--native-encoders: {family} has no encoders whose networks can be models of their own")
-    if given.native_encoders and given.engine:
-        raise BuildError("--native-encoders says how the encoders run; leave --engine out")
     if given.native_encoders == "tensorrt" and given.provider == "cpu":
         raise BuildError("--native-encoders tensorrt needs a GPU; leave --provider cpu out")
     if reason := refusal(output, given.force, lambda folder: _is_repository(folder, repositories)):
@@ -231,7 +205,6 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         checkpoint=given.checkpoint,
         served_checkpoint=given.served_checkpoint or str(given.checkpoint.resolve()),
         served_at=(given.served_at or str(output)).rstrip("/"),
-        engines=engines,
         precisions=precisions,
         native=given.native_encoders,
         provider=given.provider,

@@ -1,4 +1,4 @@
-"""Writes a folder, or files into one, as a whole or not at all."""
+"""Writes a folder as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -46,20 +46,6 @@ def unused_folder(output: Path) -> Iterator[Path]:
         raise FileExistsError(f"{output} exists; give a new folder")
     with new_folder(output) as made:
         yield made
-
-
-@contextlib.contextmanager
-def new_files(output: Path) -> Iterator[Path]:
-    """A folder to fill, beside the folder `output`, into which its files move at the end; `output` is made if need be.
-
-    Files of other names stay; after an exception nothing has changed.
-    """
-    with _scratch(output) as made:
-        yield made
-        with _undisturbed():
-            output.mkdir(exist_ok=True)
-            for file in made.iterdir():
-                file.replace(output / file.name)
 
 
 @contextlib.contextmanager

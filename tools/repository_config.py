@@ -264,7 +264,7 @@ def check_repository(folder: Path) -> None:
         if config.platform == PLATFORMS["onnx"]:
             check_graph(config, folder / name / "1" / config.default_model_filename)
         if config.platform in PLATFORMS.values():
-            [front] = [each for each in configs.values() if _engine(each) == "triton"]
+            [front] = [each for each in configs.values() if _is_front(each)]
             check_contract(config, front)
 
 
@@ -280,9 +280,9 @@ def read(model: Path) -> Any:
         raise BuildError(str(error)) from None
 
 
-def _engine(config: Any) -> str:
-    """The engine that a model is set to; "" if it has no such setting."""
-    return str(config.parameters["engine"].string_value) if "engine" in config.parameters else ""
+def _is_front(config: Any) -> bool:
+    """Whether it is the model in front of networks that are models of their own."""
+    return "network_fingerprint" in config.parameters and config.parameters["network_fingerprint"].string_value != ""
 
 
 def check_graph(config: Any, file: Path) -> None:

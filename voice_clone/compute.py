@@ -28,8 +28,6 @@ from voice_clone.settings import (
 if TYPE_CHECKING:  # a stage that computes without torch does not import it
     import torch
 
-    from voice_clone.onnx.session import Runtime
-
 NO_GPU = (
     "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
     "and a container needs --gpus"
@@ -200,15 +198,4 @@ def encoder_threads(settings: EncoderSettings) -> int:
 
     A network that is a model of its own gets several to batch; one in this process serves one at a time.
     """
-    return 8 if settings.engine == "triton" else 0
-
-
-def runtime(settings: EncoderSettings) -> Runtime:
-    """ONNX Runtime as the settings ask for it. Provider `auto` is that of the device."""
-    from voice_clone.onnx.session import Runtime
-
-    return Runtime(
-        folder=settings.onnx_dir or settings.checkpoint_dir / "onnx",
-        provider=device(settings) if settings.onnx_provider == "auto" else settings.onnx_provider,
-        threads=computing_threads(),
-    )
+    return 8 if settings.network_fingerprint else 0

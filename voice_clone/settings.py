@@ -256,16 +256,6 @@ class StreamSettings(PackingSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnnxSettings(CheckpointSettings):
-    """Settings of networks that ONNX Runtime may compute."""
-
-    onnx_dir: Path | None = setting(None, "folder of the graphs; default: onnx in the checkpoint's folder")
-    onnx_provider: str = setting(
-        "auto", "cpu, cuda or tensorrt; auto: as device", choices=("auto", "cpu", "cuda", "tensorrt")
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClipSettings(StageSettings):
     """Settings of stages that take reference clips."""
 
@@ -398,20 +388,17 @@ class DecoderSettings(ChunkSettings, StreamSettings, CheckpointSettings, KnownVo
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(PackingSettings, OnnxSettings, ClipSettings):
+class EncoderSettings(PackingSettings, CheckpointSettings, ClipSettings):
     """Settings of a voice encoder's networks."""
 
     device: str = setting(
         "auto", "cpu or cuda; auto: cuda where there is one; in fp32 on both", choices=("auto", "cpu", "cuda")
     )
-    engine: str = setting(
-        "torch",
-        "torch; onnx: ONNX Runtime, in fp32, with the graphs of tools/export_onnx; triton: the networks are models of "
-        "their own, see tools/build_repository",
-        choices=("torch", "onnx", "triton"),
+    onnx_provider: str = setting(
+        "auto", "cpu, cuda or tensorrt; auto: as device", choices=("auto", "cpu", "cuda", "tensorrt")
     )
     network_fingerprint: str = setting(
-        "", "engine triton: what those networks were made from; tools/build_repository writes it"
+        "", "if the networks are models of their own: what those were made from; tools/build_repository writes it"
     )
     max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 

@@ -6,7 +6,6 @@ tools/demo_voice/evaluate.
     source                the synthesiser itself: what the judges make of the best that could be
     fp32 bf16 int8 int4   a server with this precision of the talker, streamed; the clip is sent along
     restored              a server that was restarted: the voices are registered, and read from disk
-    onnx                  a server whose encoders run on ONNX Runtime
     whole                 without a server: native code makes all codes, torch decodes them in one piece
     eager                 the same, and torch computes the talker, too
     official              the official package, qwen-tts 0.1.1, fp32; it draws other random numbers
@@ -46,7 +45,6 @@ from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
 from tools.demo_voice.served import ServedVoice, as_file
 from tools.demo_voice.synthesis import SAMPLE_RATE
 from tools.demo_voice.train import WORK
-from tools.families.toolkit import onnx_exporter
 from tools.triton_server import TritonServer
 
 Samples = NDArray[np.float32]
@@ -97,15 +95,6 @@ def _served(**environment: str) -> Iterator[Voice]:
         with Client(server.url) as client:
             yield ServedVoice(client)
         server.kill()
-
-
-@contextmanager
-def _onnx() -> Iterator[Voice]:
-    exporter = onnx_exporter("qwen3_tts")
-    with tempfile.TemporaryDirectory() as folder:
-        exporter.export_all(exporter.load(SHIPPED), Path(folder))
-        with _served(VOICE_CLONE_ENGINE="onnx", VOICE_CLONE_ONNX_DIR=folder) as voice:
-            yield voice
 
 
 @contextmanager
@@ -178,7 +167,6 @@ WAYS = {
     "int8": Way(lambda _: _served(VOICE_CLONE_PRECISION="int8")),
     "int4": Way(lambda _: _served(VOICE_CLONE_PRECISION="int4")),
     "restored": Way(_restored, exact=True),
-    "onnx": Way(lambda _: _onnx(), exact=True),
     "whole": Way(lambda _: nullcontext(BareEngine(SHIPPED))),
     "eager": Way(lambda _: nullcontext(BareEngine(SHIPPED, eager=True)), exact=True),
     "official": Way(lambda _: nullcontext(OfficialVoice(SHIPPED))),

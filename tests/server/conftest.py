@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import onnxruntime
 import pytest
 from voice_clone_client import Client
 
@@ -17,7 +16,6 @@ from tests.support.families.fish import make_fish
 from tests.support.servers.both_families import MUTE, VOICE, Next, next_of
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.endless import SMALL, endless, repository_with
-from tests.support.servers.engines import ENGINES, ONNX_GRAPHS
 from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_logs import Logs
 from tools.triton_server import TritonServer
@@ -49,31 +47,10 @@ def no_tracebacks(logs: Logs) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def torch_server(
-    checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TritonServer]:
-    """A server with the default engine."""
+def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A running server, shared by all tests of a run."""
     with running(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("server")) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def onnx_environment(onnx_folder: Path) -> dict[str, str]:
-    """The variables of a server whose encoders run on ONNX Runtime."""
-    return {"VOICE_CLONE_ENGINE": "onnx", "VOICE_CLONE_ONNX_DIR": str(onnx_folder)}
-
-
-@pytest.fixture(scope="session")
-def onnx_server(
-    checkpoint_folder: CheckpointFactory, onnx_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TritonServer]:
-    """A server whose encoders run on ONNX Runtime."""
-    folder = tmp_path_factory.mktemp("onnx-server")
-    with running(checkpoint_folder("tiny", 0), folder, **onnx_environment) as server:
-        yield server
-    log = (folder / "log").read_text()
-    for graph in ONNX_GRAPHS:
-        assert f"{graph}.onnx on ONNX Runtime {onnxruntime.__version__}: CPUExecutionProvider, threads: 1" in log
 
 
 @pytest.fixture(scope="session")
@@ -110,18 +87,6 @@ def next_of_both(
     """The server that comes after it. Its voices are not those of other tests to count on."""
     with next_of(server_of_both, both_checkpoints, tmp_path_factory.mktemp("next-of-both")) as found:
         yield found
-
-
-@pytest.fixture(scope="session")
-def engine(request: pytest.FixtureRequest) -> str:
-    """The engine of `server`: that of `on_every_engine`, else torch."""
-    return getattr(request, "param", ENGINES[0])
-
-
-@pytest.fixture(scope="session")
-def server(engine: str, request: pytest.FixtureRequest) -> TritonServer:
-    """A running server, shared by all tests of a run that ask for this engine."""
-    return request.getfixturevalue(f"{engine}_server")
 
 
 @pytest.fixture

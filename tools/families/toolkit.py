@@ -3,7 +3,6 @@
     checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
     pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
     completer.py         what a release has apart from its weights, a `Completer`
-    onnx_export.py       its networks as ONNX graphs, an `OnnxExporter`
     repository.py        what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
 
 A tool finds a module by the family's name, or by that of the family that it is a kind of; the protocols below say what
@@ -13,7 +12,7 @@ is called in it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -21,26 +20,9 @@ from typing import Any, Protocol, cast
 from tools.diagnosis.workload import Released, Workload
 from tools.families.cards import card_of
 from tools.families.names import kind_of
-from voice_clone.onnx.session import Runtime
 from voice_clone.settings import PRECISIONS as NUMBER_FORMATS
 
 FOLDER = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Row:
-    """A comparison of a graph with torch: `error` is relative for signals, the number of unequal codes for codes."""
-
-    graph: str
-    length: str
-    what: str
-    error: float
-    right: bool
-
-    def __str__(self) -> str:
-        error = f"{int(self.error)} codes differ" if self.what == "codes" else f"difference {self.error:.1e} of the RMS"
-        tie = ", from codes at equal distances on" if self.what == "codes" and self.error and self.right else ""
-        return f"{self.graph:16} {self.length:>10}  {error}{tie}{'' if self.right else '  WRONG'}"
 
 
 @dataclass(frozen=True)
@@ -108,28 +90,11 @@ class Completer(Protocol):
         """
 
 
-class OnnxExporter(Protocol):
-    """Writes the ONNX graphs of a checkpoint and compares them with torch. A `CheckpointError` says what is wrong."""
-
-    def load(self, checkpoint: Path) -> Any:
-        """The networks, as the other two functions want them."""
-
-    def export_all(self, loaded: Any, folder: Path) -> list[Path]:
-        """Write all graphs; `folder` is made if it is not there."""
-
-    def compare(self, loaded: Any, runtime: Runtime, *names: str) -> Iterator[Row]:
-        """Compare the named graphs, or all of them, with torch."""
-
-
 class RepositoryOptions(Protocol):
     """What tools/build_repository can be asked for, by stage: a model's name without the family's."""
 
-    ENGINES: Mapping[str, Sequence[str]]
-    """Values of the setting `engine`."""
     PRECISIONS: Mapping[str, Sequence[str]]
     """Values of the setting `precision`, for stages whose model has it."""
-    GRAPHS: Mapping[str, Sequence[str]]
-    """The graphs of a stage that the engine onnx runs, by stage."""
     ENCODERS: Sequence[str]
     """Stages that take a warm-up and a number of instances, and whose networks can be models of their own."""
 
@@ -137,23 +102,16 @@ class RepositoryOptions(Protocol):
         """The networks of `ENCODERS`, by stage. Raises `CheckpointError`."""
 
     def export(self, checkpoint: Path, folders: Mapping[str, Path]) -> Mapping[str, str]:
-        """Write graphs, by name, to folders, print how they compare with torch, return their fingerprints by name.
-
-        Raises:
-            CheckpointError: the checkpoint cannot be served.
-            BuildError: a graph does not compute what torch does.
-        """
+        """Write graphs, by name, to folders; their fingerprints by name. Raises `CheckpointError`."""
 
 
 class PythonOptions:
     """The `RepositoryOptions` of a family that brings none along: its stages run in Python alone."""
 
-    ENGINES: Mapping[str, Sequence[str]] = {}
     PRECISIONS: Mapping[str, Sequence[str]] = {
         "talker": ("auto", *NUMBER_FORMATS),
         "code2wav": ("auto", "fp32", "tf32", "bf16"),
     }
-    GRAPHS: Mapping[str, Sequence[str]] = {}
     ENCODERS: Sequence[str] = ()
 
     def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[Encoder]]:
@@ -189,11 +147,6 @@ def completer_of(checkpoint: Path) -> Completer | None:
     """That of the family whose weights are in a folder; None: no family with one has such weights."""
     found = (cast(Completer, _module(family, "completer")) for family in families_with("completer"))
     return next((each for each in found if each.fits(checkpoint)), None)
-
-
-def onnx_exporter(family: str) -> OnnxExporter:
-    """The family's; it is one of `families_with("onnx_export")`."""
-    return cast(OnnxExporter, _module(family, "onnx_export"))
 
 
 def repository_options(family: str) -> RepositoryOptions:

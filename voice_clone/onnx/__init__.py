@@ -1,4 +1,4 @@
-"""Networks as ONNX graphs: `export` writes a graph, `session` describes and runs it. Independent of any family.
+"""Networks as ONNX graphs: `session` runs a released one, `export` writes one. Independent of any family.
 
-Two files, because `export` needs the package onnx, which a server does without.
+Two files, because `export` needs torch and the package onnx, which a server does without.
 """

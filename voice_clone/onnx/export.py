@@ -1,31 +1,49 @@
-"""Writes a network as an ONNX graph, which `session` and other runtimes can run."""
+"""Writes a network as an ONNX graph, which Triton's own backends run."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import onnx
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 
 import voice_clone
-from voice_clone.onnx.session import FINGERPRINT, VERSION, Graph, graph_file
+from voice_clone.onnx.session import graph_file
 
 OPSET = 18  # the ONNX Runtime 1.19.2 of NGC's 24.10 image, the oldest, takes up to 21, its TensorRT parser up to 20
-PROTOBUF_LIMIT = (2 << 30) - (1 << 20)  # bytes; a larger graph stores its weights in a second file
 
 
-def export(graph: Graph, folder: Path, fingerprint: str, external_over: int = PROTOBUF_LIMIT) -> Path:
+@dataclass(frozen=True)
+class Graph:
+    """What `export` needs to write a graph.
+
+    Attributes:
+        name: of the graph and its file.
+        module: the module to trace.
+        example: inputs of the module; sizes of variable axes are arbitrary.
+        inputs, outputs: the names of the tensors.
+        axes: for each tensor the axes of variable size and their names.
+    """
+
+    name: str
+    module: nn.Module
+    example: tuple[Tensor, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    axes: dict[str, dict[int, str]]
+
+
+def export(graph: Graph, folder: Path) -> Path:
     """Trace a graph, check it, and write it. An older file of its name is replaced after the new one is complete.
 
     Args:
         graph: on the CPU, in float32.
         folder: where the file goes; it must exist.
-        fingerprint: identifies the part of the checkpoint that the weights come from.
-        external_over: if the graph has more bytes, its weights go to `<name>.onnx.data`.
 
     Returns:
         The file.
@@ -34,19 +52,13 @@ def export(graph: Graph, folder: Path, fingerprint: str, external_over: int = PR
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError: the graph is not valid ONNX.
     """
     with TemporaryDirectory(prefix=f".{graph.name}-", dir=folder) as scratch:
-        traced = Path(scratch) / "traced.onnx"
-        _trace(graph, traced)
-        model = onnx.load(traced)
-        _declare_outputs(model, graph)
-        metadata = {FINGERPRINT: fingerprint, VERSION: voice_clone.__version__}
-        onnx.helper.set_model_props(model, metadata)
-        model.producer_name, model.producer_version = "voice-clone", voice_clone.__version__
         written = graph_file(Path(scratch), graph.name)
-        data = f"{written.name}.data"
-        onnx.save_model(model, written, save_as_external_data=model.ByteSize() > external_over, location=data)
+        _trace(graph, written)
+        model = onnx.load(written)
+        _declare_outputs(model, graph)
+        model.producer_name, model.producer_version = "voice-clone", voice_clone.__version__
+        onnx.save_model(model, written)
         onnx.checker.check_model(str(written), full_check=True)  # also compares the shapes with inferred ones
-        if (written.parent / data).exists():  # moved before the graph, which refers to it
-            (written.parent / data).replace(folder / data)
         return written.replace(graph_file(folder, graph.name))
 
 

@@ -1,4 +1,4 @@
-"""An ONNX graph: its description, its file, and its run on torch tensors.
+"""An ONNX graph: its file, and its run on ONNX Runtime.
 
 It runs on the execution provider of the settings and on no other.
 """
@@ -7,43 +7,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-import voice_clone
 from voice_clone.errors import CheckpointError, Internal, Unsupported
-
-FINGERPRINT, VERSION = "voice_clone.fingerprint", "voice_clone.version"  # keys of a graph's metadata
-
-Axes = dict[str, dict[int, str]]
-"""For each tensor: the axes of variable size and their names."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """What `export` needs to write a graph.
-
-    Attributes:
-        name: of the graph and its file.
-        module: the module to trace.
-        example: inputs of the module; sizes of variable axes are arbitrary.
-        inputs, outputs: the names of the tensors.
-        axes: which axes of which tensors have a variable size.
-    """
-
-    name: str
-    module: nn.Module
-    example: tuple[Tensor, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    axes: Axes
 
 
 def graph_file(folder: Path, name: str) -> Path:
@@ -58,12 +30,7 @@ PROVIDERS = {
     "cuda": ["CUDAExecutionProvider"],
     "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider"],  # CUDA runs what TensorRT cannot
 }
-_EXPORT = "make it with: tools/export_onnx --checkpoint DIR"
-_DTYPES = {
-    "tensor(float)": (torch.float32, np.float32),
-    "tensor(int32)": (torch.int32, np.int32),
-    "tensor(int64)": (torch.int64, np.int64),
-}
+_REMEDY = "download the checkpoint again"
 
 log = logging.getLogger(__name__)
 
@@ -83,61 +50,6 @@ class Runtime:
     threads: int
 
 
-class Session:
-    """A loaded graph. Only one thread at a time may run it.
-
-    Args:
-        runtime: where the graph is and how it runs.
-        name: the name of the graph.
-        fingerprint: identifies the part of the checkpoint from which the graph must have been exported.
-
-    Raises:
-        CheckpointError: the graph is missing or broken, or it comes from another checkpoint or another version.
-        Unsupported: ONNX Runtime is not installed in one of the right versions, or does not have the provider.
-    """
-
-    def __init__(self, runtime: Runtime, name: str, fingerprint: str) -> None:
-        self._session = _open(runtime, name, _EXPORT)
-        self._check(graph_file(runtime.folder, name).name, fingerprint)
-        self.device = torch.device("cpu" if runtime.provider == "cpu" else "cuda")
-        self.inputs = {each.name: (_DTYPES[each.type], each.shape) for each in self._session.get_inputs()}
-        self._outputs = {each.name: _DTYPES[each.type] for each in self._session.get_outputs()}
-
-    def run(self, inputs: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-        """Run the graph.
-
-        Args:
-            inputs: all inputs by name, on `device`, with the graph's dtypes.
-            shapes: the names and shapes of the outputs to return.
-
-        Returns:
-            These outputs by name, new tensors on `device`.
-        """
-        binding = self._session.io_binding()
-        where = (self.device.type, self.device.index or 0)
-        contiguous = {name: tensor.contiguous() for name, tensor in inputs.items()}  # must outlive the run
-        for name, tensor in contiguous.items():
-            (_, kind), _ = self.inputs[name]
-            binding.bind_input(name, *where, kind, tuple(tensor.shape), tensor.data_ptr())
-        outputs = {}
-        for name, shape in shapes.items():
-            dtype, kind = self._outputs[name]
-            outputs[name] = torch.empty(shape, dtype=dtype, device=self.device)
-            binding.bind_output(name, *where, kind, shape, outputs[name].data_ptr())
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()  # ONNX Runtime uses a CUDA stream of its own, and waits for it before it returns
-        self._session.run_with_iobinding(binding)
-        return outputs
-
-    def _check(self, file: str, fingerprint: str) -> None:
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        if metadata.get(VERSION) != voice_clone.__version__:
-            version = metadata.get(VERSION, "another program")
-            raise CheckpointError(f"{file}: made by {version}, this is {voice_clone.__version__}; {_EXPORT}")
-        if metadata.get(FINGERPRINT) != fingerprint:
-            raise CheckpointError(f"{file}: made from another checkpoint than the one to be served; {_EXPORT}")
-
-
 class ReleasedGraph:
     """A graph as others released it: inputs of any names, in a known order, and one output that counts, the first.
 
@@ -150,12 +62,12 @@ class ReleasedGraph:
 
     Raises:
         CheckpointError: the graph is missing or broken, or takes other inputs.
-        Unsupported: as of `Session`.
+        Unsupported: ONNX Runtime is not installed in one of the right versions, or does not have the provider.
     """
 
     def __init__(self, runtime: Runtime, name: str, inputs: Sequence[tuple[str, int]]) -> None:
         self.file = graph_file(runtime.folder, name).name
-        self._session = _open(runtime, name, "download the checkpoint again")
+        self._session = _open(runtime, name)
         found = [(each.type, len(each.shape)) for each in self._session.get_inputs()]
         if found != list(inputs):
             raise CheckpointError(f"{self.file}: takes {_described(found)}, expected {_described(inputs)}")
@@ -181,21 +93,18 @@ def has_provider(name: str) -> bool:
     return PROVIDERS[name][0] in _onnx_runtime().get_available_providers()
 
 
-def _open(runtime: Runtime, name: str, remedy: str) -> Any:
+def _open(runtime: Runtime, name: str) -> Any:
     """An `onnxruntime.InferenceSession`.
 
-    Args:
-        remedy: what to do if the graph is missing or broken.
-
     Raises:
-        CheckpointError: it is.
-        Unsupported: as of `Session`.
+        CheckpointError: the graph is missing or broken.
+        Unsupported: as of `ReleasedGraph`.
     """
     ort = _onnx_runtime()
     _check_provider(runtime.provider, ort.get_available_providers(), "which this ONNX Runtime does not have")
     file = graph_file(runtime.folder, name)
     if not file.is_file():
-        raise CheckpointError(f"{file.name}: the graph is missing; {remedy}")
+        raise CheckpointError(f"{file.name}: the graph is missing; {_REMEDY}")
     options = ort.SessionOptions()
     options.intra_op_num_threads = runtime.threads
     # Each model is a process, and all share the cores: a spinning thread would take a core from another process.
@@ -208,7 +117,7 @@ def _open(runtime: Runtime, name: str, remedy: str) -> Any:
         session = ort.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # ONNX Runtime has an exception class for each error code, without a common base
         log.error("%s could not be opened", file.name, exc_info=error)
-        raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {remedy}") from None
+        raise CheckpointError(f"{file.name}: ONNX Runtime cannot open the graph; {_REMEDY}") from None
     session.disable_fallback()
     # If a provider is built in but cannot start, ONNX Runtime only warns and continues without it.
     _check_provider(runtime.provider, session.get_providers(), "which wants a GPU and its libraries")

@@ -66,9 +66,9 @@ def info(chunks: list[Chunk]) -> dict[str, Any]:
 
 
 def test_a_marked_stream_is_the_other_ones_speech_marked(
-    marking_server: TritonServer, torch_server: TritonServer, reference_clip: bytes
+    marking_server: TritonServer, server: TritonServer, reference_clip: bytes
 ) -> None:
-    plain, marked = speak(torch_server, reference_clip), speak(marking_server, reference_clip)
+    plain, marked = speak(server, reference_clip), speak(marking_server, reference_clip)
     rate = plain[0].sample_rate
     marker = PerthMarker(rate)
     assert is_same_audio(samples(marked), marker.mark([marker.open()], [samples(plain)])[0])
@@ -91,9 +91,9 @@ def test_marked_streams_are_counted(marking_server: TritonServer, reference_clip
 
 @pytest.mark.parametrize("mark", [None, "off", "on", "required"])
 def test_a_server_that_is_asked(
-    mark: Mark | None, asked_server: TritonServer, torch_server: TritonServer, reference_clip: bytes
+    mark: Mark | None, asked_server: TritonServer, server: TritonServer, reference_clip: bytes
 ) -> None:
-    plain, asked = (speak(server, reference_clip, frames=20) for server in (torch_server, asked_server))
+    plain, asked = (speak(each, reference_clip, frames=20) for each in (server, asked_server))
     assert is_same_audio(samples(asked), samples(plain))
     asked = speak(asked_server, reference_clip, frames=20, mark=mark)
     expected, rate = samples(plain), plain[0].sample_rate
@@ -112,13 +112,13 @@ def test_what_the_server_does_by_itself_is_done_in_any_case(
         assert info(speak(marking_server, reference_clip, frames=3, mark=mark))["mark"] == "marked"
 
 
-def test_a_server_that_marks_nothing(torch_server: TritonServer, reference_clip: bytes) -> None:
-    assert "mark" not in info(speak(torch_server, reference_clip, frames=3, mark="off"))
+def test_a_server_that_marks_nothing(server: TritonServer, reference_clip: bytes) -> None:
+    assert "mark" not in info(speak(server, reference_clip, frames=3, mark="off"))
     for mark in ("on", "required"):
         with pytest.raises(Unsupported, match="serve it with mark requested"):
-            speak(torch_server, reference_clip, frames=20, mark=mark)
+            speak(server, reference_clip, frames=20, mark=mark)
     with pytest.raises(InvalidArgument, match="the parameter mark must be one of off, on, required"):
-        speak(torch_server, reference_clip, frames=20, mark="yes")
+        speak(server, reference_clip, frames=20, mark="yes")
 
 
 def test_a_text_that_is_still_written(asked_server: TritonServer, reference_clip: bytes) -> None:
@@ -129,7 +129,7 @@ def test_a_text_that_is_still_written(asked_server: TritonServer, reference_clip
 
 def test_the_command(
     asked_server: TritonServer,
-    torch_server: TritonServer,
+    server: TritonServer,
     reference_clip: bytes,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -141,7 +141,7 @@ def test_the_command(
         assert cli.main(["--url", asked_server.url, *speak, *options]) == 0
         assert find(out.read_bytes()) == (said and Statement("qwen3_tts", said))
     out.unlink()
-    assert cli.main(["--url", torch_server.url, *speak, "--mark", "on"]) == 1
+    assert cli.main(["--url", server.url, *speak, "--mark", "on"]) == 1
     refused = "voice-clone: unsupported: this server marks no speech, and the request has --mark on; serve it with"
     assert capsys.readouterr().err.startswith(refused) and not out.exists()
 

@@ -11,7 +11,6 @@ import pytest
 from voice_clone_client import Client, VoiceCloneError
 
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.engines import on_every_engine
 
 pytestmark = pytest.mark.share("servers")
 
@@ -35,7 +34,6 @@ def speak(client: Client, text: str = TEXT, **given: Any) -> tuple[np.ndarray, l
     return samples, chunks, info
 
 
-@on_every_engine
 @pytest.mark.parametrize("non_streaming_mode", [False, True])
 @pytest.mark.parametrize("x_vector_only", [None, True, False])
 def test_a_registered_voice(client: Client, voice: str, x_vector_only: bool | None, non_streaming_mode: bool) -> None:
@@ -45,7 +43,6 @@ def test_a_registered_voice(client: Client, voice: str, x_vector_only: bool | No
     assert (info["reference_frames"] > 0) == (info["mode"] == "icl")
 
 
-@on_every_engine
 @pytest.mark.parametrize("with_text", [False, True])
 def test_an_inline_clip_speaks_as_the_registered_voice(
     client: Client, voice: str, reference_clip: bytes, reference_text: str, with_text: bool

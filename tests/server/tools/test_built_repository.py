@@ -20,10 +20,10 @@ from tritonclient.utils import InferenceServerException
 from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, speech
 from tests.support.families.voxtral import make_voxtral
 from tools.build_repository import main
 from tools.config_file import ConfigFile
-from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
 from tools.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough

@@ -180,15 +180,13 @@ def cycle(client: Client, history: History, name: str, cycles: int, rng: random.
 
 
 @pytest.mark.parametrize("cycles", [30, pytest.param(1000, marks=pytest.mark.long)])
-def test_speech_beside_deletions_and_uploads_is_in_the_voice_of_its_time(
-    torch_server: TritonServer, cycles: int
-) -> None:
+def test_speech_beside_deletions_and_uploads_is_in_the_voice_of_its_time(server: TritonServer, cycles: int) -> None:
     history, done = History(), threading.Event()
     spoken: list[tuple[str, int, np.ndarray, float, float]] = []
 
     def keep_cycling(number: int) -> None:
         try:
-            with Client(torch_server.url) as client:
+            with Client(server.url) as client:
                 share = cycles // len(SPOKEN)
                 cycle(client, history, SPOKEN[number], share, random.Random(number))
         except BaseException as error:
@@ -196,7 +194,7 @@ def test_speech_beside_deletions_and_uploads_is_in_the_voice_of_its_time(
 
     def keep_speaking(number: int) -> None:
         rng = random.Random(100 + number)
-        with Client(torch_server.url) as client:
+        with Client(server.url) as client:
             while not done.is_set():
                 name, began = rng.choice(SPOKEN), time.monotonic()
                 try:
@@ -208,7 +206,7 @@ def test_speech_beside_deletions_and_uploads_is_in_the_voice_of_its_time(
                     return
                 spoken.append((name, generation, samples, began, time.monotonic()))
 
-    with Client(torch_server.url) as client:
+    with Client(server.url) as client:
         sounds = {}
         for seed in range(CLIPS):
             client.upload("Sound", chord(seed), reference_text=TEXTS[seed % len(TEXTS)], wait=True, replace=True)

@@ -11,7 +11,6 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
 from tests.support.same_audio import is_same_audio
-from tests.support.servers.engines import on_every_engine
 from tools.triton_server import ServerFailed, TritonServer
 
 pytestmark = pytest.mark.share("servers")
@@ -24,7 +23,6 @@ def say(client: Client, voice: str | None, **given: Any) -> tuple[np.ndarray, di
     return samples, dict(speech.info or {})
 
 
-@on_every_engine
 def test_upload_get_list_delete(client: Client, reference_clip: bytes) -> None:
     voice = client.upload("Ada", reference_clip, consent="by mail", description="a test", wait=True, replace=True)
     assert (voice.name, voice.consent, voice.description) == ("Ada", "by mail", "a test")
@@ -73,7 +71,6 @@ def test_a_request_by_name_is_small() -> None:  # A8
     assert request.ByteSize() < 2048
 
 
-@on_every_engine
 def test_a_voice_is_extracted_once(client: Client, reference_clip: bytes) -> None:
     before = client.stats()["extractions"]
     client.upload("Once", reference_clip, reference_text="The harbour was quiet.", wait=True)

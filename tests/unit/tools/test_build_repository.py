@@ -16,10 +16,10 @@ import torch
 from tritonclient.grpc import model_config_pb2
 
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, speech
 from tools.build_repository import by_stage, main, parse
 from tools.config_file import ConfigFile
-from tools.families.qwen3_tts.onnx_export import TOLERANCE, Loaded, speech
-from tools.families.qwen3_tts.repository import ENGINES, PRECISIONS
+from tools.families.qwen3_tts.repository import PRECISIONS
 from tools.families.recognition import models_of
 from tools.new_folder import new_folder
 from tools.repository_config import PLATFORMS, BuildError, check_repository, read
@@ -87,16 +87,6 @@ def test_settings_are_filled_in_and_nothing_else_changes(checkpoint: Path, tmp_p
     assert not list(output.rglob("__pycache__")) and not list(output.rglob("*.onnx"))
 
 
-def test_graphs_lie_where_their_models_look(checkpoint: Path, tmp_path: Path) -> None:
-    output = tmp_path / "models"
-    options = ["--engine", "onnx", "--provider", "cpu", "--served-at", "/models/"]
-    assert main(["--checkpoint", str(checkpoint), "--output", str(output), *options]) == 0
-    found = sorted(str(file.relative_to(output)) for file in output.rglob("*.onnx"))
-    assert found == [f"{ENCODER}/1/{graph}.onnx" for graph in ("codec_encoder", "speaker_encoder")]
-    assert setting(output, ENCODER, "onnx_dir") == f"/models/{ENCODER}/1"
-    assert setting(output, ENCODER, "engine") == "onnx" and setting(output, ENCODER, "onnx_provider") == "cpu"
-
-
 @pytest.mark.parametrize("kind", ["onnx", "tensorrt"])
 def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: str, capfd: Any) -> None:
     """Networks behind the encoders: batched, warmed up, on what was asked for, with the encoders' own tensors."""
@@ -110,7 +100,7 @@ def test_native_encoders(native: Path, checkpoint: Path, tmp_path: Path, kind: s
         assert all(Path(graph).is_file() for graph, _ in commands)
     front, source = read(output / ENCODER), read(MODELS / ENCODER)
     assert (front.input, front.output) == (source.input, source.output)  # the contract itself is untouched
-    assert setting(output, ENCODER, "engine") == "triton"
+    assert len(setting(output, ENCODER, "network_fingerprint").split()) == len(GRAPHS)
     assert front.instance_group[0].count == 1 and not front.model_warmup
     for network in GRAPHS:
         config = read(output / network)
@@ -212,7 +202,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     assert asked == [(GRAPHS[1], (1, len(clip)))]
     with pytest.raises(Internal, match=GRAPHS[1]):
         encoder.encode(clip)
-    with pytest.raises(Unsupported, match="engine triton needs a server"):
+    with pytest.raises(Unsupported, match="networks are models of a server"):
         encoder_stage.load_codec_encoder(settings)
     speaker, codec = setting(native, ENCODER, "network_fingerprint").split()
     assert (speaker, codec) == (loaded.speaker_fingerprint, loaded.codec_fingerprint)
@@ -229,10 +219,8 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "talker=onnx"], "--engine talker=onnx: it must be one of voice_encoder=torch|onnx"),
         (["--precision", "code2wav=int8"], "--precision code2wav=int8: it must be one of"),
         (["--instances", "0"], "--instances is 0; it must be at least 1"),
-        (["--native-encoders", "onnx", "--engine", "voice_encoder=onnx"], "leave --engine out"),
         (["--native-encoders", "tensorrt", "--provider", "cpu"], "leave --provider cpu out"),
         (["--checkpoint", "nowhere"], "there is no folder nowhere"),
         (["--checkpoint", str(ROOT / "docs")], "config.json"),
@@ -258,7 +246,7 @@ def test_the_documented_commands_are_understood(checkpoint: Path, tmp_path: Path
     commands = [shlex.split(line, comments=True) for line in block.replace("\\\n", "").splitlines()]
     plans = [parse([str(checkpoint) if word == "DIR" else word for word in command[1:]])[0] for command in commands]
     assert [command[0] for command in commands] == ["tools/build_repository"] * 2
-    assert [(dict(plan.engines), plan.native) for plan in plans] == [({}, None), ({}, "onnx")]
+    assert [plan.native for plan in plans] == [None, "onnx"]
     assert [dict(plan.precisions) for plan in plans] == [{"talker": "int8"}, {}]
 
 
@@ -364,15 +352,14 @@ def test_a_family_without_options_of_its_own(checkpoint: Path, tmp_path: Path, c
     copied = sorted(each.name for each in (tmp_path / "models").iterdir())
     assert copied == ["other", "other_talker", "speaker_cache", "speech_whole"]
     assert setting(tmp_path / "models", "other_talker", "checkpoint_dir") == str(theirs)
-    for wrong in (["--engine", "onnx"], ["--precision", "fp32"], ["--native-encoders", "onnx"]):
+    for wrong in (["--precision", "fp32"], ["--native-encoders", "onnx"]):
         assert main([*command, "--force", *wrong]) == 1
         error = capsys.readouterr().err
         assert wrong[0] in error and error.count("\n") == 1
 
 
 def test_a_stage_s_values_are_those_that_its_setting_takes(tmp_path: Path) -> None:
-    """The tool offers no engine and no precision that a stage would refuse at load."""
+    """The tool offers no precision that a stage would refuse at load."""
     known = {(model.removeprefix("qwen3_tts_"), name) for model, name, _, _ in parameters()}
-    assert {(stage, "engine") for stage in ENGINES} | {(stage, "precision") for stage in PRECISIONS} <= known
-    assert by_stage("--engine", ["torch", "voice_encoder=onnx"], ENGINES) == {"voice_encoder": "onnx"}
+    assert {(stage, "precision") for stage in PRECISIONS} <= known
     assert by_stage("--precision", ["int8"], PRECISIONS) == {"talker": "int8"}

@@ -74,7 +74,7 @@ def test_an_image_that_runs(stage: str) -> None:
 
 
 def test_the_image_has_torch_and_the_onnx_runtime_of_its_release(tmp_path: Path) -> None:
-    """engine = onnx works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
+    """CosyVoice3 works in the image as anywhere: its runtime is there, for a GPU or, by an argument, without."""
     arguments = defaults("packages")
     assert arguments["TRITON"] == NEWEST.name
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""

@@ -317,7 +317,6 @@ def test_a_path_is_not_taken_for_a_name_on_the_hub(repositories: list[Path], pat
         ("PRECISION", "int3", "qwen3_tts_talker: the setting precision is 'int3'; it must be one of auto, fp32"),
         ("QWEN3_TTS_PRECISION", "tf32", "qwen3_tts_talker: the setting precision is 'tf32'"),
         ("DEVICE", "gpu", "the setting device is 'gpu'; it must be one of auto, cpu, cuda"),
-        ("ENGINE", "tensorrt", "the setting engine is 'tensorrt'; it must be one of torch, onnx"),
         ("MAX_QUEUE", "many", "qwen3_tts_talker: the setting max_queue is 'many'; it must be an integer > 0"),
         ("CHUNK_FRAMES", "1,x", "the setting chunk_frames is '1,x'; it must be integers > 0 separated by commas"),
         ("CUDA_GRAPHS", "no", "the setting cuda_graphs is 'no'; it must be one of true, false"),

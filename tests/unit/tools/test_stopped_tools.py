@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.families.factories import CheckpointFactory
-from tools.new_folder import new_files, new_folder
+from tools.new_folder import new_folder
 from tools.server_log import ServerLog
 from tools.triton_server import ROOT
 
@@ -21,13 +21,12 @@ pytestmark = pytest.mark.thorough
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TOOLS = {
-    "build_repository": ["--engine", "onnx", "--checkpoint", "{checkpoint}", "--output", "{output}"],
-    "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
+    "build_repository": ["--native-encoders", "onnx", "--checkpoint", "{checkpoint}", "--output", "{output}"],
     "make_checkpoint": ["--family", "qwen3_tts", "--shape", "0.6b", "{output}"],
 }
 
 
-USUAL = (("make_checkpoint", signal.SIGINT), ("export_onnx", signal.SIGKILL), ("build_repository", signal.SIGTERM))
+USUAL = (("make_checkpoint", signal.SIGINT), ("make_checkpoint", signal.SIGKILL), ("build_repository", signal.SIGTERM))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,6 @@ def test_a_signal_before_the_imports_are_done(tmp_path: Path) -> None:
 PIPED = {
     "doctor": ["--no-speed"],
     "make_checkpoint": ["--shape", "tiny", "{output}"],
-    "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
     "build_repository": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
     "inspect_speech": ["--trace", "{trace}"],
 }
@@ -103,7 +101,6 @@ def test_a_reader_that_leaves_ends_a_tool_without_a_word(
 
 UNUSABLE = {
     "build_repository": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
-    "export_onnx": ["--checkpoint", "{checkpoint}", "--output", "{output}"],
     "make_checkpoint": ["--shape", "tiny", "{output}"],
     "convert_pickles": ["{checkpoint}"],
     "complete_checkpoint": ["{checkpoint}"],
@@ -149,21 +146,6 @@ def test_the_log_of_a_server_goes_on_when_its_reader_has_left(monkeypatch: pytes
             server.write(f"line {number}\n".encode())
             server.flush()
     assert log.read_text() == "line 0\nline 1\nline 2"
-
-
-def test_files_move_at_the_end_and_others_stay(tmp_path: Path) -> None:
-    output = tmp_path / "onnx"
-    output.mkdir()
-    (output / "a").write_text("old")
-    (output / "mine").write_text("mine")
-    with pytest.raises(KeyError), new_files(output) as folder:
-        (folder / "a").write_text("half")
-        raise KeyError
-    assert (output / "a").read_text() == "old"
-    with new_files(output) as folder:
-        (folder / "a").write_text("new")
-    assert {path.name: path.read_text() for path in output.iterdir()} == {"a": "new", "mine": "mine"}
-    assert [path.name for path in tmp_path.iterdir()] == ["onnx"]
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

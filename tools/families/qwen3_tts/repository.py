@@ -1,22 +1,25 @@
-"""What a built repository of Qwen3-TTS can be asked for."""
+"""What a built repository of Qwen3-TTS can be asked for, and the ONNX graphs of its encoders."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.families.qwen3_tts.onnx_export import Loaded, compare, export_one, graphs
 from tools.families.toolkit import Encoder, PythonOptions
-from tools.repository_config import BuildError
 from tools.steps import step
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
-from voice_clone.families.qwen3_tts.networks.onnx_graphs import CODEC_ENCODER, SPEAKER_ENCODER
-from voice_clone.onnx.session import Runtime
+from voice_clone.families.qwen3_tts.encoder import load_torch_codec_encoder, load_torch_speaker_encoder
+from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
+    CODEC_ENCODER,
+    SPEAKER_ENCODER,
+    codec_encoder,
+    speaker_encoder,
+)
+from voice_clone.onnx.export import Graph
+from voice_clone.onnx.export import export as write
+from voice_clone.settings import Settings
 
 ENCODERS = ("voice_encoder",)
-GRAPHS = {"voice_encoder": (SPEAKER_ENCODER, CODEC_ENCODER)}
-ENGINES = dict.fromkeys(GRAPHS, ("torch", "onnx"))
 PRECISIONS = PythonOptions.PRECISIONS
 
 
@@ -38,20 +41,26 @@ def encoders(checkpoint: Path) -> dict[str, tuple[Encoder, ...]]:
 
 
 def export(checkpoint: Path, folders: Mapping[str, Path]) -> dict[str, str]:
-    """Write graphs, by name, to folders, and print how they compare with torch; their fingerprints by name.
+    """Write graphs, by name, to folders; their fingerprints by name.
 
     Raises:
         CheckpointError: the checkpoint cannot be served.
-        BuildError: a graph does not compute what torch does.
     """
     with step("reading the weights"):
-        loaded = Loaded.of(checkpoint)
-    made, fingerprints = graphs(loaded), {}
+        made = graphs(checkpoint)
     for name, folder in folders.items():
-        graph, fingerprints[name] = made[name]
-        export_one(graph, folder, fingerprints[name])
-        for row in compare(loaded, Runtime(folder, "cpu", threads=os.cpu_count() or 1), name):
-            print(f"  {row}", flush=True)
-            if not row.right:
-                raise BuildError(f"the graph {name} does not compute what torch does")
-    return fingerprints
+        with step(f"exporting {name}"):
+            write(made[name][0], folder)
+    return {name: made[name][1] for name in folders}
+
+
+def graphs(checkpoint: Path) -> dict[str, tuple[Graph, str]]:
+    """Every graph of a checkpoint by its name, and the fingerprint of the network that it is made from.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be served.
+    """
+    settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint), "VOICE_CLONE_DEVICE": "cpu"})
+    speaker, _, of_speaker = load_torch_speaker_encoder(settings)
+    codec, _, of_codec = load_torch_codec_encoder(settings)
+    return {SPEAKER_ENCODER: (speaker_encoder(speaker), of_speaker), CODEC_ENCODER: (codec_encoder(codec), of_codec)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
@@ -29,18 +30,21 @@ if TYPE_CHECKING:  # native code does without torch
     from voice_clone.native.arrays import Array
     from voice_clone.native.packed_file import Make
 
+log = logging.getLogger(__name__)
+
+GONE = ("engine", "onnx_dir")  # settings of before
 _SPEAKER, _CODEC = "speaker_encoder.", "encoder."  # prefixes of the encoders' tensors
 
 
 class AnySpeakerEncoder(Protocol):
-    """A speaker encoder on any engine."""
+    """A speaker encoder, whatever computes it."""
 
     def embed(self, waveform: Numbers) -> Numbers:
         """As of `SpeakerEncoder`."""
 
 
 class AnyCodecEncoder(Protocol):
-    """A codec encoder on any engine."""
+    """A codec encoder, whatever computes it."""
 
     def encode(self, waveform: Numbers) -> Numbers:
         """As of `CodecEncoder`."""
@@ -90,48 +94,40 @@ class Qwen3TTSEncoder:
 
 
 def load_speaker_encoder(given: Settings, call: Call | None = None) -> tuple[AnySpeakerEncoder, Qwen3TTSConfig, str]:
-    """The speaker encoder on its engine, the configuration, and the encoder's fingerprint.
+    """The speaker encoder, the configuration, and the encoder's fingerprint.
 
-    Engine torch: torch on a GPU, native code on a CPU. A fingerprint does not depend on the engine: all give the same
-    codes, but for vectors that are equally near, and embeddings that differ by rounding. So a voice that was registered
-    with one serves the other.
+    It is native code on a CPU, and torch on a GPU; with `network_fingerprint` a model of the server that is asked. The
+    fingerprint does not depend on that: all give the same codes, but for vectors that are equally near, and embeddings
+    that differ by rounding. So a voice that was registered with one serves the other.
 
     Args:
-        call: asks other models of the server; engine triton needs it.
+        call: asks other models of the server.
     """
     settings = EncoderSettings.of(given)
     checkpoint = _base_checkpoint(settings)
     config = checkpoint.config
-    if settings.engine == "torch":
-        if compute.device(settings) == "cpu":
-            native, fingerprint = _native_speaker_encoder(checkpoint)
-            return native, config, fingerprint
-        return load_torch_speaker_encoder(given)
-    fingerprint = _speaker_fingerprint(checkpoint)
-    if settings.engine == "triton":
+    if settings.network_fingerprint:
+        fingerprint = _speaker_fingerprint(checkpoint)
         served = ServedSpeakerEncoder(_network(settings, fingerprint, call), config.speaker_encoder)
         return served, config, fingerprint
-    from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxSpeakerEncoder
-
-    return OnnxSpeakerEncoder(compute.runtime(settings), fingerprint, config.speaker_encoder), config, fingerprint
+    if compute.device(settings) == "cpu":
+        native, fingerprint = _native_speaker_encoder(checkpoint)
+        return native, config, fingerprint
+    return load_torch_speaker_encoder(given)
 
 
 def load_codec_encoder(given: Settings, call: Call | None = None) -> tuple[AnyCodecEncoder, Qwen3TTSConfig, str]:
-    """The codec encoder on its engine, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
+    """The codec encoder, the configuration, and the encoder's fingerprint; as `load_speaker_encoder`."""
     settings = EncoderSettings.of(given)
     checkpoint = _base_checkpoint(settings)
     config = checkpoint.config
-    if settings.engine == "torch":
-        if compute.device(settings) == "cpu":
-            native, fingerprint = _native_codec_encoder(settings, checkpoint)
-            return native, config, fingerprint
-        return load_torch_codec_encoder(given)
-    fingerprint = _codec_fingerprint(checkpoint)
-    if settings.engine == "triton":
+    if settings.network_fingerprint:
+        fingerprint = _codec_fingerprint(checkpoint)
         return ServedCodecEncoder(_network(settings, fingerprint, call), config.codec), config, fingerprint
-    from voice_clone.families.qwen3_tts.networks.onnx_engines import OnnxCodecEncoder
-
-    return OnnxCodecEncoder(compute.runtime(settings), fingerprint, config.codec), config, fingerprint
+    if compute.device(settings) == "cpu":
+        native, fingerprint = _native_codec_encoder(settings, checkpoint)
+        return native, config, fingerprint
+    return load_torch_codec_encoder(given)
 
 
 def load_torch_speaker_encoder(given: Settings) -> tuple[SpeakerEncoder, Qwen3TTSConfig, str]:
@@ -155,7 +151,10 @@ def load_torch_codec_encoder(given: Settings) -> tuple[CodecEncoder, Qwen3TTSCon
 
 
 def load_encoder(settings: Settings, call: Call | None = None) -> Qwen3TTSEncoder:
-    """Both networks, as the settings ask for them."""
+    """Both networks, as the settings ask for them. The log names settings that are gone."""
+    for name in GONE:
+        if settings.text(name) not in ("", "torch", "triton"):
+            log.warning("the setting %s is gone, because a CPU now computes the encoders natively; leave it out", name)
     speaker_encoder, config, speaker_fingerprint = load_speaker_encoder(settings, call)
     codec_encoder, _, codec_fingerprint = load_codec_encoder(settings, call)
     fingerprints = speaker_fingerprint, codec_fingerprint
@@ -242,10 +241,10 @@ def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> 
         CheckpointError: the network was made from another checkpoint.
     """
     if call is None:
-        raise Unsupported("engine triton needs a server, and there is none here; use torch or onnx")
+        raise Unsupported("network_fingerprint is set: the networks are models of a server, and there is none here")
     if fingerprint not in settings.network_fingerprint.split():
         raise CheckpointError(
-            "engine triton: the network was made from another checkpoint than the one to be served; "
+            "network_fingerprint: the network was made from another checkpoint than the one to be served; "
             "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"
         )
     return call

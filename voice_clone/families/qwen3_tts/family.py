@@ -55,10 +55,7 @@ BASE = Family(
         EncoderPart(
             ("speaker_embedding", "codec_codes"),
             "Waveform to speaker embedding and codec codes.",
-            settings=(
-                *("device", "engine", "network_fingerprint", "onnx_dir", "onnx_provider"),
-                *("threads", "packed_bytes", "max_chunk_frames"),
-            ),
+            settings=("device", "network_fingerprint", "threads", "packed_bytes", "max_chunk_frames"),
         ),
     ),
     modes={"icl": ("reference_text",), "x_vector": ()},

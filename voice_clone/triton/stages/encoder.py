@@ -40,7 +40,7 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
 class EncoderModel(Model):
-    """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call` for engine triton.
+    """The base of an encoder's model. A family sets `stage` and `load_stage`, which gets `call`.
 
     Attributes:
         in_torch: whether torch computes the network, on a GPU where there is one; it then takes memory there.
@@ -58,7 +58,7 @@ class EncoderModel(Model):
     def load(self, given: Settings) -> None:
         """Load the network; on a GPU, warm it up."""
         settings = EncoderSettings.of(given)
-        compute.prepare(settings, remote=settings.engine == "triton" or not self.in_torch)
+        compute.prepare(settings, remote=bool(settings.network_fingerprint) or not self.in_torch)
         self._stage = self.load_stage(given, call)
         self._clip = ClipLimits(max_seconds=settings.max_clip_seconds)
         self.threads = compute.encoder_threads(settings)

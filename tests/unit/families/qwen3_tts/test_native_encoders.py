@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.support.families.factories import CheckpointFactory
+from tests.support.families.qwen3_encoders import only_ties
 from tests.support.families.random_weights import fill_random
-from tools.families.qwen3_tts.onnx_export import only_ties
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.families.qwen3_tts.config import CodecEncoderConfig, SpeakerEncoderConfig

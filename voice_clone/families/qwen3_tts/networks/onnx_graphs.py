@@ -19,7 +19,7 @@ from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_clip import HOP, N_FFT, PADDING, mel_filterbank, min_samples
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.layers.rvq import ResidualEncoder
-from voice_clone.onnx.session import Graph
+from voice_clone.onnx.export import Graph
 
 SPEAKER_ENCODER, CODEC_ENCODER = "speaker_encoder", "codec_encoder"
 
