@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from voice_clone.codec.windowed_decoder import WindowedDecoder
@@ -28,7 +29,7 @@ def add_transformer(chain: ChainBuilder, transformer: WindowLayers) -> None:
             config.num_key_value_heads,
             config.sliding_window or 0,
             config.rope_theta,
-            config.rope_dtype,
+            config.rope_dtype == torch.bfloat16,
         )
         add_linear(chain, attention.o_proj, layer.self_attn_layer_scale.scale, residual="added")
         _add_norm(chain, layer.post_attention_layernorm)

@@ -120,6 +120,11 @@ print("torch" in sys.modules, *(code for frame in frames if frame is not None fo
 ENCODER_WITHOUT_TORCH = """
 import sys
 from pathlib import Path
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ImportError(name)
+sys.meta_path.insert(0, NoTorch())
 import numpy as np
 from voice_clone import compute
 compute.writable_folder = lambda name: Path(sys.argv[1])
@@ -128,17 +133,14 @@ from voice_clone.settings import Settings
 stage = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]}))
 made = stage.encode(np.sin(np.arange(30_000, dtype=np.float32) ** 1.1), "icl")
 assert not {"numba", "llvmlite"} & set(sys.modules)
-print("torch" in sys.modules, *stage.fingerprints.values(), *(each.tobytes().hex() for each in made.values()))
+print(*stage.fingerprints.values(), *(each.tobytes().hex() for each in made.values()))
 """
 
 
-def test_an_encoder_that_finds_its_weights_packed_imports_no_torch(
-    checkpoint_folder: CheckpointFactory, cache: Path
-) -> None:
-    """It makes the same voice, under the same fingerprints."""
+def test_an_encoder_needs_no_torch(checkpoint_folder: CheckpointFactory, cache: Path) -> None:
+    """Where it packs its weights and where it finds them, it makes the same voice, under the same fingerprints."""
     program, folder = ENCODER_WITHOUT_TORCH, checkpoint_folder("tiny", 0)
-    (packs, *first), (finds, *second) = (printed(program, cache, folder) for _ in range(2))
-    assert (packs, finds) == ("True", "False")
+    first, second = (printed(program, cache, folder) for _ in range(2))
     assert first == second and len(first) == 4 and all(len(each) >= 64 for each in first)
 
 

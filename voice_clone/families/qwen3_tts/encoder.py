@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -28,7 +26,6 @@ if TYPE_CHECKING:  # native code does without torch
     from voice_clone.families.qwen3_tts.networks.native_speaker_encoder import NativeSpeakerEncoder
     from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
     from voice_clone.native.arrays import Array
-    from voice_clone.native.packed_file import Make
 
 log = logging.getLogger(__name__)
 
@@ -207,30 +204,30 @@ def _native_speaker_encoder(checkpoint: Checkpoint) -> tuple[NativeSpeakerEncode
 
 
 def _native_codec_encoder(settings: EncoderSettings, checkpoint: Checkpoint) -> tuple[NativeCodecEncoder, str]:
-    """The encoder and its fingerprint. torch packs the weights where they are not found packed."""
+    """The encoder and its fingerprint. Weights are packed where they are not found packed."""
+    from voice_clone.families.qwen3_tts.networks.codec_encoder_parts import parts_of
     from voice_clone.families.qwen3_tts.networks.native_codec_encoder import NativeCodecEncoder
     from voice_clone.native.thread_pool import leave_threads_to_native_code
 
     codec = checkpoint.config.codec
     packed = compute.packed_file(settings, "qwen3_tts codec encoder", checkpoint.identity(CODEC), codec, any_size=True)
+    weights, names = MappedWeights(checkpoint.folder, CODEC), []
 
-    @cache
-    def makers() -> Mapping[str, Make]:
-        from voice_clone.families.qwen3_tts.networks.codec_encoder_parts import parts_of
-        from voice_clone.stages.loading import load_encoder_network
+    def read(name: str, shape: tuple[int, ...]) -> Array:
+        names.append(name)
+        return weights.read(_CODEC + name, shape)
 
-        return parts_of(load_encoder_network(settings, _empty_codec_encoder(checkpoint), checkpoint, CODEC, _CODEC))
+    def fingerprint() -> list[Array]:
+        return [np.frombuffer(checkpoint.stage_fingerprint(CODEC, _CODEC, names).encode(), np.uint8)]
 
-    def text() -> list[Array]:
-        return [np.frombuffer(_codec_fingerprint(checkpoint).encode(), np.uint8)]
-
-    encoder = NativeCodecEncoder(codec.encoder_config, lambda name: packed.part(name)(lambda: makers()[name]()))
-    [fingerprint] = packed.part("fingerprint")(text)
+    parts = parts_of(codec.encoder_config, codec.encoder_valid_num_quantizers, read)
+    encoder = NativeCodecEncoder(codec.encoder_config, lambda name: packed.part(name)(parts[name]))
+    [text] = packed.part("fingerprint")(fingerprint)
     leave_threads_to_native_code()
     if not packed.found:
         encoder.encode(np.zeros(1, np.float32))  # compiles it, which an earlier process has where weights are found
     packed.keep()
-    return encoder, fingerprint.tobytes().decode()
+    return encoder, text.tobytes().decode()
 
 
 def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> Call:

@@ -1,15 +1,14 @@
-"""Builds a chain of layers from a network's tensors."""
+"""Builds a chain of layers from a network's weights: arrays of numpy, or tensors of torch on the CPU."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
+from voice_clone.array_kinds import Numbers, array_of
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.chain import Chain, padded
@@ -23,12 +22,12 @@ class Snake:
     `affine`: a scale and a shift, [C] each, of what it is applied to; the residual signal has neither.
     """
 
-    alpha: Tensor
-    scale: Tensor
-    affine: tuple[Tensor, Tensor] | None = None
+    alpha: Numbers
+    scale: Numbers
+    affine: tuple[Numbers, Numbers] | None = None
 
     @property
-    def parameters(self) -> list[Tensor]:
+    def parameters(self) -> list[Numbers]:
         """In the order in which layers have them."""
         return [self.alpha, self.scale, *(self.affine or ())]
 
@@ -71,7 +70,7 @@ class ChainBuilder:
         self._inputs = self._size = size
         self._rate = rate  # rows for each frame that the next layer reads
         self._table: list[list[int]] = []
-        self._parameters: list[Tensor] = []
+        self._parameters: list[Array] = []
         self._matrices: list[Array] = []
         self._state = 0
         self._multiplications = 0
@@ -81,8 +80,8 @@ class ChainBuilder:
 
     def convolution(
         self,
-        weight: Tensor,
-        bias: Tensor | None,
+        weight: Numbers,
+        bias: Numbers | None,
         dilation: int = 1,
         *,
         activation: Activation = None,
@@ -94,17 +93,17 @@ class ChainBuilder:
         That matrix has 11 / 7 of the weights, and a layer of few rows only waits for its weights. The transform of the
         inputs pays only for many outputs. The form does not depend on the size of chunks, so a stream's bits do not.
         """
-        outputs, channels, kernel = weight.shape
+        weight = _floats(weight)
+        outputs, _, kernel = weight.shape
         if kernel == winograd.TAPS and self._rate >= WINOGRAD_ROWS and outputs >= WINOGRAD_OUTPUTS:
             self._winograd(weight, bias, dilation, activation, residual)
             return
-        matrix = F.pad(weight.permute(0, 2, 1), (0, padded(channels) - channels))  # [O, K, C]
-        self._product(matrix, bias, dilation, outputs, 1, activation, residual)
+        self._product(_filled(weight.transpose(0, 2, 1)), bias, dilation, outputs, 1, activation, residual)
 
     def transposed(
         self,
-        weight: Tensor,
-        bias: Tensor | None,
+        weight: Numbers,
+        bias: Numbers | None,
         stride: int,
         *,
         activation: Activation = None,
@@ -113,15 +112,15 @@ class ChainBuilder:
         """A transposed convolution, weight [C, O, K], K a multiple of the stride. Its last K - stride rows are cut."""
         channels, outputs, kernel = weight.shape
         taps = kernel // stride
-        parts = weight.view(channels, outputs, taps, stride).flip(2)  # the oldest input meets the last part
-        padding = (0, padded(channels) - channels, 0, 0, 0, padded(outputs) - outputs)
-        parts = F.pad(parts.permute(3, 1, 2, 0), padding)
-        self._product(parts.flatten(0, 1), bias, 1, outputs, stride, activation, residual)
+        parts = _floats(weight).reshape(channels, outputs, taps, stride)
+        parts = parts[:, :, ::-1].transpose(3, 1, 2, 0)  # the oldest input meets the last part
+        matrix = _filled(_filled(parts, axis=1)).reshape(stride * padded(outputs), taps, -1)
+        self._product(matrix, bias, 1, outputs, stride, activation, residual)
 
     def strided(
         self,
-        weight: Tensor,
-        bias: Tensor | None,
+        weight: Numbers,
+        bias: Numbers | None,
         stride: int,
         *,
         activation: Activation = None,
@@ -134,14 +133,14 @@ class ChainBuilder:
         if not self._table:
             raise ValueError("a convolution with a stride must not be the first layer of a chain")
         outputs, channels, kernel = weight.shape
-        matrix = F.pad(weight.permute(0, 2, 1), (0, padded(channels) - channels))  # [O, K, C]
+        matrix = _filled(_floats(weight).transpose(0, 2, 1))  # [O, K, C]
         self._rate, self._size = self._rate // stride, stride * padded(channels)
         self._product(matrix.reshape(outputs, kernel // stride, -1), bias, 1, outputs, 1, activation, residual)
 
     def linear(
         self,
-        weight: Tensor,
-        bias: Tensor | None = None,
+        weight: Numbers,
+        bias: Numbers | None = None,
         *,
         activation: Activation = None,
         residual: Residual = "untouched",
@@ -149,26 +148,24 @@ class ChainBuilder:
         """A linear layer, weight [O, I]."""
         self.convolution(weight[..., None], bias, activation=activation, residual=residual)
 
-    def norm(self, weight: Tensor, eps: float) -> None:
+    def norm(self, weight: Numbers, eps: float) -> None:
         """A root-mean-square norm, weight [C]."""
-        self._add(layer_table.NORM, [weight, torch.tensor([eps])])
+        self._add(layer_table.NORM, [weight, np.array([eps])])
 
-    def layer_norm(self, weight: Tensor, bias: Tensor, eps: float) -> None:
+    def layer_norm(self, weight: Numbers, bias: Numbers, eps: float) -> None:
         """A layer norm, weight and bias [C]: a depthwise convolution whose one tap is 1, and its layer norm."""
-        self.depthwise(torch.ones(len(weight), 1, 1), torch.zeros(len(weight)), weight, bias, eps)
+        self.depthwise(np.ones((len(weight), 1, 1)), np.zeros(len(weight)), weight, bias, eps)
 
     def gate(self) -> None:
         """silu(first half of the channels) * second half."""
         self._add(layer_table.GATE)
         self._size //= 2
 
-    def attention(
-        self, heads: int, kv_heads: int, window: int, theta: float, rope_dtype: torch.dtype = torch.float32
-    ) -> None:
+    def attention(self, heads: int, kv_heads: int, window: int, theta: float, rope_in_bf16: bool = False) -> None:
         """Causal attention over a window of positions with rotary embedding of base `theta`.
 
         With a window of 0 it is over all rows of a call, which then has the whole of a stream. The cosines and sines
-        are rounded to `rope_dtype`, fp32 or bf16. It reads rows of queries, keys and values. All attention layers of a
+        may be rounded to bf16. It reads rows of queries, keys and values. All attention layers of a
         chain have the same window and head size.
         """
         dim = self._size // (heads + 2 * kv_heads)
@@ -176,26 +173,26 @@ class ChainBuilder:
         self._table[-1][layer_table.HEADS : layer_table.WINDOW + 1] = [heads, kv_heads, window]
         exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
         self._frequencies = (1.0 / np.float32(theta) ** exponents).astype(np.float32)
-        self._window, self._dim, self._rope_in_bf16 = window, dim, rope_dtype == torch.bfloat16
+        self._window, self._dim, self._rope_in_bf16 = window, dim, rope_in_bf16
         self._size = heads * dim
 
-    def depthwise(self, weight: Tensor, bias: Tensor, norm_weight: Tensor, norm_bias: Tensor, eps: float) -> None:
+    def depthwise(self, weight: Numbers, bias: Numbers, norm_weight: Numbers, norm_bias: Numbers, eps: float) -> None:
         """A causal depthwise convolution, weight [C, 1, K], and a layer norm."""
         taps = weight.shape[-1]
-        parameters = [weight[:, 0].T.flatten(), bias, norm_weight, norm_bias, torch.tensor([eps])]
+        parameters = [_floats(weight)[:, 0].T.ravel(), bias, norm_weight, norm_bias, np.array([eps])]
         self._add(layer_table.DEPTHWISE, parameters, memory=(taps - 1) * padded(self._size))
         self._table[-1][layer_table.TAPS] = taps
 
     def filter(
-        self, weight: Tensor, bias: Tensor | None, dilation: int = 1, *, activation: Snake | None = None
+        self, weight: Numbers, bias: Numbers | None, dilation: int = 1, *, activation: Snake | None = None
     ) -> None:
         """A causal depthwise convolution, weight [C, 1, K], and maybe Snake, which has no `affine` here."""
         channels, _, taps = weight.shape
         size = padded(channels)
-        columns = [*weight[:, 0].T, torch.zeros(channels) if bias is None else bias]
+        columns = [*_floats(weight)[:, 0].T, np.zeros(channels) if bias is None else bias]
         if activation is not None:
             columns += activation.parameters
-        parameters = [F.pad(each.float(), (0, size - channels)) for each in columns]
+        parameters = [_filled(_floats(each)) for each in columns]
         self._add(layer_table.FILTER, parameters, memory=(taps - 1) * dilation * size)
         layer = self._table[-1]
         layer[layer_table.TAPS], layer[layer_table.BETWEEN_TAPS] = taps, dilation * size
@@ -214,7 +211,7 @@ class ChainBuilder:
         return Chain(
             layers=np.array(self._table, np.int64),
             weights=weights,
-            parameters=torch.cat([parameter.detach().float() for parameter in self._parameters]).numpy(),
+            parameters=np.concatenate(self._parameters),
             inputs=self._inputs,
             outputs=self._size,
             state_size=self._state,
@@ -227,8 +224,8 @@ class ChainBuilder:
 
     def _product(
         self,
-        matrix: Tensor,
-        bias: Tensor | None,
+        matrix: Array,
+        bias: Numbers | None,
         dilation: int,
         outputs: int,
         stride: int,
@@ -241,36 +238,38 @@ class ChainBuilder:
         if dilation == 1:  # the taps lie side by side
             taps, inputs = 1, taps * inputs
         columns = stride * padded(outputs)
-        matrix = matrix.flatten(1).float()
-        matrix = F.pad(matrix, (0, 0, 0, columns - matrix.shape[0]))
-        panels = [panel.T for panel in torch.split(matrix, PANEL_OUTPUTS)]
+        matrix = _filled(matrix.reshape(len(matrix), -1), axis=0)
+        panels = [matrix[begin : begin + PANEL_OUTPUTS].T for begin in range(0, columns, PANEL_OUTPUTS)]
         layer = self._add_matrix(layer_table.PRODUCT, panels, bias, outputs, stride, memory, activation, residual)
         layer[layer_table.TAPS] = taps
         layer[layer_table.BETWEEN_TAPS] = dilation * inputs
         layer[layer_table.INPUTS] = inputs
-        self._multiplications += self._rate * matrix.numel()
+        self._multiplications += self._rate * matrix.size
         self._rate *= stride
 
     def _winograd(
-        self, weight: Tensor, bias: Tensor | None, dilation: int, activation: Activation, residual: Residual
+        self, weight: Array, bias: Numbers | None, dilation: int, activation: Activation, residual: Residual
     ) -> None:
         """weight: [O, C, K]."""
         outputs, channels, taps = weight.shape
-        transforms = torch.from_numpy(winograd.TAP_TRANSFORM)
-        transformed = torch.einsum("pk,ock->poc", transforms, weight.double()).float()
-        transformed = F.pad(transformed, (0, padded(channels) - channels, 0, padded(outputs) - outputs))
-        panels = [panel.transpose(1, 2) for panel in torch.split(transformed, PANEL_OUTPUTS, dim=1)]
+        import torch  # numpy sums in another order, which changes last bits of speech
+
+        double = torch.from_numpy(weight).double()
+        transformed = torch.einsum("pk,ock->poc", torch.from_numpy(winograd.TAP_TRANSFORM), double).float().numpy()
+        transformed = _filled(_filled(transformed, axis=1))
+        begins = range(0, transformed.shape[1], PANEL_OUTPUTS)
+        panels = [transformed[:, begin : begin + PANEL_OUTPUTS].transpose(0, 2, 1) for begin in begins]
         memory = (taps - 1) * dilation * padded(channels)
         layer = self._add_matrix(layer_table.WINOGRAD, panels, bias, outputs, 1, memory, activation, residual)
         layer[layer_table.DILATION] = dilation
         layer[layer_table.GROUPS] = winograd.groups_in_frame(self._rate, dilation)
-        self._multiplications += layer[layer_table.GROUPS] * transformed.numel()
+        self._multiplications += layer[layer_table.GROUPS] * transformed.size
 
     def _add_matrix(
         self,
         kind: int,
-        panels: list[Tensor],
-        bias: Tensor | None,
+        panels: list[Array],
+        bias: Numbers | None,
         outputs: int,
         stride: int,
         memory: int,
@@ -279,11 +278,11 @@ class ChainBuilder:
     ) -> list[int]:
         """Add a layer with a matrix. Returns the layer's row of the table."""
 
-        def repeated(values: Tensor) -> Tensor:
+        def repeated(values: Numbers) -> Array:
             """The parameters of one output row, padded, for each of the `stride` rows."""
-            return F.pad(values.float(), (0, padded(outputs) - outputs)).repeat(stride)
+            return np.tile(_filled(_floats(values)), stride)
 
-        parameters = [repeated(torch.zeros(outputs) if bias is None else bias)]
+        parameters = [repeated(np.zeros(outputs) if bias is None else bias)]
         if isinstance(activation, Snake):
             if activation.affine is not None and residual == "set":
                 raise ValueError("the residual signal is set by a layer without scale and shift alone")
@@ -294,11 +293,11 @@ class ChainBuilder:
         layer[layer_table.COLUMNS] = stride * padded(outputs)
         layer[layer_table.RESIDUAL] = _RESIDUALS[residual]
         layer[layer_table.ACTIVATION] = _kind_of(activation)
-        self._matrices.append(torch.cat([panel.flatten() for panel in panels]).numpy())
+        self._matrices.append(np.concatenate([panel.ravel() for panel in panels]))
         self._size = outputs
         return layer
 
-    def _add(self, kind: int, parameters: list[Tensor] | None = None, memory: int = 0, state: int = 0) -> None:
+    def _add(self, kind: int, parameters: Sequence[Numbers] = (), memory: int = 0, state: int = 0) -> None:
         """Add a layer that reads rows of the present rate and size."""
         layer = [0] * layer_table.FIELDS
         layer[layer_table.KIND] = kind
@@ -307,7 +306,21 @@ class ChainBuilder:
         layer[layer_table.CHANNELS] = self._size
         layer[layer_table.MEMORY] = memory
         layer[layer_table.STATE] = self._state
-        layer[layer_table.PARAMETERS] = sum(parameter.numel() for parameter in self._parameters)
-        self._parameters += parameters or []
+        layer[layer_table.PARAMETERS] = sum(parameter.size for parameter in self._parameters)
+        self._parameters += map(_floats, parameters)
         self._state += memory + state
         self._table.append(layer)
+
+
+def _floats(numbers: Numbers) -> Array:
+    return array_of(numbers).astype(np.float32, copy=False)
+
+
+def _filled(array: Array, axis: int = -1) -> Array:
+    """An array with zeros behind, up to what a row of so many channels takes."""
+    missing = padded(array.shape[axis]) - array.shape[axis]
+    if not missing:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = 0, missing
+    return np.pad(array, widths)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,8 +71,12 @@ SPEAKERS = {
 def codec(shape: str) -> tuple[CodecEncoder, NativeCodecEncoder]:
     network = CodecEncoder(CODECS[shape], BOOKS).eval().requires_grad_(False)
     fill_random(network, seed=1)
-    makers = parts_of(copy.deepcopy(network))
-    return network, NativeCodecEncoder(CODECS[shape], lambda name: [*makers[name]()])
+    return network, native_codec(shape, network)
+
+
+def native_codec(shape: str, network: CodecEncoder) -> NativeCodecEncoder:
+    makers = parts_of(CODECS[shape], BOOKS, lambda name, shape: network.state_dict()[name])
+    return NativeCodecEncoder(CODECS[shape], lambda name: [*makers[name]()])
 
 
 @cache
@@ -140,8 +143,7 @@ def test_threads_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[list[Any]] = []
     for threads in (1, 2, 5):
         monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
-        makers = parts_of(copy.deepcopy(codec("odd")[0]))
-        encoder = NativeCodecEncoder(CODECS["odd"], lambda name, makers=makers: [*makers[name]()])
+        encoder = native_codec("odd", codec("odd")[0])
         network, _ = speaker("odd")
         embedder = NativeSpeakerEncoder(SPEAKERS["odd"], lambda name, shape, of=network: of.state_dict()[name])
         found.append([encoder.encode(clip(9000)), embedder.embed(clip(9000))])
@@ -159,3 +161,15 @@ def test_a_voice_of_torch_is_one_of_native_code(checkpoint_folder: CheckpointFac
     assert isinstance(embedder, NativeSpeakerEncoder) and isinstance(encoder, NativeCodecEncoder)
     assert of_speaker == encoder_stage.load_torch_speaker_encoder(given)[2]
     assert of_codec == encoder_stage.load_torch_codec_encoder(given)[2] != of_speaker
+
+
+def test_settings_that_are_gone_are_named(
+    checkpoint_folder: CheckpointFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And do no harm: the same voice is made."""
+    given = {"VOICE_CLONE_CHECKPOINT_DIR": str(checkpoint_folder("tiny", 0)), "VOICE_CLONE_DEVICE": "cpu"}
+    old = {"VOICE_CLONE_ENGINE": "onnx", "VOICE_CLONE_ONNX_DIR": "graphs"}
+    found = [encoder_stage.load_encoder(Settings({}, each)) for each in (given, {**given, **old})]
+    assert [record.args for record in caplog.records] == [("engine",), ("onnx_dir",)]
+    now, then = (each.encode(clip(24000), None) for each in found)
+    assert all(np.array_equal(now[name], then[name]) for name in now)

@@ -1,84 +1,128 @@
-"""The weights of the codec encoder in torch, as native_codec_encoder.py takes them."""
+"""The weights of a checkpoint's codec encoder, as native_codec_encoder.py takes them."""
 
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from voice_clone.codec.native_chains import add_residual_block, add_transformer, take
-from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
+from voice_clone.families.qwen3_tts.config import CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.native_codec_encoder import (
     DOWNSAMPLE,
     QUANTIZERS,
     TRANSFORMER,
     stage_name,
 )
-from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.rvq import ResidualEncoder
-from voice_clone.layers.window_transformer import WindowLayers
+from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain_builder import ChainBuilder
-from voice_clone.native.matrix.weights import pack
+from voice_clone.native.matrix.weights import as_float32, pack
 from voice_clone.native.packed_file import Make
 
+MIN_USAGE = np.float32(1e-5)  # as of layers/rvq.py
 
-def parts_of(encoder: CodecEncoder) -> dict[str, Make]:
-    """What makes each part. Convolutions and the transformer lose their weights as they are packed."""
-    layers: list[nn.Module] = list(encoder.encoder.layers)
-    begins = [place for place, layer in enumerate(layers) if isinstance(layer, CausalConv1d)]
-    stages = [layers[begin:end] for begin, end in pairwise(begins)]
-    made: dict[str, Make] = {
-        TRANSFORMER: lambda: _transformer(layers[-1], encoder.encoder_transformer),
-        DOWNSAMPLE: lambda: pack(_matrix(encoder.downsample.conv.weight), "fp32").arrays,
-    }
-    for index, stage in enumerate(stages):
-        made[stage_name(index)] = partial(_stage, stage, begins=index == 0)
-    for name in QUANTIZERS:
-        made[name] = partial(_quantizer, getattr(encoder.quantizer, name))
+
+def parts_of(config: CodecEncoderConfig, quantizers: int, read: Read) -> dict[str, Make]:
+    """What makes each part.
+
+    Args:
+        quantizers: how many codebooks are used.
+        read: the checkpoint's tensors, by their names below `encoder.`.
+    """
+    weights = _Weights(config, read)
+    books = config.num_semantic_quantizers, quantizers - config.num_semantic_quantizers
+    made: dict[str, Make] = {TRANSFORMER: weights.transformer, DOWNSAMPLE: weights.downsample}
+    for index in range(len(config.upsampling_ratios) + 1):
+        made[stage_name(index)] = partial(weights.stage, index)
+    for name, count in zip(QUANTIZERS, books, strict=True):
+        made[name] = partial(weights.quantizer, name, count)
     return made
 
 
-def _stage(layers: list[nn.Module], begins: bool) -> list[Array]:
-    """A convolution, the residual units behind it, and the activation before the next convolution.
+class _Weights:
+    def __init__(self, config: CodecEncoderConfig, read: Read) -> None:
+        self._config = config
+        self._tensors = read
+        self._strides = config.upsampling_ratios[::-1]
+        self._apart = config.num_residual_layers + 2  # layers from a convolution with a stride to the next one
 
-    The convolution that `begins` reads windows of samples; the others, with strides, read their rows side by side.
-    """
-    first, *units, _ = layers
-    assert isinstance(first, CausalConv1d)
-    weight, bias = take(first.conv)
-    outputs, channels, kernel = weight.shape
-    if begins:
-        chain = ChainBuilder(channels * kernel)
-        chain.linear(weight.flatten(1), bias, activation="elu", residual="set")
-    else:
-        chain = ChainBuilder(first.stride * channels)
-        parts = weight.view(outputs, channels, -1, first.stride).permute(0, 3, 1, 2)  # [O, stride, C, taps]
-        chain.convolution(parts.flatten(1, 2), bias, activation="elu", residual="set")
-    for unit in units:
-        add_residual_block(chain, unit)
-    return chain.build().arrays
+    def _read(self, name: str, *shape: int) -> Array:
+        return as_float32(self._tensors(name, shape))
 
+    def _convolution(self, name: str, *shape: int) -> tuple[Array, Array]:
+        return self._read(f"{name}.conv.weight", *shape), self._read(f"{name}.conv.bias", shape[0])
 
-def _transformer(before: nn.Module, transformer: WindowLayers) -> list[Array]:
-    """The last convolution and the transformer."""
-    assert isinstance(before, CausalConv1d)
-    weight, bias = take(before.conv)
-    chain = ChainBuilder(weight.shape[1])
-    chain.convolution(weight, bias, residual="set")
-    add_transformer(chain, transformer)
-    return chain.build().arrays
+    def stage(self, index: int) -> list[Array]:
+        """A convolution, the residual units behind it, and the activation before the next convolution.
 
+        The first one reads windows of samples; the others, with strides, read their rows side by side.
+        """
+        config, place, dim = self._config, index * self._apart, self._config.num_filters << index
+        if index == 0:
+            channels, kernel = config.audio_channels, config.kernel_size
+            weight, bias = self._convolution(f"encoder.layers.{place}", dim, channels, kernel)
+            chain = ChainBuilder(channels * kernel)
+            chain.linear(weight.reshape(dim, -1), bias, activation="elu", residual="set")
+        else:
+            channels, stride = dim // 2, self._strides[index - 1]
+            weight, bias = self._convolution(f"encoder.layers.{place}", dim, channels, 2 * stride)
+            chain = ChainBuilder(stride * channels)
+            parts = weight.reshape(dim, channels, -1, stride).transpose(0, 3, 1, 2)  # [O, stride, C, taps]
+            chain.convolution(parts.reshape(dim, stride * channels, -1), bias, activation="elu", residual="set")
+        for level in range(config.num_residual_layers if index < len(self._strides) else 0):
+            unit, hidden = f"encoder.layers.{place + 1 + level}.block", dim // config.compress
+            dilated = self._convolution(f"{unit}.1", hidden, dim, config.residual_kernel_size)
+            chain.convolution(*dilated, config.dilation_growth_rate**level, activation="elu")
+            chain.convolution(*self._convolution(f"{unit}.3", dim, hidden, 1), activation="elu", residual="added")
+        return chain.build().arrays
 
-def _matrix(weight: Tensor) -> Tensor:
-    """Of a convolution, [O, C, K], for windows whose taps lie side by side: [O, K * C]."""
-    return weight.transpose(1, 2).flatten(1)
+    def transformer(self) -> list[Array]:
+        """The last convolution and the transformer."""
+        config, size, inner = self._config, self._config.hidden_size, self._config.intermediate_size
+        channels, strides = config.num_filters << len(self._strides), len(self._strides)
+        heads, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        last = f"encoder.layers.{strides * self._apart + 2}"
+        chain = ChainBuilder(channels)
+        chain.convolution(*self._convolution(last, size, channels, config.last_kernel_size), residual="set")
+        for index in range(config.num_hidden_layers):
+            layer = f"encoder_transformer.layers.{index}"
+            self._norm(chain, f"{layer}.input_layernorm")
+            rows = {"q_proj": heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
+            matrices = [self._read(f"{layer}.self_attn.{name}.weight", count, size) for name, count in rows.items()]
+            chain.linear(np.concatenate(matrices))
+            chain.attention(heads, kv_heads, 0, config.rope_theta)
+            chain.linear(self._scaled(layer, "self_attn", "o_proj", size, heads * dim), residual="added")
+            self._norm(chain, f"{layer}.post_attention_layernorm")
+            chain.linear(self._read(f"{layer}.mlp.fc1.weight", inner, size), activation="gelu")
+            chain.linear(self._scaled(layer, "mlp", "fc2", size, inner), residual="added")
+        return chain.build().arrays
 
+    def _norm(self, chain: ChainBuilder, name: str) -> None:
+        size = self._config.hidden_size
+        weight, bias = self._read(f"{name}.weight", size), self._read(f"{name}.bias", size)
+        chain.layer_norm(weight, bias, self._config.norm_eps)
 
-def _quantizer(quantizer: ResidualEncoder) -> list[Array]:
-    projection = quantizer.input_proj
-    weight = torch.eye(quantizer.dim) if isinstance(projection, nn.Identity) else projection.weight[..., 0]
-    vectors = torch.stack([book.vectors for book in quantizer.codebooks])
-    return [*pack(weight, "fp32").arrays, vectors.numpy(), vectors.square().sum(dim=-1).numpy()]
+    def _scaled(self, layer: str, part: str, name: str, *shape: int) -> Array:
+        scale = self._read(f"{layer}.{part}_layer_scale.scale", shape[0])
+        scaled: Array = scale[:, None] * self._read(f"{layer}.{part}.{name}.weight", *shape)
+        return scaled
+
+    def downsample(self) -> tuple[Array, Array]:
+        """Of a convolution, [O, C, 4], for windows whose taps lie side by side: [O, 4 * C]."""
+        size = self._config.hidden_size
+        weight = self._read("downsample.conv.weight", size, size, 4)
+        return pack(weight.transpose(0, 2, 1).reshape(size, -1), "fp32").arrays
+
+    def quantizer(self, name: str, count: int) -> list[Array]:
+        """The projection, the vectors of its codebooks, and the sums of their squares."""
+        size, dim, inputs = self._config.codebook_size, self._config.codebook_dim, self._config.hidden_size
+        place = f"quantizer.{name}"
+        if dim == inputs:
+            weight = np.eye(dim, dtype=np.float32)
+        else:
+            weight = self._read(f"{place}.input_proj.weight", dim, inputs, 1)[..., 0]
+        books = [f"{place}.layers.{index}.codebook" for index in range(count)]
+        sums = np.stack([self._read(f"{book}.embed_sum", size, dim) for book in books])
+        usage = np.stack([self._read(f"{book}.cluster_usage", size) for book in books])
+        vectors = sums / usage.clip(min=MIN_USAGE)[..., None]
+        return [*pack(weight, "fp32").arrays, vectors, np.square(vectors).sum(axis=-1)]

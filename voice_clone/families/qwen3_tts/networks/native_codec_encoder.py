@@ -1,4 +1,4 @@
-"""The codec encoder as native code, for a CPU. It computes without torch; codec_encoder_parts.py packs its weights."""
+"""The codec encoder as native code, for a CPU; codec_encoder_parts.py packs its weights. Both do without torch."""
 
 from __future__ import annotations
 
