@@ -28,6 +28,7 @@ R = TypeVar("R")
 Work = Callable[[], None]
 
 MAX_STARTS = 4  # streams that get a slot at once, where others wait while prompts are embedded
+AHEAD = 3.0  # seconds of audio that a listener has left when its stream gives its slot to a caller that has none
 HAND_OVER = 0.003  # seconds; the longest time that the next frame waits for a stream's first chunk to be sent
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Engine(Generic[R]):
         self._usual_slots = source.slots - spare_slots
         self._turns: Turns[Stream[R]] = Turns(clock)  # those that wait for a slot, and those that have one
         self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
-        self._parked: list[Stream[R]] = []  # those that wait for text, and have given their slots to other callers
+        self._parked: list[Stream[R]] = []  # those that gave their slots to other callers: wait for text, or for a slot
         self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
         self._changed = threading.Condition()
         self._closing = False
@@ -212,7 +213,7 @@ class Engine(Generic[R]):
             now = self._clock()
             for stream in [stream for stream in [*self._turns, *self._parked] if stream.over(now)]:
                 self._end(stream, stream.over(now))
-            for stream in [stream for stream in self._parked if stream.more]:
+            for stream in [stream for stream in self._parked if stream.starved and stream.more]:
                 self._parked.remove(stream)
                 stream.set_starved(False, now)
                 self._turns.put(stream, stream.caller, first=True)
@@ -240,48 +241,70 @@ class Engine(Generic[R]):
         first prompts are read before them. On a CPU they take little beside a step.
         """
         joining: list[tuple[int, Stream[R]]] = []
+        for stream in [stream for stream in self._parked if not stream.starved][: self._source.slots - len(self._live)]:
+            self._parked.remove(stream)
+            self._join(stream, joining)
         most = MAX_STARTS if self._live or self._source.ahead else self._source.slots
         while len(joining) < most and (stream := self._turns.take(self._may_start)) is not None:
-            free = [slot for slot in range(self._source.slots) if slot not in self._live]
-            slot = free[0] if free else self._park(stream.caller)
-            self._live[slot] = stream
-            joining.append((slot, stream))
+            self._join(stream, joining)
         return joining
+
+    def _join(self, stream: Stream[R], joining: list[tuple[int, Stream[R]]]) -> None:
+        """Give a slot to a stream: a free one, or another caller's."""
+        free = [slot for slot in range(self._source.slots) if slot not in self._live]
+        slot = free[0] if free else self._park(stream.caller)
+        self._live[slot] = stream
+        joining.append((slot, stream))
 
     def _may_start(self, stream: Stream[R], running: int) -> bool:
         """Whether there is a slot for a stream whose caller has so many: a usual or a spare one, or one that another
-        caller does not use. The last spare one is for a caller that has none.
+        caller does not need now. The last spare one is for a caller that has none.
         """
         if len(self._live) < self._usual_slots:
             return True
-        if stream.caller.batch or running >= max(1, self._usual_slots // self._turns.active):
+        if stream.caller.batch or running >= self._share:
             return False
         spare = self._source.slots - len(self._live)
-        return spare > bool(running) or self._unused(stream.caller) is not None
+        return spare > bool(running) or self._unneeded(stream.caller) is not None
 
-    def _unused(self, caller: Caller) -> int | None:
-        """The slot of a stream that waits for text, of the other caller that has most slots; None: there is none, or
-        too many streams are parked.
+    @property
+    def _share(self) -> int:
+        """The slots of each caller, if all have as many."""
+        return max(1, self._usual_slots // self._turns.active)
+
+    def _unneeded(self, caller: Caller) -> int | None:
+        """The slot of another caller's stream that waits for text, or, for a caller that has no slot, of one whose
+        listener has audio for long and whose caller has more than its share. None: there is none.
         """
-        if len(self._parked) >= self._max_queue:
-            return None
-        names = self._turns.names()
-        held = Counter(names.values())
-        found = [
-            slot
-            for slot, stream in self._live.items()
-            if stream.starved and stream.caller.name != caller.name and not self._steps.has(stream)
-        ]
-        return max(found, key=lambda slot: held[names[self._live[slot]]], default=None)
+        names, share, now = self._turns.names(), self._share, self._clock()
+        held = Counter(names[stream] for stream in self._live.values())
+        wait = sum(not stream.starved for stream in self._parked)
+        may_wait = not held[caller.name] and wait < self._source.slots - self._usual_slots
+
+        def needless(stream: Stream[R]) -> bool:
+            if stream.caller.name == caller.name or stream.parked is not None or self._steps.has(stream):
+                return False
+            if stream.starved:
+                return len(self._parked) < self._max_queue
+            return may_wait and held[names[stream]] > share and (stream.lead(now) or 0.0) > AHEAD
+
+        def rank(slot: int) -> tuple[bool, int, float]:
+            stream = self._live[slot]
+            return stream.starved, held[names[stream]], stream.lead(now) or 0.0
+
+        return max((slot for slot, stream in self._live.items() if needless(stream)), key=rank, default=None)
 
     def _park(self, caller: Caller) -> int:
-        """Take a slot for a caller from a stream that waits for text; it goes on in any slot when its text comes."""
-        slot = self._unused(caller)
+        """Take a slot for a caller from a stream that does not need it. That one goes on in any slot, when its text
+        comes; if it has text, before all others, and until then its caller has one turn less.
+        """
+        slot = self._unneeded(caller)
         assert slot is not None
         stream = self._live.pop(slot)
-        self._turns.leave(stream)
         stream.parked = self._source.park(slot)
         self._parked.append(stream)
+        if stream.starved:
+            self._turns.leave(stream)
         return slot
 
     def _busy(self) -> bool:
@@ -289,7 +312,8 @@ class Engine(Generic[R]):
         now = self._clock()
         if len(self._turns) and (self._turns.may_take(self._may_start) or any(s.over(now) for s in self._turns)):
             return True
-        begun = [*self._live.values(), *self._parked]
+        free = len(self._live) < self._source.slots
+        begun = [*self._live.values(), *(stream for stream in self._parked if stream.starved or free)]
         return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in begun)
 
     def _extend(self) -> None:

@@ -106,7 +106,7 @@ class FrameSource(Protocol[R]):
         """
 
     def park(self, slot: int) -> Any:
-        """Free the slot of a stream that is not ready, and keep all of it: the stream, as `resume` takes it."""
+        """Free the slot of a stream, and keep all of it: the stream, as `resume` takes it."""
 
     def resume(self, slot: int, stream: Any) -> None:
         """Let a stream go on in a free slot. Nothing is changed if this raises."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.support.doubles.counted_frames import Collector
+from tests.support.waiting import until
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.errors import Overloaded
@@ -35,6 +38,7 @@ class Model:
         self.steps: list[tuple[int, ...]] = []
         self.at: dict[int, Callable[[], object]] = {}
         self.ready = threading.Event()
+        self.parked = 0
 
     def start(self, slot: int, request: int) -> int:
         assert self.ready.wait(60)
@@ -58,11 +62,13 @@ class Model:
     def extend(self, slot: int, more: object) -> None:
         raise AssertionError
 
-    def park(self, slot: int) -> object:
-        raise AssertionError
+    def park(self, slot: int) -> int:
+        self.parked += 1
+        return self.left.pop(slot)
 
-    def resume(self, slot: int, stream: object) -> None:
-        raise AssertionError
+    def resume(self, slot: int, stream: int) -> None:
+        assert slot not in self.left
+        self.left[slot] = stream
 
     def free(self, slot: int) -> None:
         del self.left[slot]
@@ -118,6 +124,41 @@ def test_the_last_spare_slot_is_for_a_caller_that_has_none(model: Model, engine:
     model.ready.set()
     assert all(each.wait().error is None for each in many)
     assert mine[0].wait().chunks[0].timing.queue <= 1e3 * STEP * (1 + SLOTS)
+
+
+def test_a_stream_far_ahead_gives_its_slot_to_a_caller_that_has_none(model: Model, engine: Engine[int]) -> None:
+    """Its own listener notices nothing: it goes on as soon as a slot is free."""
+    mine: list[Collector] = []
+    many = [ask(engine, f"many {n}", 900, Caller("many")) for n in range(SLOTS)]
+    model.at[20] = lambda: many.extend(ask(engine, f"few {n}", 900, Caller(f"few {n}")) for n in range(SPARE))
+    model.at[300] = lambda: mine.append(ask(engine, "mine", 30, Caller("me")))
+    model.ready.set()
+    assert all(each.wait().error is None for each in many)
+    assert mine[0].wait().chunks[0].timing.queue <= 1e3 * STEP * (2 + SLOTS + SPARE)
+    assert model.parked == 1
+    assert all(sum(len(chunk.payload) for chunk in each.chunks) == 900 for each in many)
+    assert max(each.chunks[-1].timing.gap for each in many) < 1e3 * (3.0 + 12 * FRAME_SECONDS), "none ran dry"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_callers_than_slots(model: Model, engine: Engine[int], seed: int) -> None:
+    """Slots go to and fro, and each stream is whole."""
+    chance = random.Random(seed)
+    asked: dict[Collector, int] = {}
+
+    def more(caller: str) -> None:
+        frames = chance.randint(1, 600)
+        with suppress(Overloaded):
+            asked[ask(engine, f"{caller} {len(asked)}", frames, Caller(caller))] = frames
+
+    asked |= {ask(engine, str(number), 600, Caller("many")): 600 for number in range(SLOTS)}
+    for step in chance.sample(range(50, 600), 40):
+        model.at[step] = partial(more, f"few {chance.randint(0, 9)}" if step % 3 else "many")
+    model.ready.set()
+    until(lambda: not model.at and all(each.ended.is_set() for each in list(asked)))
+    whole = [(each, frames) for each, frames in asked.items() if not isinstance(each.error, Overloaded)]
+    assert all(sum(len(chunk.payload) for chunk in each.chunks) == frames for each, frames in whole)
+    assert model.parked and not engine._parked and not engine._turns.names()
 
 
 def test_one_caller_alone_has_no_spare_slot(model: Model, engine: Engine[int]) -> None:
