@@ -99,15 +99,18 @@ def test_codes_equal_those_of_the_whole_text(
 
 
 @pytest.mark.parametrize(("deterministic", "ahead"), [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("frames", [0, 1, 4])
+@pytest.mark.parametrize("frames", [0, 1, 4, None])
 def test_a_stream_goes_on_in_another_slot(
-    talker: Talker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool, frames: int
+    talker: Talker, config: Qwen3TTSConfig, deterministic: bool, ahead: bool, frames: int | None
 ) -> None:
-    """It has waited for text without a slot, after so many frames; others have used its memory meanwhile."""
+    """It was without a slot, for it waited for text after so many frames; None: its text is whole, and it was far
+    ahead. Others have used its memory meanwhile.
+    """
     if ahead and isinstance(talker, NativeTalker):
         pytest.skip("steps are begun ahead on a GPU alone, where torch computes")
     made = make_prompt(config, 1)
-    prompt = dataclasses.replace(made, text_ids=made.text_ids[:1], text_open=True)
+    is_open = frames is not None
+    prompt = dataclasses.replace(made, text_ids=made.text_ids[:1], text_open=True) if is_open else made
     request, company = (
         TalkerRequest(each, SamplingParameters(seed=7), FRAMES) for each in (prompt, make_prompt(config, 2))
     )
@@ -117,10 +120,11 @@ def test_a_stream_goes_on_in_another_slot(
             generator = Generator(talker, SLOTS, MAX_LENGTH, deterministic, 5, GraphRunner() if ahead else None)
             slot, heard = 0, []
             left = generator.start(slot, request)
-            generator.extend(slot, MoreText(made.text_ids[1 : 1 + frames], False, FRAMES, False))
-            if frames:
+            if frames is not None:
+                generator.extend(slot, MoreText(made.text_ids[1 : 1 + frames], False, FRAMES, False))
+            if frames != 0:
                 generator.prefill({slot: left})
-            while frames and generator.ready(slot, 0):
+            while frames != 0 and generator.ready(slot, 0) and (is_open or len(heard) < 3):
                 heard += generator.step([slot])
             if parked:
                 stream = generator.park(slot)
@@ -130,8 +134,9 @@ def test_a_stream_goes_on_in_another_slot(
                 slot = 2
                 generator.resume(slot, stream)
                 generator.free(0)
-            generator.extend(slot, MoreText(made.text_ids[1 + frames :], True, FRAMES, False))
-            if not frames:
+            if frames is not None:
+                generator.extend(slot, MoreText(made.text_ids[1 + frames :], True, FRAMES, False))
+            if frames == 0:
                 generator.prefill({slot: generator._streams[slot].unread})
             while not heard or heard[-1].finish is None:
                 heard += generator.step([slot])
