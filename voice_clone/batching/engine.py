@@ -241,9 +241,10 @@ class Engine(Generic[R]):
         first prompts are read before them. On a CPU they take little beside a step.
         """
         joining: list[tuple[int, Stream[R]]] = []
-        for stream in [stream for stream in self._parked if not stream.starved][: self._source.slots - len(self._live)]:
-            self._parked.remove(stream)
-            self._join(stream, joining)
+        waiting = [stream for stream in self._parked if not stream.starved]
+        for each in waiting[: self._source.slots - len(self._live)]:
+            self._parked.remove(each)
+            self._join(each, joining)
         most = MAX_STARTS if self._live or self._source.ahead else self._source.slots
         while len(joining) < most and (stream := self._turns.take(self._may_start)) is not None:
             self._join(stream, joining)
