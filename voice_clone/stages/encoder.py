@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -36,7 +36,7 @@ class CardEncoder(Generic[C]):
         files: the checkpoint, a `CheckpointFiles` with a `config`.
         file, prefix: where the network's weights are, as of `CheckpointFiles.load`.
         more_rows: of the codes, besides those of the clip's frames.
-        native: makes of torch's network what takes its place on a CPU; None: torch computes there, too.
+        native: takes the place of torch's network, of which it is made, on a CPU; None: torch computes there, too.
     """
 
     card: ClassVar[Family]
@@ -45,7 +45,7 @@ class CardEncoder(Generic[C]):
     prefix: ClassVar[str] = ""
     presets: tuple[str, ...] = ()
     more_rows: ClassVar[int] = 0
-    native: ClassVar[Callable[[Any], Any] | None] = None
+    native: ClassVar[type[Any] | None] = None
 
     def __init__(self, network: Any, config: C, fingerprint: str, max_frames: int) -> None:
         self.network, self.config, self.max_frames = network, config, max_frames
