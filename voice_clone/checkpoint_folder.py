@@ -313,6 +313,22 @@ def weight_header(folder: Path, name: str) -> tuple[int, Entries]:
     return 8 + size, entries
 
 
+def tensor_bytes(folder: Path, file: str, name: str) -> bytes:
+    """The bytes of a tensor; `file` as of `check_weights`.
+
+    Raises:
+        CheckpointError: a file is missing or cut short, or the tensor is missing.
+    """
+    shard = tensor_file(shard_files(folder, file), file, name)
+    start, entries = weight_header(folder, shard)
+    if name not in entries:
+        raise CheckpointError(f"{shard}: tensor {name} is missing")
+    begin, end = entries[name]["data_offsets"]
+    with (folder / shard).open("rb") as opened:
+        opened.seek(start + begin)
+        return opened.read(end - begin)
+
+
 def same_bytes(file: Path, other: Path) -> bool:
     """Whether two large files are alike, by their sizes and `SAMPLES` pieces of them, evenly spread.
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voice_clone.checkpoint_folder import check_fixed, multiple_of, parse, read_recognised
+from voice_clone.checkpoint_folder import check_fixed, multiple_of, parse, read_recognised, tensor_bytes
 from voice_clone.errors import CheckpointError
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.layers.seanet_config import SEANetConfig
-from voice_clone.mapped_weights import MappedWeights
 
 CONFIG_FILE = CARD.recognised_by.partition(":")[0]
 MODEL = CARD.weights[0].name
@@ -209,5 +208,4 @@ def shortcoming(folder: Path) -> str:
     Raises:
         CheckpointError: the weight file is missing or cut short, or lacks the encoder's first tensor.
     """
-    _, _, numbers = MappedWeights(folder, MODEL).raw(FIRST_CONVOLUTION)
-    return "" if numbers.any() else NO_ENCODER
+    return "" if any(tensor_bytes(folder, MODEL, FIRST_CONVOLUTION)) else NO_ENCODER
