@@ -18,7 +18,7 @@ from tests.support.families.in_torch import InTorch
 from tests.support.families.random_weights import fill_random
 from tests.support.families.small_codec import SMALL as TINY
 from voice_clone.codec.decoder import StreamState
-from voice_clone.codec.native_decoder import PIECE_FRAMES
+from voice_clone.codec.native_decoder import NativeDecoder
 from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
@@ -97,7 +97,7 @@ def test_samples_are_those_of_torch(config: CodecDecoderConfig, threads: int, mo
     monkeypatch.setattr("voice_clone.native.thread_pool._pool", ThreadPool(threads))
     monkeypatch.setattr("voice_clone.native.thread_pool.MIN_PARALLEL_MULTIPLICATIONS", 0)
     decoder, native = both(config)
-    codes = random_codes(config, 2, 3 * PIECE_FRAMES + 1)
+    codes = random_codes(config, 2, 3 * NativeDecoder.piece_frames + 1)
     expected, state = decoder(codes), native.new_state(2)
     assert_same_audio(native.decode_chunk(codes, state), expected)
     assert state.position.tolist() == [codes.shape[-1]] * 2
@@ -185,7 +185,7 @@ def test_it_does_not_matter_where_in_memory_numbers_lie(config: CodecDecoderConf
     whole = native.decode_chunk(codes, native.new_state(1))  # takes the memory for so many frames
     chooser = random.Random(0)
     for _ in range(15):
-        for chain in (decoder._latent, decoder._waveform):
+        for chain in decoder._chains:
             arrays = [*chain._buffers, chain._residual, chain._parameters, *chain._per_thread]
             first, second, chain._residual, chain._parameters, *own = side_by_side(arrays, chooser)
             chain._buffers, chain._per_thread = (first, second), tuple(own)
