@@ -1,19 +1,43 @@
-# Two images: the model repository inside the NGC Triton container, and the HTTP gateway before it.
+# Three images: all of it for a CPU; the model repository inside NVIDIA's Triton container; the HTTP gateway before that.
 #
-#   docker build -t voice-clone .
+#   docker build -t voice-clone:cpu --target cpu .
+#   docker run -p 127.0.0.1:8080:8080 -v voices:/voices -v cache:/cache voice-clone:cpu
+#
+#   docker build -t voice-clone --target server .
 #   docker build -t voice-clone-gateway --target gateway .
 #   docker run --gpus all --shm-size=2g -p 127.0.0.1:8000-8002:8000-8002 \
 #       -v "$(realpath DIR)":/checkpoint:ro -v voices:/voices -v cache:/cache voice-clone
 #
-# Without a GPU: docker build --build-arg TORCH=torch==2.13.0+cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX \
-#     --build-arg ONNX_RUNTIME=onnxruntime, and -e VOICE_CLONE_DEVICE=cpu in place of --gpus. INDEX: see docs/deployment.md.
-# On another release of Triton: docker build -t voice-clone --build-arg TRITON=RELEASE .
-# No weights are inside. Both, with Prometheus and Grafana: docker-compose.yml.
+# The image for a CPU has a checkpoint, which -v "$(realpath DIR)":/checkpoint:ro takes the place of. In the others
+# there are no weights. On another release of Triton: --build-arg TRITON=RELEASE. Build arguments and what was tried:
+# docs/deployment.md. Tests: tools/test --images. Both, with Prometheus and Grafana: docker-compose.yml.
+#
 # Triton's release: any of tools/triton_releases.py, which has the packages that fit it. By default the newest of which
-# they are known. NEVER BUILT HERE: no image of any release was. The code ran on the server of 24.10, without a container,
-# and its tests once on a CPU build of 26.07. 24.10 lacks NVIDIA's security fixes of 25.07 and later.
+# they are known. 24.10 lacks NVIDIA's security fixes of 25.07 and later.
 ARG TRITON=26.08
 ARG PYTHON=3.11
+
+# What pip has to download, apart from our code: a change of that downloads nothing again.
+FROM python:${PYTHON}-slim-bookworm AS required
+WORKDIR /src
+COPY pyproject.toml ./
+COPY client/pyproject.toml client/
+COPY tools/requirements.py tools/
+RUN python tools/requirements.py server,postgresql > cpu.txt \
+    && python tools/requirements.py server,postgresql,marking --client "" > server.txt
+
+FROM python:${PYTHON}-slim-bookworm AS ours
+WORKDIR /src
+COPY pyproject.toml LICENSE ./
+COPY voice_clone voice_clone
+COPY client client
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client
+
+# What is not installed: the models, and the programs that start a server with them.
+FROM scratch AS files
+COPY model_repository /models
+COPY tools/*.py /opt/voice-clone/tools/
+COPY tools/families/*.py /opt/voice-clone/tools/families/
 
 # The gateway and the client need neither torch nor Triton.
 FROM python:${PYTHON}-slim-bookworm AS gateway
@@ -31,6 +55,55 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
 ENTRYPOINT ["tini", "--"]
 CMD ["voice-clone-gateway"]
 
+# Triton without NVIDIA's image: the server, its Python backend and their libraries, in the folders that they have there.
+FROM python:${PYTHON}-slim-bookworm AS triton
+ARG PYTRITON=nvidia-pytriton==0.7.0
+ARG PYTHON
+WORKDIR /wheel
+RUN pip install --no-cache-dir --no-deps --target . "${PYTRITON}" \
+    && mkdir -p /opt/tritonserver/bin /opt/tritonserver/backends \
+    && mv pytriton/tritonserver/bin/tritonserver /opt/tritonserver/bin/ \
+    && mv pytriton/tritonserver/backends/python /opt/tritonserver/backends/ \
+    && mv "pytriton/tritonserver/python_backend_stubs/${PYTHON}/triton_python_backend_stub" /opt/tritonserver/backends/python/ \
+    && chmod 755 /opt/tritonserver/bin/tritonserver /opt/tritonserver/backends/python/triton_python_backend_stub \
+    && rm nvidia_pytriton.libs/libpython3* \
+    && mv nvidia_pytriton.libs /opt/tritonserver/lib
+
+FROM python:${PYTHON}-slim-bookworm AS cpu
+# binutils: the linker of native code.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends binutils=2.* tini=0.19.* \
+    && rm -rf /var/lib/apt/lists/*
+# Qwen3-TTS computes here without torch. For the other families: TORCH=torch==2.13.0+cpu, and PyTorch's index of these builds.
+ARG TORCH=
+ARG PIP_EXTRA_INDEX_URL=
+RUN --mount=type=bind,from=required,source=/src,target=/required \
+    pip install --no-cache-dir --requirement /required/cpu.txt ${TORCH} \
+    && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +
+COPY --from=triton /opt/tritonserver /opt/tritonserver
+RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+COPY --from=files / /
+COPY tools/data/demo_voice /checkpoint
+COPY tools/data/demo_clips/slt.wav /opt/voice-clone/demo.wav
+WORKDIR /opt/voice-clone
+# Any user of group 0 may run it, as OpenShift wants.
+RUN python -m compileall -q . /models \
+    && useradd --uid 1000 --gid 0 --no-create-home voice-clone \
+    && mkdir -p /voices /cache && chown 1000:0 /voices /cache && chmod 770 /voices /cache
+ENV VOICE_CLONE_TRITON_DIR=/opt/tritonserver \
+    VOICE_CLONE_VOICE_DIR=/voices \
+    VOICE_CLONE_DEVICE=cpu \
+    NUMBA_CACHE_DIR=/cache
+VOLUME /voices /cache
+USER 1000
+EXPOSE 8080 8000 8001 8002
+HEALTHCHECK --interval=10s --timeout=5s --start-period=3600s \
+    CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://localhost:8080/health', timeout=4)"]
+ENTRYPOINT ["tini", "--"]
+CMD ["python3", "-m", "tools.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600", "--checkpoint=/checkpoint", \
+    "--gateway=8080", "--first-voice=demo.wav"]
+
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS packages
 ARG TRITON
 # The default build of torch brings CUDA 13 along. The ONNX Runtime of releases before 26.07 wants CUDA 12: for CosyVoice3
@@ -40,10 +113,10 @@ ARG PIP_EXTRA_INDEX_URL=
 # What CosyVoice3's encoders run on; it runs on the CPU too.
 ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
-COPY pyproject.toml LICENSE tools/triton_releases.py ./
-COPY voice_clone ./voice_clone
-RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
-    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt "${TORCH}" ".[server,postgresql,marking]"
+COPY tools/triton_releases.py ./
+RUN --mount=type=bind,from=required,source=/src,target=/required \
+    python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
+    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement /required/server.txt "${TORCH}"
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 # binutils: the linker of native code.
@@ -53,17 +126,14 @@ RUN apt-get update \
 # Images with Python 3.12 belong to a system whose pip refuses to install beside its own packages.
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
-COPY model_repository /models
+RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
+    PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+COPY --from=files / /
 WORKDIR /opt/voice-clone
-COPY tools/__init__.py tools/addresses.py tools/config_file.py tools/gateway_process.py tools/guard.py tools/preflight.py \
-    tools/restarts.py tools/serve.py tools/server_log.py tools/server_memory.py tools/steps.py tools/stopping.py tools/triton_binary.py \
-    tools/triton_server.py tools/voice_store.py tools/
-COPY client/voice_clone_client/__init__.py client/voice_clone_client/_version.py client/voice_clone_client/_arguments.py \
-    client/voice_clone_client/_program.py client/voice_clone_client/confinement.py client/voice_clone_client/names.py voice_clone_client/
-COPY tools/families/__init__.py tools/families/cards.py tools/families/names.py tools/families/recognition.py tools/families/
-# Voices outlive the container in this volume; the server runs as the image's own user. /cache has compiled code and packed
-# weights: mount a volume there, and the next container starts in seconds.
-RUN mkdir -p /voices /cache && chown triton-server: /voices /cache && chmod 700 /voices /cache
+# Voices outlive the container in this volume; the server runs as the image's own user, and as any of group 0. /cache has
+# compiled code and packed weights: mount a volume there, and the next container starts in seconds.
+RUN python3 -m compileall -q . /models \
+    && mkdir -p /voices /cache && chown triton-server:0 /voices /cache && chmod 770 /voices /cache
 # A model that finds no GPU does not load: on the CPU it would only seem to work.
 # fp32 is fp32 with every engine: TensorRT has no other switch for TF32, with whose ten bits other codes come out.
 ENV VOICE_CLONE_CHECKPOINT_DIR=/checkpoint \

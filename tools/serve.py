@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 server.meanwhile = gateway.keep
             with step("loading"):
                 server.start(given.load_seconds)
+            if given.first_voice:
+                _register_first(given.first_voice, server.url)
             if gateway is not None:
                 gateway.wait_for("/health")
             _print_start(server, log, given)
@@ -83,6 +85,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     finally:
         _stop(server, gateway)
+
+
+def _register_first(clip: Path, url: str) -> None:
+    """Register a clip on a server without voices, so that it can speak at once."""
+    from voice_clone_client import Client, VoiceCloneError
+
+    try:
+        with Client(url) as client:
+            if not client.list(limit=1):
+                client.upload(clip.stem, clip)
+                print(f"Registered the voice {clip.stem}.", flush=True)
+    except (OSError, VoiceCloneError) as error:
+        print(f"The voice {clip.stem} could not be registered: {error}", file=sys.stderr)
 
 
 def _stop(server: TritonServer, gateway: GatewayProcess | None) -> None:
@@ -129,6 +144,12 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
     )
     add_repository_option(parser)
     parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
+    parser.add_argument(
+        "--first-voice",
+        type=Path,
+        metavar="CLIP",
+        help="register this clip by the name of its file if no voice is there yet",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (0.0.0.0: all; default: %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001)
     parser.add_argument("--http-port", type=int, default=8000)

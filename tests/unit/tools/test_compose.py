@@ -17,7 +17,7 @@ import yaml
 from voice_clone_gateway import settings as gateway_settings
 from voice_clone_gateway.http.auth import Keys
 
-from tests.support.official.deployment_files import DOCKERFILE, DOCUMENT, commands, compose, defaults, stages, values
+from tests.support.official.deployment_files import DOCUMENT, commands, compose, defaults, stages, values
 from tools.settings_table import parameters, variables_only
 from tools.triton_server import EXIT_TIMEOUT, ROOT
 
@@ -92,8 +92,8 @@ def test_what_the_next_start_needs_outlives_the_container() -> None:
     for name in ("VOICE_CLONE_VOICE_DIR", "NUMBA_CACHE_DIR"):
         [folder] = re.findall(rf"{name}=(\S+)", environment)
         assert mounted(server, folder)["type"] == "volume"
-        made = [line for line in values("RUN", "server") if line.startswith("mkdir ") and folder in line]
-        assert made and re.search(rf"chown triton-server: .*{folder}\b", made[0]), "root's volume could not be written"
+        made = [line for line in values("RUN", "server") if "mkdir " in line and folder in line]
+        assert made and re.search(rf"chown triton-server:0 .*{folder}\b", made[0]), "root's volume could not be written"
 
 
 def test_variables_are_settings() -> None:
@@ -141,20 +141,17 @@ def test_our_containers_have_no_privileges() -> None:
     assert ours["gateway"]["read_only"] and ours["gateway"]["tmpfs"] == ["/tmp"]
 
 
-def test_without_a_gpu_only_the_gpu_s_part_differs() -> None:
+def test_without_a_gpu_only_the_image_differs() -> None:
     base, server = services()["server"], services("cpu")["server"]
     assert "gpu" in str(base["deploy"]) and not server["deploy"].get("resources")
-    given = server["build"].pop("args")
-    assert set(given) == set(base["build"].pop("args"))
-    assert given["TORCH"] == f"{defaults('packages')['TORCH']}+cpu" and given["ONNX_RUNTIME"] == "onnxruntime"
-    assert given["PIP_EXTRA_INDEX_URL"] == "INDEX"
-    environment = server.pop("environment")
-    assert environment["VOICE_CLONE_DEVICE"] == "cpu" and "VOICE_CLONE_DEVICE=cuda" in DOCKERFILE
+    [command] = values("CMD", "server")
+    assert server["command"] == json.loads(command), "that of the image for a CPU has a gateway"
+    assert server["build"]["target"] == "cpu"
+    assert server["build"]["args"] == {"TORCH": "", "PIP_EXTRA_INDEX_URL": "INDEX"}
     for each in (base, server):
-        each.pop("deploy")
+        for name in ("build", "command", "deploy", "environment", "healthcheck"):
+            each.pop(name, None)
     assert server == base
-    with pytest.raises(LookupError, match="docs/deployment"):
-        compose("cpu", CHECKPOINT="tests")
 
 
 @pytest.mark.parametrize("name", FILES)

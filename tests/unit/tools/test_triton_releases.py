@@ -28,7 +28,7 @@ NAMES = ("onnxruntime", "onnxruntime-gpu")
 
 def pinned() -> list[Requirement]:
     """What the image installs of ours: exact versions."""
-    extras = [{"extra": extra} for extra in ("server", "postgresql")]
+    extras = [{"extra": extra} for extra in ("torch", "server", "postgresql")]
     return [
         each
         for each in map(Requirement, metadata.requires("voice-clone") or [])

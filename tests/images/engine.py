@@ -1,0 +1,181 @@
+"""docker or podman, and stand-ins of base images where no registry is within reach."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from voice_clone_client import Client
+
+from tools import addresses
+from tools.triton_server import ROOT, free_ports
+
+PATIENCE = 300.0  # seconds for a first start, which compiles, on a busy machine
+PYTHON = "docker.io/library/python:3.11-slim-bookworm"
+PREFIX = f"voice-clone-test-{uuid.uuid4().hex[:8]}"
+BUILD_OPTIONS = shlex.split(os.environ.get("VOICE_CLONE_IMAGES_BUILD", ""))
+"""What a build needs on this machine: `-v` of certificates, or of an index of packages."""
+BASES: dict[str, str] = {}
+"""How each base image was had."""
+# A machine without systemd, and one whose root may not raise limits.
+CONFINED = ("--cgroup-manager=cgroupfs", "--runtime=runc")
+CONFINED_RUN = ("--ulimit=nofile=1000:1000", "--ulimit=nproc=20000:20000")
+
+
+class Engine:
+    """Builds images, and runs containers on the host's network."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self.program = next(name for name in ("docker", "podman") if shutil.which(name))
+        self._global: tuple[str, ...] = ()
+        self._run: tuple[str, ...] = ()
+        self._volumes: list[str] = []
+        self._base(PYTHON)
+        tried = self.call("run", "--rm", "--network=host", PYTHON, "true", check=False)
+        if tried.returncode:
+            self._global, self._run = CONFINED, (*CONFINED_RUN, "--no-healthcheck")
+            self.call("run", *self._run, "--rm", "--network=host", PYTHON, "true")
+
+    def call(self, *words: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run the program."""
+        command = [self.program, *self._global, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+        assert not check or done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
+        return done  # type: ignore[no-any-return]
+
+    def _base(self, name: str) -> None:
+        """Have an image of Python: its own, else one of Debian's packages, which has Python where its own has it."""
+        if "stand-in" in self.call("image", "inspect", name, check=False).stdout:
+            BASES[name] = "a stand-in made before, of Debian's packages"
+        elif self.call("pull", name, check=False).returncode == 0:
+            BASES[name] = "its own"
+        else:
+            files = self._scratch / "python.tar"
+            packages = "python3-minimal,python3-venv,python3-pip,libpython3.11,ca-certificates"
+            command = [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={packages}",
+                "--dpkgopt=path-exclude=/usr/share/doc/*",
+            ]
+            command += ["--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
+            command += ['--customize-hook=chroot "$1" python3 -m venv --copies /usr/local', "bookworm", str(files)]
+            subprocess.run(command, check=True)
+            self.call("import", "--change", "LABEL kind=stand-in", "--change", "CMD python3", str(files), name)
+            files.unlink()
+            BASES[name] = "a stand-in of Debian's packages"
+
+    def build(self, target: str) -> None:
+        """Build an image of the Dockerfile."""
+        options = ["--network=host", "--target", target, "--tag", image(target), *BUILD_OPTIONS]
+        if self.program == "podman":
+            options += ["--format=docker", "--pull=never", *(["--isolation=chroot"] if self._global else [])]
+        self.call("build", *options, str(ROOT))
+
+    def volume(self) -> str:
+        """The name of a new volume."""
+        self._volumes.append(f"{PREFIX}-{len(self._volumes)}")
+        return self._volumes[-1]
+
+    @contextlib.contextmanager
+    def container(self, target: str, *options: str, command: Sequence[str] | None = None) -> Iterator[Container]:
+        """A running container."""
+        name = f"{PREFIX}-{uuid.uuid4().hex[:8]}"
+        network = () if any(each.startswith("--network") for each in options) else ("--network=host",)
+        words = (f"--name={name}", *self._run, *network, *options, image(target), *(command or ()))
+        self.call("run", "--detach", *words)
+        try:
+            yield Container(self, name)
+        finally:
+            self.call("rm", "--force", "--volumes", name, check=False)
+
+    def remove_all(self) -> None:
+        """Remove the volumes; the images stay, for the next build."""
+        for each in self._volumes:
+            self.call("volume", "rm", "--force", each, check=False)
+
+
+def image(target: str) -> str:
+    """The name of an image of ours."""
+    return f"localhost/voice-clone-test:{target}"
+
+
+class Container:
+    """A container that has been started."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine, self.name = engine, name
+
+    def log(self) -> str:
+        """What it has printed."""
+        done = self._engine.call("logs", self.name)
+        return done.stdout + done.stderr
+
+    def status(self) -> int | None:
+        """Its exit status; None: it runs."""
+        [found] = json.loads(self._engine.call("inspect", self.name).stdout)
+        return None if found["State"]["Status"] in ("created", "running") else int(found["State"]["ExitCode"])
+
+    def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in it."""
+        return self._engine.call("exec", self.name, *command, check=False)
+
+    def signal(self, name: str) -> None:
+        """Send it one."""
+        self._engine.call("kill", f"--signal={name}", self.name)
+
+    def wait(self, until: Callable[[], object], ended: bool = False) -> None:
+        """Wait until something holds; unless `ended`, it must run meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while not until():
+            assert ended or self.status() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.2)
+
+    def ready(self) -> Container:
+        """Wait until the server in it is ready."""
+        self.wait(lambda: "Ready (" in self.log())
+        return self
+
+    def exit(self) -> int:
+        """Wait until it has ended; its exit status."""
+        self.wait(lambda: self.status() is not None, ended=True)
+        status = self.status()
+        assert status is not None
+        return status
+
+
+class Ports:
+    """Free ports of the host, as options of tools/serve."""
+
+    def __init__(self) -> None:
+        self.gateway, self.grpc, self.http, self.metrics = free_ports(4)
+        self.own = [f"--grpc-port={self.grpc}", f"--http-port={self.http}", f"--metrics-port={self.metrics}"]
+        self.options = [f"--gateway={self.gateway}", *self.own]
+
+    def client(self) -> Client:
+        """A client of the server."""
+        return Client(f"127.0.0.1:{self.grpc}")
+
+    def fetch(self, path: str) -> bytes:
+        """A page of the gateway."""
+        return addresses.fetch(f"http://127.0.0.1:{self.gateway}{path}", 60.0).read()
+
+
+def health_check(engine: Engine, target: str) -> list[str]:
+    """The command of an image's health check."""
+    [found] = json.loads(engine.call("image", "inspect", image(target)).stdout)
+    check = found["Config"].get("Healthcheck") or found["HealthCheck"]  # docker's name, podman's
+    first, *words = check["Test"]
+    assert first == "CMD"
+    return list(words)

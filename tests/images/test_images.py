@@ -1,0 +1,197 @@
+"""What an operator does with the images: start, speak, upload, restart, kill, confine, and get something wrong."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from voice_clone_client import Client, VoiceCloneError
+
+from tests.images.engine import Container, Engine, Ports, health_check, image
+from tools.triton_server import ROOT
+
+CLIPS = ROOT / "tools" / "data" / "demo_clips"
+TEXT = "The small key is under the table."
+SPEAK = f"""
+import urllib.request as u
+body = b'{{"input": "{TEXT}", "voice": "demo", "response_format": "wav"}}'
+request = u.Request("http://localhost:8080/v1/audio/speech", body, {{"Content-Type": "application/json"}})
+print(u.urlopen(request).read(4))
+"""
+CONFINED = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+
+
+@pytest.fixture(scope="module")
+def cache(engine: Engine) -> str:
+    """The volume of compiled code, which all containers of this file share."""
+    return engine.volume()
+
+
+@contextmanager
+def serving(engine: Engine, cache: str, voices: str, *options: str) -> Iterator[tuple[Container, Ports]]:
+    """A container with the demo's checkpoint and voice, at ports of its own."""
+    ports = Ports()
+    command = serve("/checkpoint", *ports.options, "--first-voice=demo.wav")
+    mounts = (f"--volume={cache}:/cache", f"--volume={voices}:/voices")
+    with engine.container("cpu", *mounts, *options, command=command) as container:
+        yield container.ready(), ports
+
+
+def serve(checkpoint: str, *options: str) -> list[str]:
+    """The image's command with other options."""
+    own = ["python3", "-m", "tools.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600"]
+    return [*own, f"--checkpoint={checkpoint}", *options]
+
+
+def over_http(ports: Ports, voice: str) -> bytes:
+    """A speech, as raw PCM."""
+    body = {"input": TEXT, "voice": voice, "response_format": "pcm"}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{ports.gateway}/v1/audio/speech",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return bytes(answer.read())
+
+
+def over_grpc(client: Client, voice: str) -> int:
+    """The samples of a speech."""
+    with client.speak(TEXT, voice=voice, seed=1) as speech:
+        return sum(len(chunk.samples) for chunk in speech)
+
+
+def speaks(ports: Ports, *voices: str) -> None:
+    """Check that these voices, and no others, are there and speak over HTTP and gRPC."""
+    with ports.client() as client:
+        assert [each.name for each in client.list()] == list(voices)
+        for voice in voices:
+            assert len(over_http(ports, voice)) > 24000, "half a second"
+            assert over_grpc(client, voice) > 12000
+
+
+def upload(ports: Ports, name: str) -> None:
+    with ports.client() as client:
+        client.upload(name, CLIPS / "rms.wav", wait=True)
+
+
+def test_one_command_speaks_at_once(engine: Engine, cache: str) -> None:
+    """As in README: no option but the cache's volume. In a network of its own, so that the ports are the image's."""
+    check = health_check(engine, "cpu")
+    with engine.container("cpu", f"--volume={cache}:/cache", "--network=none") as container:
+        assert container.execute(*check).returncode != 0, "healthy before it is ready"
+        container.ready()
+        assert container.execute(*check).returncode == 0
+        spoken = container.execute("python", "-c", SPEAK)
+        assert "RIFF" in spoken.stdout, spoken.stderr
+        assert container.execute("python", "-c", "import torch").returncode != 0, "it has torch"
+        assert container.execute("id", "-u").stdout.strip() != "0"
+
+
+def test_a_voice_outlives_stop_and_kill(engine: Engine, cache: str) -> None:
+    voices = engine.volume()
+    with serving(engine, cache, voices) as (container, ports):
+        assert b"<html" in ports.fetch("/") and b"voice_clone" in ports.fetch("/metrics")
+        upload(ports, "rms")
+        speaks(ports, "demo", "rms")
+        container.signal("TERM")
+        assert container.exit() == 0
+    with serving(engine, cache, voices) as (container, ports):
+        speaks(ports, "demo", "rms")
+        container.signal("KILL")
+        assert container.exit() == 137
+    with serving(engine, cache, voices) as (container, ports):
+        speaks(ports, "demo", "rms")
+        assert container.execute("sh", "-c", "kill -9 $(pidof tritonserver)").returncode == 0
+        container.wait(lambda: "is ready again" in container.log())
+        speaks(ports, "demo", "rms")
+
+
+def test_a_speech_that_runs_ends_before_the_container_does(engine: Engine, cache: str) -> None:
+    with serving(engine, cache, engine.volume()) as (container, ports), ports.client() as client:
+        whole = over_grpc(client, "demo")
+        with client.speak(TEXT, voice="demo", seed=1) as speech:
+            first = len(next(speech).samples)
+            container.signal("TERM")
+            assert first + sum(len(chunk.samples) for chunk in speech) == whole
+        assert container.exit() == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [CONFINED, ("--user=12345:0",), ("--user=12345:0", *CONFINED, "--memory=1g"), ("--shm-size=64m",)],
+    ids=["confined", "any user of group 0", "both with 1 GB of memory", "the usual shared memory"],
+)
+def test_it_runs_confined(engine: Engine, options: tuple[str, ...]) -> None:
+    """Each with volumes of its own, which nobody else has written."""
+    with serving(engine, engine.volume(), engine.volume(), *options) as (_, ports):
+        upload(ports, "rms")
+        speaks(ports, "demo", "rms")
+
+
+def test_without_room_for_voices_it_still_speaks(engine: Engine, cache: str) -> None:
+    ports = Ports()
+    command = serve("/checkpoint", *ports.options, "--first-voice=demo.wav")
+    mounts = (f"--volume={cache}:/cache", "--tmpfs=/voices:size=400k,mode=777")
+    with engine.container("cpu", *mounts, command=command) as container:
+        container.ready()
+        with ports.client() as client, pytest.raises(VoiceCloneError):
+            for number in range(4):
+                client.upload(f"more-{number}", CLIPS / "rms.wav", wait=True)
+        assert len(over_http(ports, "demo")) > 24000
+
+
+@pytest.mark.parametrize("family", ["voxtral", None], ids=["needs torch", "is none"])
+def test_a_checkpoint_that_it_cannot_serve_ends_it_with_one_sentence(
+    engine: Engine, tmp_path: Path, family: str | None
+) -> None:
+    if family:
+        from tools.families.toolkit import checkpoint_maker
+
+        checkpoint_maker(family).make_checkpoint("tiny", 0, tmp_path / "checkpoint")
+    else:
+        (tmp_path / "checkpoint").mkdir()
+    tmp_path.chmod(0o755)
+    mount = f"--volume={tmp_path / 'checkpoint'}:/checkpoint:ro"
+    with engine.container("cpu", mount, command=serve("/checkpoint", *Ports().own)) as container:
+        assert container.exit() == 2
+        [line] = container.log().strip().splitlines()
+        assert "/checkpoint" in line and ("torch" in line) == bool(family)
+
+
+def test_a_checkpoint_that_is_not_there_is_named(engine: Engine) -> None:
+    with engine.container("cpu", command=serve("/none", *Ports().own)) as container:
+        assert container.exit() == 2
+        [line] = container.log().strip().splitlines()
+        assert "/none" in line
+
+
+def test_the_gateway_s_image_speaks_with_a_server_elsewhere(engine: Engine, cache: str) -> None:
+    with serving(engine, cache, engine.volume()) as (_, ports):
+        own = Ports()
+        place = [
+            f"--env=VOICE_CLONE_GATEWAY_TRITON=127.0.0.1:{ports.grpc}",
+            f"--env=VOICE_CLONE_GATEWAY_PORT={own.gateway}",
+        ]
+        with engine.container("gateway", *place, *CONFINED) as container:
+            container.wait(lambda: _answers(own))
+            assert len(over_http(own, "demo")) > 24000
+            container.signal("TERM")
+            assert container.exit() == 0
+
+
+def _answers(ports: Ports) -> bool:
+    try:
+        return b"ok" in ports.fetch("/health")
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("target", ["cpu", "gateway"])
+def test_an_image_s_user_is_none_of_root(engine: Engine, target: str) -> None:
+    [found] = json.loads(engine.call("image", "inspect", image(target)).stdout)
+    assert found["Config"]["User"] not in ("", "0", "root")
