@@ -1,6 +1,6 @@
 # Three images: all of it for a CPU; the model repository inside NVIDIA's Triton container; the HTTP gateway before that.
 #
-#   docker build -t voice-clone:cpu --target cpu .
+#   docker build -t voice-clone:cpu --target cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX .
 #   docker run -p 127.0.0.1:8080:8080 -v voices:/voices -v cache:/cache voice-clone:cpu
 #
 #   docker build -t voice-clone --target server .
@@ -74,12 +74,14 @@ FROM python:${PYTHON}-slim-bookworm AS cpu
 RUN apt-get update \
     && apt-get install -y --no-install-recommends binutils=2.* tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
-# Qwen3-TTS computes here without torch. For the other families: TORCH=torch==2.13.0+cpu, and PyTorch's index of these builds.
-ARG TORCH=
-ARG PIP_EXTRA_INDEX_URL=
 RUN --mount=type=bind,from=required,source=/src,target=/required \
-    pip install --no-cache-dir --requirement /required/cpu.txt ${TORCH} \
+    pip install --no-cache-dir --requirement /required/cpu.txt \
     && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +
+# With PyTorch's index of its builds for CPUs. torch packs the weights of Qwen3-TTS at a first start, and computes other
+# families. Without it (TORCH=) an image starts with packed weights of Qwen3-TTS alone, such as those in a volume.
+ARG TORCH=torch==2.13.0+cpu
+ARG PIP_EXTRA_INDEX_URL=
+RUN [ -z "${TORCH}" ] || pip install --no-cache-dir "${TORCH}"
 COPY --from=triton /opt/tritonserver /opt/tritonserver
 RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-deps --no-index /wheels/*.whl

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any
 
 from voice_clone.errors import InvalidArgument, Unsupported
@@ -186,11 +187,19 @@ def packed_file(
         "files": identity,
         "config": asdict(config),
         "sources": digest_of(PACKAGE),
-        "torch": version("torch"),
+        "torch": _version_of_torch(),
         "numba": version("numba"),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)
+
+
+def _version_of_torch() -> str:
+    """The version of the torch that packs weights here; where none is installed, of the one that this package wants."""
+    try:
+        return version("torch").partition("+")[0]
+    except PackageNotFoundError:
+        return "".join(re.findall(r"^torch==([\w.]+)", "\n".join(requires("voice-clone") or ()), re.MULTILINE))
 
 
 def encoder_threads(settings: EncoderSettings) -> int:

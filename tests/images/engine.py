@@ -35,7 +35,8 @@ class Engine:
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        self.program = next(name for name in ("docker", "podman") if shutil.which(name))
+        there = (name for name in ("docker", "podman") if shutil.which(name))
+        self.program = next(name for name in there if subprocess.run([name, "info"], capture_output=True).returncode == 0)
         self._global: tuple[str, ...] = ()
         self._run: tuple[str, ...] = ()
         self._volumes: list[str] = []

@@ -109,9 +109,11 @@ class Model(ABC):
         except VoiceCloneError as error:
             reason = str(error)
         except Exception as error:
-            log.exception("loading failed")
-            no_torch = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-            reason = f"it needs torch, {NO_TORCH}" if no_torch else "loading failed; the server's log says why"
+            if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+                reason = f"it needs torch, {NO_TORCH}"
+            else:
+                log.exception("loading failed")
+                reason = "loading failed; the server's log says why"
         raise pb_utils.TritonModelException(f"{args['model_name']}: {reason}")
 
     def execute(self, requests: Sequence[Any]) -> None:

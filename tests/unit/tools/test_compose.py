@@ -147,11 +147,13 @@ def test_without_a_gpu_only_the_image_differs() -> None:
     [command] = values("CMD", "server")
     assert server["command"] == json.loads(command), "that of the image for a CPU has a gateway"
     assert server["build"]["target"] == "cpu"
-    assert server["build"]["args"] == {"TORCH": "", "PIP_EXTRA_INDEX_URL": "INDEX"}
+    assert server["build"]["args"] == {"TORCH": defaults("cpu")["TORCH"], "PIP_EXTRA_INDEX_URL": "INDEX"}
     for each in (base, server):
         for name in ("build", "command", "deploy", "environment", "healthcheck"):
             each.pop(name, None)
     assert server == base
+    with pytest.raises(LookupError, match="docs/deployment"):
+        compose("cpu", CHECKPOINT="tests")
 
 
 @pytest.mark.parametrize("name", FILES)
