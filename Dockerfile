@@ -74,17 +74,17 @@ FROM python:${PYTHON}-slim-bookworm AS cpu
 RUN apt-get update \
     && apt-get install -y --no-install-recommends binutils=2.* tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
-RUN --mount=type=bind,from=required,source=/src,target=/required \
-    pip install --no-cache-dir --requirement /required/cpu.txt \
+COPY --from=required /src/cpu.txt /opt/voice-clone/
+RUN pip install --no-cache-dir --requirement /opt/voice-clone/cpu.txt \
     && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +
 # With PyTorch's index of its builds for CPUs. torch packs the weights of Qwen3-TTS at a first start, and computes other
 # families. Without it (TORCH=) an image starts with packed weights of Qwen3-TTS alone, such as those in a volume.
 ARG TORCH=torch==2.13.0+cpu
 ARG PIP_EXTRA_INDEX_URL=
-RUN [ -z "${TORCH}" ] || pip install --no-cache-dir "${TORCH}"
+RUN if [ -n "${TORCH}" ]; then pip install --no-cache-dir "${TORCH}"; fi
 COPY --from=triton /opt/tritonserver /opt/tritonserver
-RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+COPY --from=ours /wheels /opt/voice-clone/wheels
+RUN pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
 COPY --from=files / /
 COPY tools/data/demo_voice /checkpoint
 COPY tools/data/demo_clips/slt.wav /opt/voice-clone/demo.wav
@@ -115,10 +115,10 @@ ARG PIP_EXTRA_INDEX_URL=
 # What CosyVoice3's encoders run on; it runs on the CPU too.
 ARG ONNX_RUNTIME=onnxruntime-gpu
 WORKDIR /src
+COPY --from=required /src/server.txt ./
 COPY tools/triton_releases.py ./
-RUN --mount=type=bind,from=required,source=/src,target=/required \
-    python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
-    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement /required/server.txt "${TORCH}"
+RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
+    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement server.txt "${TORCH}"
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 # binutils: the linker of native code.
@@ -128,8 +128,8 @@ RUN apt-get update \
 # Images with Python 3.12 belong to a system whose pip refuses to install beside its own packages.
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
-RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
-    PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+COPY --from=ours /wheels /opt/voice-clone/wheels
+RUN PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
 COPY --from=files / /
 WORKDIR /opt/voice-clone
 # Voices outlive the container in this volume; the server runs as the image's own user, and as any of group 0. /cache has

@@ -22,12 +22,9 @@ PATIENCE = 300.0  # seconds for a first start, which compiles, on a busy machine
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
 PREFIX = f"voice-clone-test-{uuid.uuid4().hex[:8]}"
 BUILD_OPTIONS = shlex.split(os.environ.get("VOICE_CLONE_IMAGES_BUILD", ""))
-"""What a build needs on this machine: `-v` of certificates, or of an index of packages."""
+"""What a build needs on this machine: `-v` of certificates, or `--build-arg PIP_EXTRA_INDEX_URL=` of torch's builds."""
 BASES: dict[str, str] = {}
 """How each base image was had."""
-# A machine without systemd, and one whose root may not raise limits.
-CONFINED = ("--cgroup-manager=cgroupfs", "--runtime=runc")
-CONFINED_RUN = ("--ulimit=nofile=1000:1000", "--ulimit=nproc=20000:20000")
 
 
 class Engine:
@@ -36,22 +33,18 @@ class Engine:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         there = (name for name in ("docker", "podman") if shutil.which(name))
-        self.program = next(name for name in there if subprocess.run([name, "info"], capture_output=True).returncode == 0)
-        self._global: tuple[str, ...] = ()
-        self._run: tuple[str, ...] = ()
+        self.program = next(
+            name for name in there if subprocess.run([name, "info"], capture_output=True).returncode == 0
+        )
         self._volumes: list[str] = []
         self._base(PYTHON)
-        tried = self.call("run", "--rm", "--network=host", PYTHON, "true", check=False)
-        if tried.returncode:
-            self._global, self._run = CONFINED, (*CONFINED_RUN, "--no-healthcheck")
-            self.call("run", *self._run, "--rm", "--network=host", PYTHON, "true")
 
-    def call(self, *words: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the program."""
-        command = [self.program, *self._global, *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+        command = [self.program, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
-        return done  # type: ignore[no-any-return]
+        return done
 
     def _base(self, name: str) -> None:
         """Have an image of Python: its own, else one of Debian's packages, which has Python where its own has it."""
@@ -80,7 +73,7 @@ class Engine:
         """Build an image of the Dockerfile."""
         options = ["--network=host", "--target", target, "--tag", image(target), *BUILD_OPTIONS]
         if self.program == "podman":
-            options += ["--format=docker", "--pull=never", *(["--isolation=chroot"] if self._global else [])]
+            options += ["--format=docker", "--pull=never"]
         self.call("build", *options, str(ROOT))
 
     def volume(self) -> str:
@@ -93,7 +86,7 @@ class Engine:
         """A running container."""
         name = f"{PREFIX}-{uuid.uuid4().hex[:8]}"
         network = () if any(each.startswith("--network") for each in options) else ("--network=host",)
-        words = (f"--name={name}", *self._run, *network, *options, image(target), *(command or ()))
+        words = (f"--name={name}", "--no-healthcheck", *network, *options, image(target), *(command or ()))
         self.call("run", "--detach", *words)
         try:
             yield Container(self, name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.images.engine import Container, Engine, Ports, health_check, image
+from tests.images.engine import Container, Engine, Ports, health_check
 from tools.triton_server import ROOT
 
 CLIPS = ROOT / "tools" / "data" / "demo_clips"
@@ -88,7 +88,6 @@ def test_one_command_speaks_at_once(engine: Engine, cache: str) -> None:
         assert container.execute(*check).returncode == 0
         spoken = container.execute("python", "-c", SPEAK)
         assert "RIFF" in spoken.stdout, spoken.stderr
-        assert container.execute("python", "-c", "import torch").returncode != 0, "it has torch"
         assert container.execute("id", "-u").stdout.strip() != "0"
 
 
@@ -102,6 +101,7 @@ def test_a_voice_outlives_stop_and_kill(engine: Engine, cache: str) -> None:
         assert container.exit() == 0
     with serving(engine, cache, voices) as (container, ports):
         speaks(ports, "demo", "rms")
+        assert container.execute("sh", "-c", "cat /proc/[0-9]*/maps | grep -c libtorch").stdout.strip() == "0"
         container.signal("KILL")
         assert container.exit() == 137
     with serving(engine, cache, voices) as (container, ports):
@@ -145,22 +145,14 @@ def test_without_room_for_voices_it_still_speaks(engine: Engine, cache: str) -> 
         assert len(over_http(ports, "demo")) > 24000
 
 
-@pytest.mark.parametrize("family", ["voxtral", None], ids=["needs torch", "is none"])
-def test_a_checkpoint_that_it_cannot_serve_ends_it_with_one_sentence(
-    engine: Engine, tmp_path: Path, family: str | None
-) -> None:
-    if family:
-        from tools.families.toolkit import checkpoint_maker
-
-        checkpoint_maker(family).make_checkpoint("tiny", 0, tmp_path / "checkpoint")
-    else:
-        (tmp_path / "checkpoint").mkdir()
-    tmp_path.chmod(0o755)
+def test_a_folder_that_is_no_checkpoint_ends_it_with_one_sentence(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text("{}")
     mount = f"--volume={tmp_path / 'checkpoint'}:/checkpoint:ro"
-    with engine.container("cpu", mount, command=serve("/checkpoint", *Ports().own)) as container:
+    with engine.container("cpu", mount, "--user=0:0", command=serve("/checkpoint", *Ports().own)) as container:
         assert container.exit() == 2
         [line] = container.log().strip().splitlines()
-        assert "/checkpoint" in line and ("torch" in line) == bool(family)
+        assert "/checkpoint" in line
 
 
 def test_a_checkpoint_that_is_not_there_is_named(engine: Engine) -> None:
@@ -189,9 +181,3 @@ def _answers(ports: Ports) -> bool:
         return b"ok" in ports.fetch("/health")
     except OSError:
         return False
-
-
-@pytest.mark.parametrize("target", ["cpu", "gateway"])
-def test_an_image_s_user_is_none_of_root(engine: Engine, target: str) -> None:
-    [found] = json.loads(engine.call("image", "inspect", image(target)).stdout)
-    assert found["Config"]["User"] not in ("", "0", "root")
