@@ -18,7 +18,7 @@ from voice_clone_client import Client
 from tools import addresses
 from tools.triton_server import ROOT, free_ports
 
-PATIENCE = 300.0  # seconds for a first start, which compiles, on a busy machine
+PATIENCE = 900.0  # seconds for a first start, which compiles, on a busy machine
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
 PREFIX = f"voice-clone-test-{uuid.uuid4().hex[:8]}"
 BUILD_OPTIONS = shlex.split(os.environ.get("VOICE_CLONE_IMAGES_BUILD", ""))
@@ -169,7 +169,7 @@ class Ports:
 def health_check(engine: Engine, target: str) -> list[str]:
     """The command of an image's health check."""
     [found] = json.loads(engine.call("image", "inspect", image(target)).stdout)
-    check = found["Config"].get("Healthcheck") or found["HealthCheck"]  # docker's name, podman's
+    check = found.get("Healthcheck") or found["Config"]["Healthcheck"]  # podman has it above, docker below
     first, *words = check["Test"]
     assert first == "CMD"
     return list(words)
