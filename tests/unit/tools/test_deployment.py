@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import os
 import re
@@ -130,6 +132,24 @@ def test_every_required_package_is_made_for_the_pythons_of_its_image(package: st
         assert all(SpecifierSet(wanted).contains(f"{python}.3") for python in pythons), (
             f"{requirement} needs Python {wanted}, {image} has {pythons}"
         )
+
+
+def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
+    """Where it is installed alone, as in its image."""
+    brought, left = set(), ["voice-clone-client"]
+    while left:
+        name = left.pop().lower().replace("_", "-")
+        if name not in brought:
+            brought.add(name)
+            with contextlib.suppress(metadata.PackageNotFoundError):  # of another system
+                left += [each.name for each in required(name, "gateway" if name == "voice-clone-client" else "")]
+    trees = [ast.parse(file.read_text("utf-8")) for file in (ROOT / "client" / "voice_clone_gateway").rglob("*.py")]
+    plain = [node for tree in trees for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {each.name for node in plain if isinstance(node, ast.Import) for each in node.names}
+    names |= {node.module for node in plain if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    packages = metadata.packages_distributions()
+    for module in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"voice_clone_gateway"}:
+        assert {each.lower().replace("_", "-") for each in packages[module]} & brought, module
 
 
 def test_only_folders_are_installed_under_our_names() -> None:
