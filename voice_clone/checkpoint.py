@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from voice_clone.array_kinds import as_tensor
+from voice_clone.array_kinds import Numbers, as_tensor
 from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files, weight_header
 from voice_clone.errors import CheckpointError
-from voice_clone.mapped_weights import MappedWeights
+from voice_clone.mapped_weights import MappedWeights, Read
 
 if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
     import torch
@@ -87,13 +87,14 @@ def weight_normed(stem: str, shape: tuple[int, ...], names: tuple[str, str]) -> 
     return Source({stem + length: (shape[0], 1, 1), stem + direction: shape}, fold)
 
 
-def halves_apart(rows: Tensor, head_dim: int) -> Tensor:
+def halves_apart(rows: Numbers, head_dim: int) -> Numbers:
     """In each head's rows, [..., D, ...] of the first dimension: 0, 2, 4, ... then 1, 3, 5, ...
 
     Where rotary dimensions 2i and 2i + 1 of queries and keys turn together, i and i + D/2 then do; no product changes.
     """
-    heads = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])
-    return heads.transpose(1, 2).reshape(rows.shape)
+    heads = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
+    apart: Numbers = heads.swapaxes(1, 2).reshape(rows.shape)
+    return apart
 
 
 def part_of_qkv(name: str, part: str, rows: tuple[int, int, int], inputs: int, head_dim: int) -> Source:
@@ -196,6 +197,21 @@ class CheckpointFiles:
             found = (as_tensor(weights.read(*each)) for each in source.shapes.items())
             state[name] = source.make(*found).to(device, dtype, copy=True)
         module.load_state_dict(state, strict=not without, assign=True)
+
+    def reader(self, file: str) -> Read:
+        """Reads tensors of modules by their names, with the prefix, as arrays in maps of the file; for a network whose
+        tensors are whole ones of the file's, or parts of them.
+
+        Raises:
+            CheckpointError: as of `MappedWeights.read`, which the function raises.
+        """
+        weights = MappedWeights(self.folder, file)
+
+        def read(name: str, shape: tuple[int, ...]) -> Numbers:
+            source = self.source(name, shape)
+            return source.make(*(weights.read(*each) for each in source.shapes.items()))
+
+        return read
 
     def fingerprint(self, config: Any, file: str, prefix: str, names: Collection[str]) -> str:
         """SHA-256, in hex, of a stage: its configuration and the names, types, shapes and bytes of its tensors.

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.array_kinds import Numbers
 from voice_clone.checkpoint_folder import check_tensor, not_whole, shard_files, tensor_file, weight_header
 from voice_clone.errors import CheckpointError
 from voice_clone.tensor_header import Entries
 
-Read = Callable[[str, tuple[int, ...]], Numbers]
+Read = Callable[[str, tuple[int, ...]], Any]
 """A tensor of a checkpoint, by its name and shape."""
 
 _KINDS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}  # numpy has no bf16

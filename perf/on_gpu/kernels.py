@@ -98,7 +98,7 @@ def main() -> int:
 
 def frame(family: type[Family], networks: Networks, batch: int, length: int, counting: Counting) -> dict[str, Account]:
     """The graphs of one frame of `batch` streams, with the usual sampling, and the one that reads prompts."""
-    talker = on_gpu(networks.talker, torch.bfloat16)
+    talker = talker_on_gpu(networks)
     drawn = talker.head.variant_of(talker.head.columns(family.sampling(drawn=True))[None])
     for stack in talker.stack.modules():  # as a server finds them where torch has that
         if isinstance(stack, DecoderStack):
@@ -137,7 +137,7 @@ def chunk(
 def launches(family: type[Family], networks: Networks, batch: int, gpu: PretendGPU) -> dict[str, int]:
     """How often the host starts something: a frame, a chunk in one piece, and what a stream begins with."""
     runner = GraphRunner(lambda step: lambda: None)  # a graph is one launch, and starts its kernels itself
-    talker, decoder = on_gpu(networks.talker, torch.bfloat16), on_gpu(networks.decoder, torch.float32)
+    talker, decoder = talker_on_gpu(networks), on_gpu(networks.decoder, torch.float32)
     model = FrameModel(talker, batch, MAX_LENGTH, idle_rows=True)
     step = StaticStep(model, runner, deterministic=False, prefill_chunk=PREFILL_CHUNK)
     step.prepare()
@@ -193,6 +193,12 @@ def on_gpu(make: Callable[[], Any], dtype: torch.dtype) -> Any:
             return make().requires_grad_(False)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def talker_on_gpu(networks: Networks) -> Any:
+    """The talker in bf16."""
+    network = on_gpu(networks.talker, torch.bfloat16)
+    return network.talker() if hasattr(network, "talker") else network
 
 
 def counted(runner: GraphRunner, key: Any, counting: Counting) -> Account:

@@ -26,12 +26,13 @@ from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import rms, speech_like
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
+from voice_clone.array_kinds import array_of
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.codec import NativeCodecDecoder
-from voice_clone.families.fish_speech.talker import Talker, load_network, use_native_code
+from voice_clone.families.fish_speech.talker import Talker, load_network
 from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 from voice_clone.settings import Settings
 
@@ -110,7 +111,13 @@ def ours(talker: Talker, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
     generator: Generator[Prompt] = Generator(talker, slots=1, max_length=512)
     seen: list[Tensor] = []
     inner = talker.head.logits
-    talker.head.logits = lambda hidden: seen.append(inner(hidden)[0].clone()) or inner(hidden)  # type: ignore[func-returns-value]
+
+    def logits(hidden: Any) -> Any:
+        found = inner(hidden)
+        seen.append(torch.from_numpy(array_of(found)[0].copy()))
+        return found
+
+    talker.head.logits = logits
     try:
         generator.start(0, TalkerRequest(prompt, OneSampling(seed=0, do_sample=False), FRAMES))
         frames = [generator.step([0])[0] for _ in range(FRAMES)]
@@ -122,14 +129,10 @@ def ours(talker: Talker, prompt: Prompt) -> tuple[Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize("native", [False, True], ids=["torch", "native"])
 def test_talker_makes_the_same_frames(checkpoint: Checkpoint, native: bool) -> None:
-    official = s2_transformer(
-        checkpoint.config.semantic_start_token_id, load_fish_talker(checkpoint)._end_token, **official_sizes(checkpoint)
-    ).eval()
+    end = Tokenizer(checkpoint.folder, checkpoint.config).end_token
+    official = s2_transformer(checkpoint.config.semantic_start_token_id, end, **official_sizes(checkpoint)).eval()
     fill_official_transformer(official, checkpoint.folder)
-    talker: Talker = load_fish_talker(checkpoint)
-    if native:
-        assert isinstance(talker, Talker)
-        talker = use_native_code(talker, "fp32")
+    talker = load_fish_talker(checkpoint, "fp32" if native else None)
     prompt = random_prompt(checkpoint, 5)
     expected = generate(official, official_prompt(checkpoint, prompt), FRAMES)
     codes, logits = ours(talker, prompt)

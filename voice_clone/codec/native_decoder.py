@@ -17,6 +17,12 @@ if TYPE_CHECKING:  # a process that finds the weights packed does without torch
     from voice_clone.codec.windowed_decoder import WindowedDecoder
 
 
+def tanh(x: Array) -> Array:
+    """Of float32 numbers, rounded once, so that it is the same on all processors."""
+    found: Array = np.tanh(x, dtype=np.float64).astype(np.float32)
+    return found
+
+
 class NativeDecoder(StreamDecoder[Array]):
     """As a decoder in torch, as far as streams need it; fp32.
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
@@ -15,9 +12,12 @@ from voice_clone.errors import Unsupported
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import CPU_PRECISIONS, EncoderSettings, Precision, TalkerSettings
 
-N = TypeVar("N", bound=nn.Module)
+if TYPE_CHECKING:  # native code does without torch
+    from torch import nn
 
-UseNativeCode = Callable[[N, Precision, Callable[[nn.Module, str], None], PackedFile], object]
+N = TypeVar("N", bound="nn.Module")
+
+UseNativeCode = Callable[[N, Precision, Callable[["nn.Module", str], None], PackedFile], object]
 """Replaces parts of a talker by native code, in place, and returns it; tables of embeddings stay, for a frame reads a
 few of their rows. It gets the talker in fp32 on the CPU; the precision to which the weights of layers are rounded, and
 those of heads not below int8; what fills a module, given its name below the talker, if the layers are on the meta
@@ -26,6 +26,8 @@ device yet; and what finds packed weights and keeps them. Parts are packed one a
 
 def empty(make: Callable[[], N]) -> N:
     """A network without weights, on the meta device."""
+    import torch
+
     with torch.device("meta"):
         return make()
 
@@ -37,6 +39,8 @@ def load_encoder_network(
 
     It computes in fp32 on any device, so that all find the same codes.
     """
+    import torch
+
     checkpoint.load(network, file, prefix, torch.float32, torch.device(compute.device(settings)))
     return network.eval().requires_grad_(False)
 
@@ -61,6 +65,12 @@ class TalkerPart:
     in_file_on_cpu: tuple[str, ...] = ()
 
 
+def name_in_file(parts: Sequence[TalkerPart], name: str) -> str:
+    """A tensor's or module's name behind its part's prefix, given that below the talker."""
+    part = next(each for each in parts if name.startswith(each.place))
+    return part.prefix + name.removeprefix(part.place)
+
+
 def load_talker_network(
     settings: TalkerSettings,
     talker: N,
@@ -83,6 +93,8 @@ def load_talker_network(
         Unsupported: the settings ask for int8 or int4 without `use_native_code`.
         CheckpointError: as of `CheckpointFiles.load`.
     """
+    import torch
+
     dtype, precision = compute.dtype(settings), compute.precision(settings)
     device = torch.device(compute.device(settings))
     on_cpu, quantised = device.type == "cpu", precision in CPU_PRECISIONS
@@ -101,8 +113,7 @@ def load_talker_network(
         return talker
 
     def load(module: nn.Module, name: str) -> None:
-        part = next(each for each in parts if name.startswith(each.place))
-        prefix = f"{part.prefix}{name.removeprefix(part.place)}."
+        prefix = f"{name_in_file(parts, name)}."
         checkpoint.load(module, file, prefix, None, device)  # in the file's type: packing converts it
 
     native(talker, precision, load, packed)

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from voice_clone import compute
+from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.generator import load_generator
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.autoregressive.sampling import OneSampling
+from voice_clone.autoregressive.stack.native_stack import kept_tables
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.family import Family
@@ -20,12 +24,12 @@ from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.record import ArtifactId
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.stages.known_voices import Artifacts, known_prompts
+from voice_clone.stages.loading import TalkerPart, empty, load_talker_network, name_in_file
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.requests import check_plan, granted_frames
 
 if TYPE_CHECKING:  # native code does without torch
     from voice_clone.checkpoint import CheckpointFiles
-    from voice_clone.stages.loading import TalkerPart
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -42,7 +46,9 @@ class CardTalker(Generic[C, T, P]):
         prompt: a dataclass of tensors that the card names in `prompt`.
         sampling: a dataclass of knobs and options: how frames are drawn.
         talker: the network, of a configuration.
-        native_code: replaces parts of the network on a CPU; None: it computes in torch there, too.
+        native_talker: makes the talker of a CPU, given configuration, tokenizer and `NativeParts`; its network has a
+            method `talker` that makes it of torch's.
+        native_code: where there is none, replaces parts of the network on a CPU; None: it computes in torch there, too.
         places: where its weights are in the first file of the card.
         rate: frames a second.
         known_modes: of voices whose prompts a start prepares.
@@ -53,6 +59,7 @@ class CardTalker(Generic[C, T, P]):
     prompt: ClassVar[Any]
     sampling: ClassVar[Any] = OneSampling
     talker: ClassVar[Any]
+    native_talker: ClassVar[Callable[..., Any] | None] = None
     native_code: ClassVar[Callable[..., Any] | None] = None
     places: ClassVar[Sequence[TalkerPart]]
     rate: ClassVar[float]
@@ -105,32 +112,44 @@ class CardTalker(Generic[C, T, P]):
 
     @classmethod
     def load_network(cls, given: Settings) -> Any:
-        """The network alone."""
+        """The talker alone."""
         settings = TalkerSettings.of(given)
         return cls.fill_network(settings, *cls.read(settings.checkpoint_dir))
 
     @classmethod
     def fill_network(cls, settings: TalkerSettings, config: Any, tokenizer: Any) -> Any:
-        """The network with its weights, in native code on a CPU.
+        """The talker with its weights, in native code on a CPU.
 
         Raises:
             CheckpointError: as of `CheckpointFiles.load`, or the file is not converted yet.
         """
-        from voice_clone.stages.loading import empty, load_talker_network
-
         folder, weights = settings.checkpoint_dir, cls.card.weights[0]
         if weights.pickles:
             check_converted(folder, weights.name, weights.pickles)
-        return load_talker_network(
+        checkpoint, parts = cls.files(folder), cls.parts(config)
+        if cls.native_talker is not None and compute.device(settings) == "cpu":
+            precision, read = compute.precision(settings), checkpoint.reader(weights.name)
+
+            def read_ours(name: str, shape: tuple[int, ...]) -> Numbers:
+                return read(name_in_file(parts, name), shape)
+
+            name, identity = f"{cls.card.name} talker {precision}", checkpoint.identity(weights.name)
+            packed = compute.packed_file(settings, name, identity, config, any_size=True)
+            native = NativeParts(precision, read_ours, packed, kept_tables(settings))
+            talker = cls.native_talker(config, tokenizer, native)
+            packed.keep()
+            return talker
+        network = load_talker_network(
             settings,
             empty(lambda: cls.network(config, tokenizer)),
-            cls.files(folder),
+            checkpoint,
             weights.name,
-            cls.parts(config),
+            parts,
             family=cls.card.name,
             sizes=config,
             use_native_code=cls.native_code,
         )
+        return network.talker() if cls.native_talker else network
 
     def plan(
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]

@@ -27,7 +27,6 @@ from voice_clone.autoregressive.talker import Seeded, Talker
 from voice_clone.codec.decoder import CodecFormat, StreamDecoder
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.native.matrix.linear import PackedLinear
-from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.settings import Settings
 
 SEED = 0  # of a sampling
@@ -193,5 +192,5 @@ def frame_bytes(talker: Talker[Any]) -> int:
     """Bytes of the weights that a frame of a talker in native code reads."""
     stack, head = talker.stack, code_head(talker)
     assert isinstance(stack, NativeStack)
-    assert isinstance(head.predictor, NativePredictor) and isinstance(head.logits, NativeLinear | PackedLinear)
+    assert isinstance(head.predictor, NativePredictor) and isinstance(head.logits, PackedLinear)
     return stack.nbytes + head.predictor.frame_bytes + head.logits.nbytes

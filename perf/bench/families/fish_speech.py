@@ -18,9 +18,11 @@ from tools.families.fish_speech.checkpoint_config import SHAPES
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.codec.windowed_decoder import WindowedDecoder
-from voice_clone.families.fish_speech.codec import CodecDecoder, codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.fish_speech.codec import codec_format, load_decoder, load_torch_decoder
+from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.family import CARD
 from voice_clone.families.fish_speech.talker import Talker, load_network
+from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
@@ -58,7 +60,7 @@ class FishSpeech(CodeFamily):
     def networks(shape: str, folder: Path) -> Networks:
         sizes = SHAPES[shape]
         config = checkpoint_maker.write_configuration(sizes, folder)
-        talker = partial(Talker, config, config.eos_token_id)
+        talker = partial(TalkerNetwork, config, config.eos_token_id)
         return Networks(talker, partial(CodecDecoder, sizes.codec), codec_format(sizes.codec))
 
     @staticmethod

@@ -24,7 +24,7 @@ from torch import nn
 
 from perf.bench.official.packages import bare_packages, check_there, importable, quiet
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
-from voice_clone.families.fish_speech.codec import CodecDecoder
+from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import CODEC, MODEL
 from voice_clone.families.fish_speech.encoder import CodecEncoder
 from voice_clone.families.fish_speech.text import Prompt, Tokenizer

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tools.families.cosyvoice3.checkpoint_maker import write_checkpoint
 from tools.families.cosyvoice3.encoders import make_encoders
 from tools.families.cosyvoice3.talker import HEAD, LM_HEAD, make_talker
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.cosyvoice3.config import (
     CODES,
@@ -25,8 +26,11 @@ from voice_clone.families.cosyvoice3.config import (
     TOKENS,
     load_config,
 )
-from voice_clone.families.cosyvoice3.talker import PARTS, Talker, use_native_code
+from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+from voice_clone.families.cosyvoice3.talker import PARTS, Talker, native_talker
+from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.speech import ResolvedVoice
+from voice_clone.stages.loading import name_in_file
 
 
 def make_cosyvoice3(folder: Path, shape: str = "tiny", seed: int = 0, dtype: str = "fp32") -> Path:
@@ -60,13 +64,17 @@ def make_cosyvoice3_talker(folder: Path, shape: str = "tiny", seed: int = 0, end
 
 def load_cosyvoice3_talker(folder: Path, native: bool = False) -> Talker:
     """Our talker in fp32, on the CPU."""
+    checkpoint, config = CheckpointFiles(folder), load_config(folder)
+    if native:
+        read = checkpoint.reader(LLM)
+        parts = NativeParts("fp32", lambda name, shape: read(name_in_file(PARTS, name), shape))
+        return native_talker(config, Tokenizer(folder, config), parts)
     with torch.device("meta"):
-        talker = Talker(load_config(folder))
+        network = TalkerNetwork(config)
     for part in PARTS:
-        module = talker.get_submodule(part.place.rstrip("."))
-        CheckpointFiles(folder).load(module, LLM, part.prefix, torch.float32, "cpu")
-    talker.eval().requires_grad_(False)
-    return use_native_code(talker, "fp32") if native else talker
+        module = network.get_submodule(part.place.rstrip("."))
+        checkpoint.load(module, LLM, part.prefix, torch.float32, "cpu")
+    return network.eval().requires_grad_(False).talker()
 
 
 def some_clip(tokens: int, mel: int, seed: int = 0) -> dict[str, NDArray[Any]]:

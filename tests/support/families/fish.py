@@ -9,10 +9,14 @@ import torch
 
 from tools.families.fish_speech.checkpoint_config import SHAPES, Shape
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import MODEL
-from voice_clone.families.fish_speech.talker import Talker
+from voice_clone.families.fish_speech.talker import PARTS, Talker, native_talker
+from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.settings import Precision
+from voice_clone.stages.loading import name_in_file
 
 TINY = SHAPES["tiny"]
 ODD = dataclasses.replace(  # other ratios of heads, widths that fill no vector, more layers
@@ -44,11 +48,20 @@ def make_fish(folder: Path, shape: str = "tiny", seed: int = 0, dtype: str = "fp
     return folder
 
 
-def load_fish_talker(checkpoint: Checkpoint) -> Talker:
-    """Our talker in fp32, on the CPU, in torch."""
+def load_fish_network(checkpoint: Checkpoint) -> TalkerNetwork:
+    """Our talker's networks in fp32, on the CPU, in torch."""
     tokenizer = Tokenizer(checkpoint.folder, checkpoint.config)
     with torch.device("meta"):
-        talker = Talker(checkpoint.config, tokenizer.end_token)
-    checkpoint.load(talker.slow, MODEL, SLOW, torch.float32, "cpu")
-    checkpoint.load(talker.fast, MODEL, FAST, torch.float32, "cpu")
-    return talker.eval().requires_grad_(False)
+        network = TalkerNetwork(checkpoint.config, tokenizer.end_token)
+    checkpoint.load(network.slow, MODEL, SLOW, torch.float32, "cpu")
+    checkpoint.load(network.fast, MODEL, FAST, torch.float32, "cpu")
+    return network.eval().requires_grad_(False)
+
+
+def load_fish_talker(checkpoint: Checkpoint, precision: Precision | None = None) -> Talker:
+    """Our talker on the CPU, in native code; None: in torch, in fp32."""
+    if precision is None:
+        return load_fish_network(checkpoint).talker()
+    read, tokenizer = checkpoint.reader(MODEL), Tokenizer(checkpoint.folder, checkpoint.config)
+    parts = NativeParts(precision, lambda name, shape: read(name_in_file(PARTS, name), shape))
+    return native_talker(checkpoint.config, tokenizer, parts)

@@ -18,7 +18,7 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.talker import Talker as FishTalker
+from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
 from voice_clone.families.voxtral.checkpoint import Checkpoint as VoxtralCheckpoint
@@ -47,7 +47,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "fish_speech":
         checkpoint = Checkpoint(make_fish(folder))
         end = Tokenizer(folder, checkpoint.config).end_token
-        return Family(load_fish_talker(checkpoint), lambda: FishTalker(checkpoint.config, end))
+        return Family(load_fish_talker(checkpoint), lambda: TalkerNetwork(checkpoint.config, end))
     if request.param == "voxtral":
         voxtral = VoxtralCheckpoint(make_voxtral(folder))
         return Family(load_voxtral_talker(voxtral), lambda: VoxtralTalker(voxtral.config))
@@ -92,6 +92,7 @@ def test_steps_need_no_values(family: Family, dtype: torch.dtype) -> None:
     """On a device without values: whatever wants one raises, and so does what mixes it with the CPU or mixes dtypes."""
     with torch.device("meta"):
         talker = family.make().to(dtype).requires_grad_(False)
+    talker = talker.talker() if isinstance(talker, TalkerNetwork) else talker
     runner = GraphRunner()
     model = FrameModel(talker, 4, MAX_LENGTH, idle_rows=True)
     with torch.inference_mode():

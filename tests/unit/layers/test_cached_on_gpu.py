@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
-from voice_clone.families.fish_speech.codec import DecoderQuantizer
+from voice_clone.families.fish_speech.codec_decoder import DecoderQuantizer
 from voice_clone.families.fish_speech.config import CodecConfig
 from voice_clone.layers.attention import additive_mask
 from voice_clone.layers.graphs import CachedOnGpu

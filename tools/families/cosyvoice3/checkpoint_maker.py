@@ -22,7 +22,8 @@ from tools.families.weight_files import DTYPES, maker, with_changed
 from voice_clone.families.cosyvoice3.codec import CPU_PAGE_BYTES
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
-from voice_clone.families.cosyvoice3.talker import PARTS, Talker
+from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+from voice_clone.families.cosyvoice3.talker import PARTS
 
 SHAPES = ENCODERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]
@@ -65,7 +66,7 @@ def released() -> dict[str, Released]:
     shape = "0.5b"
     encoder, decoder = ENCODERS[shape], {**flow_shapes(FLOWS[shape]), **vocoder_shapes(VOCODERS[shape])}
     with torch.device("meta"):
-        talker = Talker(TALKERS[shape])
+        talker = TalkerNetwork(TALKERS[shape])
         encoders = SpeechTokenizer(encoder.width, encoder.layers), SpeakerNetwork(encoder.channels)
     numbers = sum(map(prod, decoder.values()))
     found = Released(

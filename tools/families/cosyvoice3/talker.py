@@ -12,7 +12,8 @@ from torch import Tensor
 from tools.families.byte_level_bpe import train_merges, vocabulary_of, write_vocabulary
 from tools.families.weight_files import Shapes, noise_of, write_json
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
-from voice_clone.families.cosyvoice3.talker import PARTS, Talker
+from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+from voice_clone.families.cosyvoice3.talker import PARTS
 from voice_clone.families.cosyvoice3.text import added_tokens
 
 RELEASED_WORDS = 151643  # tokens of Qwen2's vocabulary, without the added ones
@@ -64,7 +65,7 @@ def make_talker(shape: str, seed: int, folder: Path) -> None:
 def llm_shapes(config: TalkerConfig) -> Shapes:
     """Names and shapes of all tensors in llm.pt."""
     with torch.device("meta"):
-        talker = Talker(config)
+        talker = TalkerNetwork(config)
     found: Shapes = {LM_HEAD: (config.vocab_size, config.hidden_size)}
     for part in PARTS:
         for name, tensor in talker.get_submodule(part.place.rstrip(".")).state_dict().items():

@@ -26,10 +26,11 @@ from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_sh
 from tools.families.fish_speech.pickle_converter import convert
 from tools.families.weight_files import DTYPES, maker, with_zero_row, write_json, write_weights
 from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
-from voice_clone.families.fish_speech.codec import CodecDecoder
+from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import HEAD_DIM, MODEL, FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.encoder import CodecEncoder
-from voice_clone.families.fish_speech.talker import PARTS, Talker
+from voice_clone.families.fish_speech.talker import PARTS
+from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone.families.fish_speech.text import Tokenizer
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
@@ -71,7 +72,7 @@ def released() -> dict[str, Released]:
         config = write_configuration(sizes, Path(folder))
     with torch.device("meta"):
         talker, encoder, decoder = (
-            Talker(config, config.eos_token_id),
+            TalkerNetwork(config, config.eos_token_id),
             CodecEncoder(sizes.codec),
             CodecDecoder(sizes.codec),
         )

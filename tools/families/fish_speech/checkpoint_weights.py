@@ -14,10 +14,10 @@ from torch import Tensor
 
 from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
-from voice_clone.families.fish_speech.codec import CodecDecoder
+from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import CodecConfig
 from voice_clone.families.fish_speech.encoder import CodecEncoder
-from voice_clone.families.fish_speech.talker import FastTransformer, SlowTransformer
+from voice_clone.families.fish_speech.talker_network import FastTransformer, SlowTransformer
 
 LOGITS = 2.5  # spread of the logits: enough for sampling to choose, and not only one
 

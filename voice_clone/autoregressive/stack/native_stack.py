@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from voice_clone import compute
 from voice_clone.array_kinds import Numbers, array_of, in_kind_of, joined
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.slot_memory import KeysAndValues, SlotMemory, pages_of_zeros
@@ -19,7 +20,7 @@ from voice_clone.native.matrix.weights import Packed, as_float32, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
-from voice_clone.settings import Precision
+from voice_clone.settings import PackingSettings, Precision
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",)
 MLPS = {"gated": (("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)), "gelu_tanh": (("mlp.fc1",), ("mlp.fc2",))}
@@ -47,6 +48,18 @@ def rotary_arrays(config: StackConfig, positions: int) -> Sequence[Array]:
     cos, sin = (table.numpy() for table in rotary_tables(config, positions, torch.zeros(0)))
     half = config.head_dim // 2  # the halves of a row are the same, but for the sign of a sine
     return [cos[:, :half].copy(), sin[:, half:].copy()]
+
+
+def kept_tables(settings: PackingSettings) -> Tables:
+    """`rotary_arrays`, which are kept for the next start."""
+
+    def tables(config: StackConfig, positions: int) -> Sequence[Array]:
+        kept = compute.packed_file(settings, f"rotary tables of {positions} positions", [], config, any_size=True)
+        found = kept.part("cos and sin")(partial(rotary_arrays, config, positions))
+        kept.keep()
+        return found
+
+    return tables
 
 
 def projections(config: StackConfig) -> tuple[tuple[str, ...], ...]:

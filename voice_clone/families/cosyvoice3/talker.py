@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from voice_clone.autoregressive.code_head import CodeHead
-from voice_clone.autoregressive.first_code import RepetitionAwareFirstCode
+from voice_clone.array_kinds import Numbers
+from voice_clone.autoregressive.code_head import CodeHead, FirstCode
 from voice_clone.autoregressive.native_first_code import NativeRepetitionAwareFirstCode
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.autoregressive.repetition_rule import RepetitionRule
 from voice_clone.autoregressive.sampling import FILTER_FIRST_VARIANTS, NUCLEUS
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Pauses, Prefix, TalkerRequest
-from voice_clone.autoregressive.talker_module import TalkerModule
+from voice_clone.autoregressive.whole_prompt import WholePrompts
 from voice_clone.families.cosyvoice3.config import (
     ALIGN,
     CODES,
@@ -37,56 +34,54 @@ from voice_clone.families.cosyvoice3.config import (
 )
 from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.text import Clip, Prompt, Tokenizer, read
-from voice_clone.layers.fused import empty_table
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear_module import NativeLinear
-from voice_clone.native.matrix.weights import head_precision, pack
-from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.settings import Precision
 from voice_clone.stages.known_voices import Artifacts
 from voice_clone.stages.loading import TalkerPart
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.talker import CardTalker
 
+if TYPE_CHECKING:  # native code does without torch
+    from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+
 REPETITION = RepetitionRule(NUCLEUS, window=10, first_frame=True, exclude=True, temperature=None, top_k=0, top_p=1.0)
 """A code among the latest ten is drawn again among all others."""
 
 
-class Qwen2(DecoderStack):
-    """Qwen2's layers with the table of text tokens."""
-
-    def __init__(self, config: TalkerConfig) -> None:
-        super().__init__(StackConfig.of(config, qk_norm=False, qkv_bias=True))
-        self.embed_tokens = empty_table(config.vocab_size, config.hidden_size)
+def layout(config: TalkerConfig) -> StackConfig:
+    """Of the decoder stack: Qwen2."""
+    return StackConfig.of(config, qk_norm=False, qkv_bias=True)
 
 
-class Speech(nn.Module):
-    """The table of speech tokens, and their head."""
+class Talker(WholePrompts[Prompt]):
+    """The talker, of tensors or of arrays.
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.speech_embedding = empty_table(SPEECH_IDS, size)
-        self.llm_decoder = nn.Linear(size, SPEECH_IDS, bias=False)
-
-
-class Talker(TalkerModule[Prompt]):
-    """Layers, tables and head.
+    Args:
+        config: of the checkpoint.
+        stack: of torch, or native.
+        words, speech: tables of the embeddings of text tokens and of speech tokens.
+        logits: of hidden states.
+        first: draws a code.
 
     Attributes:
         head: a `CodeHead`. Each id from `CODES` on ends speech.
     """
 
-    layers = "model"
-
-    def __init__(self, config: TalkerConfig) -> None:
-        super().__init__(config)
-        self.model = Qwen2(config)
-        self.speech = Speech(config.hidden_size)
+    def __init__(
+        self,
+        config: TalkerConfig,
+        stack: Stack,
+        words: Numbers,
+        speech: Numbers,
+        logits: Callable[[Numbers], Numbers],
+        first: FirstCode,
+    ) -> None:
+        self.config, self.stack = config, stack
+        self._words, self._speech = words, speech
         self.head = CodeHead(
             end_code=CODES,
             vocabulary=SPEECH_IDS,
-            logits=self._logits,
-            first=RepetitionAwareFirstCode(CODES, REPETITION),
+            logits=logits,
+            first=first,
             graph_variants=FILTER_FIRST_VARIANTS,
             recent=REPETITION.recent,
             draws=2,  # one for the second draw
@@ -98,35 +93,32 @@ class Talker(TalkerModule[Prompt]):
     def prefix(self, prompt: Prompt) -> Prefix:
         return Prefix(digest(prompt.prefix_ids), self._prefix_length(prompt))
 
-    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
+    def prompt_rows(self, prompt: Prompt) -> list[Numbers]:
         words = np.concatenate([prompt.prefix_ids, prompt.text_ids])
-        speech, table = np.concatenate([[TASK], prompt.heard_tokens]).astype(np.int32), self.speech.speech_embedding
-        start = self.rows_of(table.weight, np.array([START], np.int32))
-        return [start, self.rows_of(self.model.embed_tokens.weight, words), self.rows_of(table.weight, speech)]
+        speech = np.concatenate([[TASK], prompt.heard_tokens]).astype(np.int32)
+        start = self.rows_of(self._speech, np.array([START], np.int32))
+        return [start, self.rows_of(self._words, words), self.rows_of(self._speech, speech)]
 
-    def embed_frames(self, payload: Tensor) -> Tensor:
+    def embed_frames(self, payload: Numbers) -> Numbers:
         """Codes int64 [N, 1] -> [N, C]."""
-        return F.embedding(payload[:, 0], self.speech.speech_embedding.weight).to(self.stack.like.dtype)
+        return self.embed(self._speech, payload[:, 0])
 
     def _prefix_length(self, prompt: Prompt) -> int:
         return 1 + len(prompt.prefix_ids)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        found: Tensor = self.speech.llm_decoder(hidden)
-        return found
 
-
-def use_native_code(
-    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
-) -> Talker:
-    """Replace the layers, the head and the sampler of a talker by native code: a `UseNativeCode`."""
-    head = talker.head
-    head.logits = NativeLinear(pack(talker.speech.llm_decoder.weight.detach(), head_precision(precision)), SPEECH_IDS)
-    del talker.speech.llm_decoder  # it is packed
-    talker.native_stack = native_stack(talker.model, precision, layer_loader(load, "model"), packed.part("model"))
-    packed.keep()
-    head.first = NativeRepetitionAwareFirstCode(SPEECH_IDS, CODES, REPETITION)
-    return talker
+def native_talker(config: TalkerConfig, tokenizer: Tokenizer, parts: NativeParts) -> Talker:
+    """The talker as native code."""
+    size = config.hidden_size
+    speech, words = (SPEECH_IDS, size), (config.vocab_size, size)
+    return Talker(
+        config,
+        parts.stack("model", layout(config)),
+        parts.read("model.embed_tokens.weight", words),
+        parts.read("speech.speech_embedding.weight", speech),
+        parts.head("head", SPEECH_IDS, lambda: parts.read("speech.llm_decoder.weight", speech)),
+        NativeRepetitionAwareFirstCode(SPEECH_IDS, CODES, REPETITION),
+    )
 
 
 CLIP = (TOKENS, MEL, SPEAKER)
@@ -144,8 +136,14 @@ PAUSES = Pauses(frozenset({1, 2, 28, 29, 55, 248, 494, 2241, 2242, 2322, 2323}),
 class CosyVoice3Talker(CardTalker[TalkerConfig, Tokenizer, Prompt]):
     """The talker of a checkpoint. Without `do_sample` its repetition-aware sampling plays no part."""
 
-    card, prompt, talker, places, rate = CARD, Prompt, Talker, PARTS, FRAME_RATE
-    read, native_code = staticmethod(read), staticmethod(use_native_code)
+    card, prompt, places, rate = CARD, Prompt, PARTS, FRAME_RATE
+    read, native_talker = staticmethod(read), staticmethod(native_talker)
+
+    @classmethod
+    def network(cls, config: TalkerConfig, tokenizer: Tokenizer) -> TalkerNetwork:
+        from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+
+        return TalkerNetwork(config)
 
     def plan(
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from voice_clone import compute
 from voice_clone.appended_text import Appended
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stack.native_stack import rotary_arrays
-from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.autoregressive.stack.native_stack import kept_tables
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
@@ -264,20 +263,13 @@ def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTa
     sizes, precision = checkpoint.config.talker, compute.precision(settings)
     name = f"qwen3_tts talker {precision}"
     packed = compute.packed_file(settings, name, checkpoint.identity(MODEL), sizes, any_size=True)
-
-    def tables(layout: StackConfig, positions: int) -> Sequence[Array]:
-        kept = compute.packed_file(settings, f"rotary tables of {positions} positions", [], layout, any_size=True)
-        found = kept.part("cos and sin")(partial(rotary_arrays, layout, positions))
-        kept.keep()
-        return found
-
     weights = MappedWeights(checkpoint.folder, MODEL)
 
     def read(name: str, shape: tuple[int, ...]) -> Array:
         return weights.read(PREFIX + name, shape)
 
     table = read(TEXT_TABLE, (sizes.text_vocab_size, sizes.text_hidden_size))
-    return NativeTalker(checkpoint.config, precision, read, table, packed, tables)
+    return NativeTalker(checkpoint.config, precision, read, table, packed, kept_tables(settings))
 
 
 load_network, load_talker = Qwen3TTSTalker.load_network, Qwen3TTSTalker.load

@@ -10,6 +10,7 @@ import numpy as np
 from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.kernel import Fixed, Kernel
+from voice_clone.native.matrix.weights import in_bf16
 from voice_clone.native.sizes import BLOCK_GROUPS, BLOCK_TILES, PANEL_OUTPUTS, TILE_ROWS, WIDTH
 from voice_clone.native.thread_pool import thread_pool
 
@@ -152,12 +153,10 @@ class Chain:
 
     def _rotary(self, position: Array, frames: int) -> tuple[Array, Array]:
         """cos and sin of the next frames, float32 [B, frames, D / 2]."""
-        if self._rope_in_bf16:
-            return _rotary_in_bf16(position, frames, self._frequencies)
         shape = len(position), frames, self._dim // 2
         cos, sin = np.empty(shape, np.float32), np.empty(shape, np.float32)
         rotary_tables(position, self._frequencies, cos, sin)
-        return cos, sin
+        return (in_bf16(cos), in_bf16(sin)) if self._rope_in_bf16 else (cos, sin)
 
     def _resize(self, batch: int, frames: int) -> None:
         """Make the memory fit at least so many streams and frames. It never shrinks."""
@@ -179,14 +178,3 @@ class Chain:
         present = [array.shape[1] for array in self._per_thread]
         if not self._per_thread or threads > len(self._per_thread[0]) or any(map(operator.gt, sizes, present)):
             self._per_thread = Fixed(zeros((threads, each), np.float32) for each in sizes)
-
-
-def _rotary_in_bf16(position: Array, frames: int, frequencies: Array) -> tuple[Array, Array]:
-    """As `rotary_cos_sin` of the layers: by torch, whose cosines round to the same bf16."""
-    import torch  # which chains without it need not have
-
-    places = (torch.from_numpy(position)[:, None] + torch.arange(frames)).float()
-    angles = places[..., None] * torch.from_numpy(frequencies)
-    turned = torch.polar(torch.ones_like(angles), angles)
-    cos, sin = (part.bfloat16().float().numpy() for part in (turned.real, turned.imag))
-    return cos, sin

@@ -146,6 +146,13 @@ def widen(weight: Array, out: Array) -> Array:
     return out
 
 
+def in_bf16(numbers: Array) -> Array:
+    """Finite float32 numbers, rounded to bf16."""
+    bits = numbers.view(np.uint32)
+    rounded: Array = (bits + (0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    return rounded
+
+
 def as_float32(weight: Numbers) -> Array:
     """A weight as a float32 array in memory of its own."""
     array = as_array(weight)

@@ -20,9 +20,11 @@ from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.checkpoint_folder import parse
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.codec import CodecDecoder, NativeCodecDecoder
+from voice_clone.families.fish_speech.codec import NativeCodecDecoder
+from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
-from voice_clone.families.fish_speech.talker import SlowTransformer, Talker, use_native_code
+from voice_clone.families.fish_speech.talker import Talker
+from voice_clone.families.fish_speech.talker_network import SlowTransformer
 from voice_clone.families.fish_speech.text import CODES, Prompt, Tokenizer
 from voice_clone.settings import PRECISIONS, Precision
 from voice_clone.speech import ResolvedVoice
@@ -38,8 +40,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def talker_of(checkpoint: Checkpoint, kind: str) -> Talker:
-    talker = load_fish_talker(checkpoint)
-    return talker if kind == "torch" else use_native_code(talker, kind)  # type: ignore[arg-type]
+    return load_fish_talker(checkpoint, None if kind == "torch" else kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS[1:])

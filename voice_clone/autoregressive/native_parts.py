@@ -1,0 +1,49 @@
+"""What native code makes a talker of. It computes without torch once all is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from voice_clone.array_kinds import Numbers
+from voice_clone.autoregressive.stack.native_stack import NativeStack, Tables, layers_by_name, rotary_arrays
+from voice_clone.autoregressive.stack.protocol import StackConfig
+from voice_clone.mapped_weights import Read
+from voice_clone.native.arrays import Array
+from voice_clone.native.matrix.linear import PackedLinear
+from voice_clone.native.matrix.weights import Packed, head_precision, pack
+from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.settings import Precision
+
+
+@dataclass(frozen=True)
+class NativeParts:
+    """Makes the parts of a talker.
+
+    Attributes:
+        precision: to which the weights of layers are rounded; those of heads not below int8.
+        read: the checkpoint's tensors, by the names that torch's network has for them.
+        packed: finds what is packed, and keeps it.
+        tables: makes the rotary tables.
+    """
+
+    precision: Precision
+    read: Read
+    packed: PackedFile = NOWHERE
+    tables: Tables = rotary_arrays
+
+    def stack(self, name: str, config: StackConfig) -> NativeStack:
+        """The decoder stack of this name."""
+        weights = partial(layers_by_name, self.read, f"{name}.", config)
+        return NativeStack(config, self.precision, weights, self.packed.part(name), tables=self.tables)
+
+    def head(self, name: str, outputs: int, weight: Callable[[], Numbers]) -> PackedLinear:
+        """A head without bias; `weight` [O, I] is called if it is not found packed."""
+
+        def make() -> tuple[Array, Array]:
+            found, kept = weight(), head_precision(self.precision)
+            memory = Packed.empty(1, found.shape, kept)[0]  # else an exact weight would stay in the file's map
+            return pack(found, kept, memory).arrays
+
+        return PackedLinear(Packed(*self.packed.part(name)(make)), outputs)
