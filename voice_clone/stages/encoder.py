@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from voice_clone import compute
@@ -35,17 +35,18 @@ class CardEncoder(Generic[C]):
     Attributes:
         files: the checkpoint, a `CheckpointFiles` with a `config`.
         file, prefix: where the network's weights are, as of `CheckpointFiles.load`.
+        native: the encoder of a CPU; it is made of a function that loads torch's network where its weights are not
+            found packed, and of what finds them. None: torch computes there, too.
         more_rows: of the codes, besides those of the clip's frames.
-        native: takes the place of torch's network, of which it is made, on a CPU; None: torch computes there, too.
     """
 
     card: ClassVar[Family]
     files: ClassVar[Any]
     file: ClassVar[str]
     prefix: ClassVar[str] = ""
+    native: ClassVar[type[Any] | None] = None
     presets: tuple[str, ...] = ()
     more_rows: ClassVar[int] = 0
-    native: ClassVar[type[Any] | None] = None
 
     def __init__(self, network: Any, config: C, fingerprint: str, max_frames: int) -> None:
         self.network, self.config, self.max_frames = network, config, max_frames
@@ -71,31 +72,38 @@ class CardEncoder(Generic[C]):
     def load(cls: type[S], given: Settings, call: Call | None = None) -> S:
         """As the settings ask for it."""
         settings = EncoderSettings.of(given)
-        checkpoint = cls.checkpoint(settings.checkpoint_dir)
+        checkpoint = cls.files(settings.checkpoint_dir)
+        config = checkpoint.config
         if lacking := cls.shortcoming(settings.checkpoint_dir):
-            stage = cls(None, checkpoint.config, "none", settings.max_chunk_frames)
+            stage = cls(None, config, "none", settings.max_chunk_frames)
             stage.modes = dict.fromkeys(cls.card.modes, lacking)
             return stage
-        network = empty(lambda: cls.empty_network(checkpoint))
-        sources = checkpoint.sources(network, cls.prefix)
-        fingerprint = checkpoint.fingerprint(cls.identity(checkpoint.config), cls.file, "", sources)
-        filled = load_encoder_network(settings, network, checkpoint, cls.file, cls.prefix)
-        stage = cls(filled, checkpoint.config, fingerprint, settings.max_chunk_frames)
-        if cls.native is not None and compute.device(settings) == "cpu":
-            stage.network = cls.native(filled)
-            leave_threads_to_native_code()
-            stage.encode(np.zeros(1, np.float32), None)  # compiles it where no earlier process has
+
+        @cache
+        def load() -> tuple[Any, str]:
+            """torch's network, and its fingerprint."""
+            network = empty(lambda: cls.empty_network(checkpoint))
+            sources = checkpoint.sources(network, cls.prefix)
+            fingerprint = checkpoint.fingerprint(cls.identity(config), cls.file, "", sources)
+            return load_encoder_network(settings, network, checkpoint, cls.file, cls.prefix), fingerprint
+
+        if cls.native is None or compute.device(settings) != "cpu":
+            network, fingerprint = load()
+            return cls(network, config, fingerprint, settings.max_chunk_frames)
+        name, identity = f"{cls.card.name} encoder", checkpoint.identity(cls.file)
+        packed = compute.packed_file(settings, name, identity, config, any_size=True)
+        [text] = packed.part("fingerprint")(lambda: [np.frombuffer(load()[1].encode(), np.uint8)])
+        native = cls.native(lambda: load()[0], packed)
+        packed.keep()
+        stage = cls(native, config, text.tobytes().decode(), settings.max_chunk_frames)
+        leave_threads_to_native_code()
+        stage.encode(np.zeros(1, np.float32), None)  # compiles it where no earlier process has
         return stage
 
     @staticmethod
     def shortcoming(folder: Path, /) -> str:
         """Why a checkpoint has no voice encoder, in a sentence; empty: it has one."""
         return ""
-
-    @classmethod
-    def checkpoint(cls, folder: Path) -> Any:
-        """The checkpoint in `folder`, checked."""
-        return cls.files(folder)
 
     @classmethod
     def identity(cls, config: Any) -> dict[str, Any]:
@@ -126,5 +134,11 @@ class CardEncoder(Generic[C]):
 
     def frames(self, waveform: NDArray[np.float32]) -> NDArray[Any]:
         """What the network makes of a clip."""
-        frames: NDArray[Any] = self.network.encode(torch.from_numpy(waveform)).cpu().numpy()
+        frames: NDArray[Any]
+        if self.native is not None and isinstance(self.network, self.native):
+            frames = self.network.encode(waveform)
+            return frames
+        import torch
+
+        frames = self.network.encode(torch.from_numpy(waveform)).cpu().numpy()
         return frames

@@ -1,4 +1,4 @@
-"""A native decoder as decoders in torch are called, so that a test can compare both."""
+"""A native decoder or encoder as those in torch are called, so that a test can compare both."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from voice_clone.codec.decoder import StreamDecoder, StreamState
-from voice_clone.native.arrays import Array
+from voice_clone.codec.decoder import StreamState
 
 
 class InTorch:
     """Takes and gives tensors. States stay numpy's arrays.
 
     Attributes:
-        native: the decoder itself.
+        native: the decoder or encoder itself.
     """
 
-    def __init__(self, native: StreamDecoder[Array]) -> None:
+    def __init__(self, native: Any) -> None:
         self.native = native
 
     def new_state(self, batch: int) -> StreamState[Any]:
-        return self.native.new_state(batch)
+        state: StreamState[Any] = self.native.new_state(batch)
+        return state
 
     def decode_chunk(self, frames: Tensor, state: StreamState[Any]) -> Tensor:
         return torch.from_numpy(self.native.decode_chunk(frames.numpy(), state))
+
+    def encode(self, waveform: Tensor) -> Tensor:
+        return torch.from_numpy(self.native.encode(waveform.numpy()))
 
     def prime(self, frames: Tensor, state: StreamState[Any]) -> None:
         self.native.prime(frames.numpy(), state)

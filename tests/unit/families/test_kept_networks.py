@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,42 +80,49 @@ def printed(program: str, *arguments: object) -> list[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
-WITHOUT_TORCH = """
+STAGE = """
 import sys
 from pathlib import Path
 import numpy as np
+from tests.support.families.bare import Bare, run
+from tools.families.cards import card_of
 from voice_clone import compute
-compute.writable_folder = lambda name: Path(sys.argv[1])
 from voice_clone.codec.chunk import Reference
-from voice_clone.families.qwen3_tts.codec import load_decoder
-from voice_clone.settings import DecoderSettings, Settings
-given = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]})
-settings, stage = DecoderSettings.of(given), load_decoder(given)
-streams = stage.streams(settings, stage.chunk_frames)
-codes = np.arange(16 * 70).reshape(70, 16) % 7
-first, second = (streams.open(Reference(codes[:each], {}))[0] for each in (0, 5))
-samples = streams.decode([first, second], [codes, codes])
+from voice_clone.native import packed_file
+cache, folder, family, stage, precision = sys.argv[1:]
+compute.writable_folder, packed_file.WORTH = lambda name: Path(cache), 1
+own, names = Bare(*card_of(family), folder, PRECISION=precision), []
+if stage == "talker":
+    loaded = own.talker.source and "torch" in sys.modules
+    [(made, _)] = run(own.talker.source, [own.talker.example(64, 20)])
+elif stage == "voice_encoder":
+    [encoder] = own.encoders
+    names, loaded = encoder.fingerprints.values(), "torch" in sys.modules
+    artifacts = encoder.encode(np.sin(np.arange(30_000, dtype=np.float32) ** 1.1), None)
+    made = np.concatenate([each.reshape(-1) for each in artifacts.values()])
+else:
+    form = own.decoder.form
+    frames = np.arange(form.payload.width * 70).reshape(70, -1) % 7
+    if form.limits is None:
+        frames = np.sin(frames).astype(np.float32)
+    loaded = "torch" in sys.modules
+    streams = [own.streams.open(Reference(frames[:each]))[0] for each in (0, 5)]
+    made = np.concatenate(own.streams.decode(streams, [frames, frames]))
 assert not {"numba", "llvmlite"} & set(sys.modules)
-print("torch" in sys.modules, *(np.abs(each).sum() for each in samples))
+print(loaded, "torch" in sys.modules, np.unique(made).size, *names, made.tobytes().hex())
 """
-
-
-TALKER_WITHOUT_TORCH = """
-import sys
-from pathlib import Path
-from voice_clone import compute
-compute.writable_folder = lambda name: Path(sys.argv[1])
-from voice_clone.families.qwen3_tts.talker import load_talker
-from voice_clone.settings import Settings
-environ = {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2], "VOICE_CLONE_PRECISION": sys.argv[3]}
-stage = load_talker(Settings({}, environ))
-generator = stage.source
-print("torch" in sys.modules)
-generator.start(0, stage.example(64, 20))
-frames = [generator.step([0])[0].payload for _ in range(20)]
-assert not {"numba", "llvmlite"} & set(sys.modules)
-print("torch" in sys.modules, *(code for frame in frames if frame is not None for code in frame))
-"""
+TORCH_FREE = {
+    ("cosyvoice3", "talker"): ["fp32", "int4"],
+    ("fish_speech", "code2wav"): ["auto"],
+    ("fish_speech", "talker"): ["bf16", "int4"],
+    ("pocket_tts", "code2wav"): ["auto"],
+    ("pocket_tts", "voice_encoder"): ["auto"],
+    ("qwen3_tts", "code2wav"): ["auto"],
+    ("qwen3_tts", "talker"): ["fp32", "int8"],
+    ("voxcpm2", "code2wav"): ["auto"],
+    ("voxcpm2", "voice_encoder"): ["auto"],
+}
+"""The processes that need no torch on a CPU once their weights are packed, and in which precisions this is tried."""
 
 
 ENCODER_WITHOUT_TORCH = """
@@ -144,23 +152,14 @@ def test_an_encoder_needs_no_torch(checkpoint_folder: CheckpointFactory, cache: 
     assert first == second and len(first) == 4 and all(len(each) >= 64 for each in first)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_talker_that_finds_what_torch_has_made_imports_none(
-    precision: str, checkpoint_folder: CheckpointFactory, cache: Path
+@pytest.mark.parametrize(
+    ("family", "stage", "precision"), [(*key, each) for key, precisions in TORCH_FREE.items() for each in precisions]
+)
+def test_a_stage_that_finds_what_torch_has_made_imports_none(
+    family: str, stage: str, precision: str, checkpoint: Callable[[str], Path], cache: Path
 ) -> None:
-    """It makes the same codes. In fp32 only the rotary tables are kept."""
-    program, folder = TALKER_WITHOUT_TORCH, checkpoint_folder("tiny", 0)
-    runs = [printed(program, cache, folder, precision) for _ in range(2)]
-    (*packs, first), (*finds, second) = ((*out[:2], out[2:]) for out in runs)
+    """It makes the same frames and samples."""
+    order = cache, checkpoint(family), family, stage, precision
+    (*packs, values), (*finds, again) = ((*out[:2], out[2:]) for out in (printed(STAGE, *order) for _ in range(2)))
     assert (packs, finds) == (["True", "True"], ["False", "False"])
-    assert first == second and len(set(first)) > 10
-
-
-def test_code2wav_that_finds_its_weights_packed_imports_no_torch(
-    checkpoint_folder: CheckpointFactory, tmp_path: Path, cache: Path
-) -> None:
-    """It speaks the same as in a process that has packed them."""
-    program, folder = WITHOUT_TORCH, checkpoint_folder("tiny", 0)
-    (packs, *expected), (finds, *heard) = (printed(program, cache, folder) for _ in range(2))
-    assert (packs, finds) == ("True", "False")
-    assert heard == expected and float(heard[0]) > 1
+    assert values == again and int(values[0]) > 10

@@ -19,9 +19,8 @@ from tools.diagnosis.workload import Released
 from tools.families.pocket_tts.tokenizer import small_pieces, write_unigram
 from tools.families.weight_files import DTYPES, Shapes, maker, noise_of, with_changed, write_json, write_weights
 from voice_clone.families.pocket_tts.checkpoint import CODEC, TALKER, Checkpoint
-from voice_clone.families.pocket_tts.codec import Decoder
+from voice_clone.families.pocket_tts.codec_networks import Decoder, Encoder
 from voice_clone.families.pocket_tts.config import CONFIG_FILE, FIRST_CONVOLUTION, MODEL, config_of
-from voice_clone.families.pocket_tts.encoder import Encoder
 from voice_clone.families.pocket_tts.head import FREQUENCIES
 from voice_clone.families.pocket_tts.talker import PocketTalker, Talker
 

@@ -7,12 +7,13 @@ linear layers in front of the decoder are one.
 from __future__ import annotations
 
 import re
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from voice_clone.checkpoint import CheckpointFiles, Source, part_of_qkv
 from voice_clone.families.pocket_tts.config import PocketConfig, load_config
+
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from torch import Tensor
 
 TALKER, CODEC = "flow_lm.", "mimi."
 
@@ -72,4 +73,6 @@ class Checkpoint(CheckpointFiles):
 
 def _joined(projection: Tensor, upsampling: Tensor) -> Tensor:
     """[O, I, 1] and, of each channel, [O, 1, K] -> a transposed convolution [I, O, K]."""
+    import torch
+
     return torch.einsum("oi,ok->iok", projection[..., 0].float(), upsampling[:, 0].float())

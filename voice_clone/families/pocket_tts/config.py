@@ -20,6 +20,7 @@ from voice_clone.layers.seanet_config import SEANetConfig
 CONFIG_FILE = CARD.recognised_by.partition(":")[0]
 MODEL = CARD.weights[0].name
 HEADS = ("lsd", "drifting", "pointwise")
+PIECE_FRAMES = 25  # of a clip, encoded at once: memory does not grow with it
 LONGEST_CLIP = 30.0  # seconds, without the pause behind them
 NO_ENCODER = (
     "this checkpoint's voice encoder is empty: it is the file without voice cloning; use the one with it, of "

@@ -5,82 +5,51 @@ Source: pocket-tts 4.0.1, `models/mimi.py` and `data/audio_utils.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from voice_clone.codec.native_chains import add_seanet_encoder, add_transformer, take
 from voice_clone.errors import Unsupported
 from voice_clone.families.pocket_tts.checkpoint import CODEC, Checkpoint
-from voice_clone.families.pocket_tts.codec import transformer
-from voice_clone.families.pocket_tts.config import LONGEST_CLIP, MODEL, CodecConfig, PocketConfig, shortcoming
+from voice_clone.families.pocket_tts.config import LONGEST_CLIP, MODEL, PIECE_FRAMES, PocketConfig, shortcoming
 from voice_clone.families.pocket_tts.family import CARD
-from voice_clone.layers.convolution import CausalConv1d
-from voice_clone.layers.seanet import SEANetEncoder
-from voice_clone.layers.streaming import ChunkPass, in_pieces
-from voice_clone.native.codec.chain_builder import ChainBuilder
+from voice_clone.native.arrays import Array
+from voice_clone.native.codec.chain import Chain
 from voice_clone.native.matrix.linear import PackedLinear
-from voice_clone.native.matrix.weights import pack
+from voice_clone.native.matrix.weights import Packed
+from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.stages.encoder import CardEncoder
 from voice_clone.stages.protocols import Arrays, Limit, check_clip
 
-PIECE_FRAMES = 25  # encoded at once: memory does not grow with a clip
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from voice_clone.families.pocket_tts.codec_networks import Encoder
+
 LOUDNESS_RANGE = 35.0  # dB below the loudest part: what is quieter at the end of a clip is cut
 PART, FADE, PAUSE = 0.02, 0.02, 0.08  # seconds
 
 
-class Encoder(nn.Module):
-    """Speech to frames of latents."""
-
-    def __init__(self, codec: CodecConfig) -> None:
-        super().__init__()
-        size, self.stride = codec.seanet.dimension, codec.stride
-        self.encoder = SEANetEncoder(codec.seanet)
-        self.encoder_transformer = transformer(codec.transformer)
-        self.downsample = CausalConv1d(
-            size, codec.voice_width, 2 * self.stride, self.stride, bias=False, pad_mode="replicate"
-        )
-        self.frame_samples = codec.frame_samples
-
-    def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        """Waveform [B, 1, T] from the frame `position` int64 [B] of each clip on -> latents [B, W, frames]."""
-        x = self.encoder(x, stream)
-        x = self.encoder_transformer(x.transpose(1, 2), stream, position * self.stride).transpose(1, 2)
-        return stream(self.downsample, x, position == 0)
-
-    @torch.inference_mode()
-    def encode(self, waveform: Tensor) -> Tensor:
-        """Frames of one clip: float [T], mono, not empty -> float32 [ceil(T / samples of a frame), W]."""
-        like, samples = self.downsample.conv.weight, self.frame_samples
-        padded = nn.functional.pad(waveform, (0, -len(waveform) % samples)).to(like.device, like.dtype)
-        pieces = in_pieces(self, padded[None, None], PIECE_FRAMES * samples)
-        latents = [self(piece, stream, number * PIECE_FRAMES) for piece, stream, number in pieces]
-        return torch.cat(latents, dim=-1)[0].T.contiguous()
-
-
 class NativeEncoder:
-    """As `Encoder`, whose weights are packed one after the other and given up; fp32."""
+    """As `Encoder`; fp32.
 
-    @torch.no_grad()
-    def __init__(self, encoder: Encoder) -> None:
-        self._samples, self._stride = encoder.frame_samples, encoder.stride
-        size = encoder.encoder_transformer.config.hidden_size
-        convolutions = ChainBuilder(1, self._samples // self._stride)
-        add_seanet_encoder(convolutions, encoder.encoder)
-        positions = ChainBuilder(size)
-        positions.linear(torch.eye(size), residual="set")
-        add_transformer(positions, encoder.encoder_transformer)
-        self._convolutions, self._transformer = convolutions.build(), positions.build()
-        weight, _ = take(encoder.downsample.conv)  # [W, C, taps]
-        self._downsample = PackedLinear(pack(weight.transpose(1, 2).flatten(1), "fp32"), len(weight))
+    Args:
+        load: the same encoder at each call, on the CPU; called if its weights are not found packed. They are packed
+            one after the other and given up.
+        packed: finds the packed weights.
+    """
 
-    def encode(self, waveform: Tensor) -> Tensor:
+    def __init__(self, load: Callable[[], Encoder], packed: PackedFile = NOWHERE) -> None:
+        self._convolutions = Chain.restored(packed.part("convolutions")(lambda: load().convolutions().arrays))
+        self._transformer = Chain.restored(packed.part("positions")(lambda: load().positions().arrays))
+        weight = packed.part("downsampling")(lambda: load().downsampling().arrays)
+        [sizes] = packed.part("sizes")(lambda: [np.array(load().sizes)])
+        self._samples, self._stride, width = (int(size) for size in sizes)
+        self._downsample = PackedLinear(Packed(*weight), width)
+
+    def encode(self, waveform: Array) -> Array:
         """As of `Encoder`."""
-        samples = waveform.numpy().astype(np.float32)
-        padded = np.pad(samples, (0, -len(samples) % self._samples))[None, :, None]
+        padded = np.pad(waveform, (0, -len(waveform) % self._samples))[None, :, None]
         states, rows = [chain.new_state(1) for chain in (self._convolutions, self._transformer)], []
         size = PIECE_FRAMES * self._samples
         for begin in range(0, padded.shape[1], size):
@@ -90,7 +59,7 @@ class NativeEncoder:
             rows.append(x[0].copy())
         strides = np.pad(np.concatenate(rows), ((self._stride, 0), (0, 0)), mode="edge")
         strides = strides.reshape(len(strides) // self._stride, -1)
-        return torch.from_numpy(self._downsample(np.concatenate([strides[:-1], strides[1:]], axis=1)))
+        return self._downsample(np.concatenate([strides[:-1], strides[1:]], axis=1))
 
 
 def end_on_pause(waveform: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
@@ -128,6 +97,8 @@ class PocketEncoder(CardEncoder[PocketConfig]):
 
     @staticmethod
     def empty_network(checkpoint: Checkpoint) -> Encoder:
+        from voice_clone.families.pocket_tts.codec_networks import Encoder
+
         return Encoder(checkpoint.config.mimi)
 
     @classmethod

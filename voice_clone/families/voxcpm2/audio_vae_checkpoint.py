@@ -7,16 +7,15 @@ rates; only those of its own rate are taken.
 from __future__ import annotations
 
 from functools import partial
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from voice_clone.checkpoint import DAC_NAMES, WEIGHT_NORM, CheckpointFiles, Source, weight_normed
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, AudioVAEConfig, load_audio_vae_config
-from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
-from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
+
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from torch import Tensor
 
 ENCODER = "encoder."
 BOUNDARIES = "decoder.sr_bin_boundaries"  # those of config.json, which the official module keeps among its tensors
@@ -44,9 +43,18 @@ class AudioVAECheckpoint(CheckpointFiles):
             return weight_normed(official.removesuffix("weight"), shape, WEIGHT_NORM)
         return super().source(name, shape)
 
+    def identity(self, file: str) -> list[Any]:
+        check_converted(self.folder, AUDIO_VAE, f"{AUDIO_VAE}.pth")
+        return super().identity(file)
+
     @property
     def expected(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of all official tensors, also of the one layer that is not computed."""
+        import torch
+
+        from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+        from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
+
         with torch.device("meta"):
             encoder, decoder = AudioEncoder(self.config), AudioDecoder(self.config)
         found = self.sources(encoder, ENCODER) | self.sources(decoder)

@@ -15,6 +15,7 @@ from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.family import CARD
 
 AUDIO_VAE = CARD.weights[1].name
+PIECE_FRAMES = 8  # of a clip, encoded at once
 LATENTS = 4  # of a frame, one after the other
 LATENT_SIZE = 64
 WIDTH = LATENTS * LATENT_SIZE  # numbers of a frame

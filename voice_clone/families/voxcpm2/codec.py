@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, CONTEXT_FRAMES, WIDTH, AudioVAEConfig
 from voice_clone.families.voxcpm2.family import CARD
-from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
+from voice_clone.families.voxcpm2.networks.native_audio_decoder import NativeAudioDecoder
 from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
+
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 
 
 def codec_format(config: AudioVAEConfig) -> CodecFormat:
@@ -28,10 +32,15 @@ class VoxCPM2Decoder(CardDecoder):
     @staticmethod
     def network(folder: Path) -> DecoderNetwork[AudioDecoder]:
         checkpoint = AudioVAECheckpoint(folder)
-        checkpoint.check()
         config = checkpoint.config
-        make, form = lambda: AudioDecoder(config), codec_format(config)
-        return DecoderNetwork(checkpoint, AUDIO_VAE, "", make, form, config, NativeAudioDecoder)
+
+        def make() -> AudioDecoder:
+            from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+
+            checkpoint.check()
+            return AudioDecoder(config)
+
+        return DecoderNetwork(checkpoint, AUDIO_VAE, "", make, codec_format(config), config, NativeAudioDecoder)
 
 
 load_decoder, load_torch_decoder = VoxCPM2Decoder.load, VoxCPM2Decoder.load_torch

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,13 @@ from voice_clone.families.voxcpm2.audio_vae_config import (
     AudioVAEConfig,
 )
 from voice_clone.families.voxcpm2.family import CARD
-from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder, NativeAudioEncoder
+from voice_clone.families.voxcpm2.networks.native_audio_encoder import NativeAudioEncoder
 from voice_clone.families.voxcpm2.options import REFERENCE
 from voice_clone.stages.encoder import CardEncoder
 from voice_clone.stages.protocols import Arrays, Limit, check_clip
+
+if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+    from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
 
 
 class VoxCPM2Encoder(CardEncoder[AudioVAEConfig]):
@@ -38,17 +40,14 @@ class VoxCPM2Encoder(CardEncoder[AudioVAEConfig]):
         return self.config.sample_rate
 
     @classmethod
-    def checkpoint(cls, folder: Path) -> AudioVAECheckpoint:
-        checkpoint = AudioVAECheckpoint(folder)
-        checkpoint.check()
-        return checkpoint
-
-    @classmethod
     def identity(cls, config: AudioVAEConfig) -> dict[str, Any]:
         return {"encoder": cls.card.name}
 
     @staticmethod
     def empty_network(checkpoint: AudioVAECheckpoint) -> AudioEncoder:
+        from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
+
+        checkpoint.check()
         return AudioEncoder(checkpoint.config)
 
     def limits(self, mode: str | None) -> dict[str, Limit]:

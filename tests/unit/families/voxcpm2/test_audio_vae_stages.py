@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import speech_like
 from tests.support.families.voxcpm2_audio import load_audio_vae, make_audio_vae_folder
 from voice_clone.codec.chunk import CodecChunk, Decoded
@@ -26,9 +27,9 @@ from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
 from voice_clone.families.voxcpm2.codec import VoxCPM2Decoder, load_decoder
 from voice_clone.families.voxcpm2.encoder import VoxCPM2Encoder, load_encoder
-from voice_clone.families.voxcpm2.networks import audio_encoder
+from voice_clone.families.voxcpm2.networks import audio_encoder, native_audio_encoder
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
-from voice_clone.families.voxcpm2.networks.audio_encoder import NativeAudioEncoder
+from voice_clone.families.voxcpm2.networks.native_audio_encoder import NativeAudioEncoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.stages.protocols import Limit
@@ -117,9 +118,9 @@ def test_pieces_of_a_clip_are_one_piece(
 ) -> None:
     """Natively bit for bit."""
     network = load_audio_vae(checkpoint)[0]
-    encoder, found = NativeAudioEncoder(network) if native else network, []
+    encoder, found = InTorch(NativeAudioEncoder(lambda: network)) if native else network, []
     for frames in (20, 1):
-        monkeypatch.setattr(audio_encoder, "PIECE_FRAMES", frames)
+        monkeypatch.setattr(native_audio_encoder if native else audio_encoder, "PIECE_FRAMES", frames)
         found.append(encoder.encode(torch.from_numpy(clip(20 * CLIP))))
     assert_same(found[1], found[0])
     assert torch.equal(*found) or not native

@@ -16,7 +16,8 @@ from tests.support.families.speech_like import rms
 from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES
 from voice_clone.codec.decoder import StreamState
 from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
-from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder, NativeAudioDecoder
+from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
+from voice_clone.families.voxcpm2.networks.native_audio_decoder import NativeAudioDecoder
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.vocoder import Affine, Snake
 from voice_clone.native.codec.chain_builder import ChainBuilder

@@ -1,4 +1,5 @@
-"""code2wav: frames of latents to a 48 kHz waveform, exactly and incrementally, in torch and, for a CPU, as native code.
+"""code2wav: frames of latents to a 48 kHz waveform, exactly and incrementally, in torch; native code for a CPU is in
+native_audio_decoder.py.
 
 A Snake vocoder whose dilated convolutions keep the channels apart, with a scale and a bias before each block that
 depend on the output rate. A frame is four latents.
@@ -11,13 +12,11 @@ import torch
 from torch import Tensor
 
 from voice_clone.codec.native_chains import add_vocoder
-from voice_clone.codec.native_decoder import NativeDecoder
 from voice_clone.codec.windowed_decoder import StreamingDecoder
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.vocoder import Snake, Vocoder
-from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder
 
@@ -53,17 +52,3 @@ class AudioDecoder(StreamingDecoder):
         chain = ChainBuilder(LATENT_SIZE)
         add_vocoder(chain, self.decoder)
         return chain.build()
-
-
-class NativeAudioDecoder(NativeDecoder):
-    """As `AudioDecoder`."""
-
-    parts, rates, piece_frames = ("waveform",), (LATENTS,), 6
-
-    def rows(self, frames: Array) -> Array:
-        """The latents of each frame one behind the other."""
-        batch, _, count = frames.shape
-        return frames.transpose(0, 2, 1).reshape(batch, count * LATENTS, LATENT_SIZE)
-
-    def bound(self, samples: Array) -> Array:
-        return torch.from_numpy(samples.copy()).tanh().numpy()

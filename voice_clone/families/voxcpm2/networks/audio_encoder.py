@@ -1,4 +1,4 @@
-"""The AudioVAE's encoder: a 16 kHz waveform to frames of latents, in torch and, for a CPU, as native code.
+"""The AudioVAE's encoder: a 16 kHz waveform to frames of latents, in torch; native_audio_encoder.py computes on a CPU.
 
 Convolutions alone, all of them causal, so a clip is encoded piece by piece, and the memory does not grow with it.
 Source: voxcpm 2.0.3, `CausalEncoder`. It also has a variance of the latents; speech is made of their means.
@@ -6,18 +6,16 @@ Source: voxcpm 2.0.3, `CausalEncoder`. It also has a variance of the latents; sp
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from voice_clone.codec.native_chains import add_convolution, add_units, snake_of, units
-from voice_clone.families.voxcpm2.audio_vae_config import LATENTS, WIDTH, AudioVAEConfig
+from voice_clone.families.voxcpm2.audio_vae_config import LATENTS, PIECE_FRAMES, WIDTH, AudioVAEConfig
 from voice_clone.layers.convolution import CausalConv1d
 from voice_clone.layers.streaming import ChunkPass, in_pieces
 from voice_clone.layers.vocoder import EncoderBlock, Snake
+from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import ChainBuilder
-
-PIECE_FRAMES = 8  # encoded at once
 
 
 class AudioEncoder(nn.Module):
@@ -57,15 +55,11 @@ class AudioEncoder(nn.Module):
         latents = torch.cat([self(piece, stream) for piece, stream, _ in pieces], dim=-1)  # [1, latent, steps]
         return latents[0].T.reshape(-1, WIDTH)
 
-
-class NativeAudioEncoder:
-    """As `AudioEncoder`, whose weights are packed one after the other and given up; fp32."""
-
     @torch.no_grad()
-    def __init__(self, encoder: AudioEncoder) -> None:
-        self._samples = encoder.frame_samples
-        chain = ChainBuilder(1, self._samples // LATENTS)
-        first, *rest = encoder.block
+    def chain(self) -> Chain:
+        """The same as native code. It takes the weights away."""
+        chain = ChainBuilder(1, self.frame_samples // LATENTS)
+        first, *rest = self.block
         blocks = [block for block in rest if isinstance(block, EncoderBlock)]
         begins = [snake_of(units(block.block)[0].act1) for block in blocks]
         add_convolution(chain, first, begins[0], residual="set")
@@ -73,13 +67,5 @@ class NativeAudioEncoder:
             *_, snake, convolution = block.block
             add_units(chain, units(block.block), snake_of(snake))
             add_convolution(chain, convolution, following, residual="untouched" if following is None else "set")
-        add_convolution(chain, encoder.fc_mu)
-        self._latents = chain.build()
-
-    @torch.inference_mode()
-    def encode(self, waveform: Tensor) -> Tensor:
-        state, position, latents = self._latents.new_state(1), np.zeros(1, np.int64), []
-        for piece in torch.split(waveform.float()[None, :, None], PIECE_FRAMES * self._samples, dim=1):
-            rows, state = self._latents(piece.numpy(), state, position)
-            latents.append(rows[0].copy())
-        return torch.from_numpy(np.concatenate(latents)).view(-1, WIDTH)
+        add_convolution(chain, self.fc_mu)
+        return chain.build()
