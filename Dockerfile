@@ -22,16 +22,18 @@ FROM python:${PYTHON}-slim-bookworm AS required
 WORKDIR /src
 COPY pyproject.toml ./
 COPY client/pyproject.toml client/
+COPY gateway/pyproject.toml gateway/constraints.txt gateway/
 COPY tools/requirements.py tools/
 RUN python tools/requirements.py server,postgresql > cpu.txt \
-    && python tools/requirements.py server,postgresql,marking --client "" > server.txt
+    && python tools/requirements.py server,postgresql,marking --without-gateway > server.txt
 
 FROM python:${PYTHON}-slim-bookworm AS ours
 WORKDIR /src
 COPY pyproject.toml LICENSE ./
 COPY voice_clone voice_clone
 COPY client client
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client
+COPY gateway gateway
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./gateway
 
 # What is not installed: the models, and the programs that start a server with them.
 FROM scratch AS files
@@ -45,7 +47,8 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
 COPY client /tmp/client
-RUN pip install --no-cache-dir "/tmp/client[gateway]" && rm -rf /tmp/client \
+COPY gateway /tmp/gateway
+RUN pip install --no-cache-dir -c /tmp/gateway/constraints.txt /tmp/client /tmp/gateway && rm -rf /tmp/client /tmp/gateway \
     && useradd --system --no-create-home gateway
 USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0

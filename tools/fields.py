@@ -25,7 +25,7 @@ from voice_clone.request_fields import FIELDS, KNOBS, RequestField
 from voice_clone.speakers import metrics
 
 CLIENT = ROOT / "client" / "voice_clone_client" / "_fields.py"
-GATEWAY = ROOT / "client" / "voice_clone_gateway" / "fields.py"
+GATEWAY = ROOT / "gateway" / "voice_clone_gateway" / "fields.py"
 DOCS = ROOT / "docs"
 WRITTEN = "Written by tools/models.py from voice_clone/request_fields.py; change that."
 PYTHON: Mapping[str, str] = {"STRING": "str", "BOOL": "bool", "INT32": "int", "UINT64": "int", "FP32": "float"}

@@ -36,6 +36,13 @@ def requirements(of: dict[str, Any], extras: list[str]) -> Iterator[str]:
             yield each
 
 
+def pinned(requirement: str) -> str:
+    """The version of a requirement of the gateway that gateway/constraints.txt names."""
+    name = re.split(r"[<>=!~ ]", requirement)[0]
+    lines = (ROOT / "gateway" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return next((line for line in lines if line.startswith(f"{name}==")), requirement)
+
+
 def is_missing(requirement: str) -> bool:
     """Whether this Python lacks it, or has another version than its pin."""
     name, _, version = re.sub(r"\[.*?\]|;.*", "", requirement).strip().partition("==")
@@ -50,14 +57,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("extras", help="separated by commas")
-    parser.add_argument("--client", default="gateway", metavar="EXTRAS", help="of the client (default: %(default)s)")
+    parser.add_argument("--without-gateway", action="store_true")
     parser.add_argument("--missing", action="store_true")
     given = parser.parse_args()
-    ours, client = project(ROOT), project(ROOT / "client")
+    ours, client, gateway = project(ROOT), project(ROOT / "client"), project(ROOT / "gateway")
     extras = [*given.extras.split(","), *(["torch"] if given.missing else [])]
-    found = dict.fromkeys(
-        [*requirements(ours, extras), *requirements(client, list(filter(None, given.client.split(","))))]
-    )
+    wanted = [*requirements(ours, extras), *requirements(client, [])]
+    if not given.without_gateway:
+        wanted += map(pinned, requirements(gateway, []))
+    found = dict.fromkeys(each for each in wanted if not each.startswith("voice-clone-"))
     if given.missing:
         lacking = [each.partition(";")[0].strip() for each in found if is_missing(each)]
         print(*lacking, *ours["build"])  # pip wants these for each build of ours, whatever is installed

@@ -217,7 +217,7 @@ def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -
     try:
         from voice_clone_gateway.settings import parse as parse_gateway
     except ImportError:
-        parser.error("--gateway: the gateway is not installed here; pip install './client[gateway]'")
+        parser.error("--gateway: the gateway is not installed here; pip install ./client ./gateway")
     for name in FIXED:
         if any(option.partition("=")[0] == GATEWAY + name for option in options):
             parser.error(f"{GATEWAY}{name}: tools/serve sets it itself")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
     """import-linter with the contracts of pyproject.toml on the packages in `root`."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    path = os.pathsep.join([str(root), str(root / "client")])
+    path = os.pathsep.join(str(root / folder) for folder in (".", "client", "gateway"))
     return subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 
 
@@ -31,7 +31,7 @@ def test_imports_go_one_way() -> None:
 
 
 def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
-    for folder in ("voice_clone", "client", "perf"):
+    for folder in ("voice_clone", "client", "gateway", "perf"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     wrong = {
@@ -58,9 +58,8 @@ def test_a_family_is_named_in_its_own_packages_alone() -> None:
     named = re.compile("|".join(families))
     own = [ROOT / folder / family for folder in ("voice_clone/families", "tools/families") for family in families]
     own.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
-    elsewhere = [
-        path for path in sources("voice_clone", "client", "tools") if not any(folder in path.parents for folder in own)
-    ]
+    product = sources("voice_clone", "client", "gateway", "tools")
+    elsewhere = [path for path in product if not any(folder in path.parents for folder in own)]
     assert [str(path) for path in elsewhere if named.search(path.read_text(encoding="utf-8"))] == []
 
 

@@ -121,7 +121,7 @@ def required(package: str, extra: str = "") -> list[Requirement]:
 
 
 @pytest.mark.parametrize(
-    ("package", "extra", "image"), [("voice-clone", "torch", "server"), ("voice-clone-client", "gateway", "gateway")]
+    ("package", "extra", "image"), [("voice-clone", "torch", "server"), ("voice-clone-gateway", "", "gateway")]
 )
 def test_every_required_package_is_made_for_the_pythons_of_its_image(package: str, extra: str, image: str) -> None:
     gateways = set(re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE))
@@ -136,14 +136,14 @@ def test_every_required_package_is_made_for_the_pythons_of_its_image(package: st
 
 def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
     """Where it is installed alone, as in its image."""
-    brought, left = set(), ["voice-clone-client"]
+    brought, left = set(), ["voice-clone-gateway"]
     while left:
         name = left.pop().lower().replace("_", "-")
         if name not in brought:
             brought.add(name)
             with contextlib.suppress(metadata.PackageNotFoundError):  # of another system
-                left += [each.name for each in required(name, "gateway" if name == "voice-clone-client" else "")]
-    trees = [ast.parse(file.read_text("utf-8")) for file in (ROOT / "client" / "voice_clone_gateway").rglob("*.py")]
+                left += [each.name for each in required(name)]
+    trees = [ast.parse(file.read_text("utf-8")) for file in (ROOT / "gateway" / "voice_clone_gateway").rglob("*.py")]
     plain = [node for tree in trees for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {each.name for node in plain if isinstance(node, ast.Import) for each in node.names}
     names |= {node.module for node in plain if isinstance(node, ast.ImportFrom) and node.module and not node.level}
@@ -152,9 +152,25 @@ def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
         assert {each.lower().replace("_", "-") for each in packages[module]} & brought, module
 
 
+def test_the_packages_are_released_together() -> None:
+    """They have one version, and the gateway takes the client of its own."""
+    versions = {metadata.version(name) for name in ("voice-clone", "voice-clone-client", "voice-clone-gateway")}
+    assert len(versions) == 1
+    [client] = [str(each) for each in required("voice-clone-gateway") if each.name == "voice-clone-client"]
+    assert client == f"voice-clone-client=={versions.pop()}"
+
+
+def test_the_constraints_of_the_gateway_are_within_its_ranges() -> None:
+    ranges = {each.name: each.specifier for each in required("voice-clone-gateway")}
+    lines = (ROOT / "gateway" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert set(pins) == set(ranges) - {"voice-clone-client"}
+    assert [f"{name}=={pin}" for name, pin in pins.items() if not ranges[name].contains(pin)] == []
+
+
 def test_only_folders_are_installed_under_our_names() -> None:
     """The public registry does not have our packages: who installs one by name there gets a stranger's."""
-    folders = [ROOT / name for name in ("client", "docs", "perf", "tools", "voice_clone")]
+    folders = [ROOT / name for name in ("client", "docs", "gateway", "perf", "tools", "voice_clone")]
     files = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
     wrong = re.compile(r"""pip install[^`\n|;&]*[ '"]voice[-_]clone|\bvoice[-_]clone[-_\w]*\[[a-z]""")
     found = {
@@ -233,7 +249,7 @@ def test_health_checks_ask_what_is_there() -> None:
     assert f"--start-period={load_seconds}s " in server, "it may not be called unhealthy while it may still load"
     port = gateway_settings.Settings().port
     assert f"http://localhost:{port}/health'" in gateway and values("EXPOSE", "gateway") == [str(port)]
-    routes = (ROOT / "client" / "voice_clone_gateway" / "routes" / "models.py").read_text(encoding="utf-8")
+    routes = (ROOT / "gateway" / "voice_clone_gateway" / "routes" / "models.py").read_text(encoding="utf-8")
     assert '@health_router.get("/health"' in routes
 
 
@@ -273,7 +289,7 @@ def test_the_server_runs_tools_serve(tmp_path: Path) -> None:
     assert started.returncode == 2 and "no model repository /models" in started.stderr.splitlines()[-1]
 
 
-def test_the_gateway_s_command_is_one_of_the_client_s() -> None:
+def test_the_gateway_s_command_is_one_of_its_package() -> None:
     [command] = values("CMD", "gateway")
-    scripts = (ROOT / "client" / "pyproject.toml").read_text(encoding="utf-8").partition("[project.scripts]")[2]
+    scripts = (ROOT / "gateway" / "pyproject.toml").read_text(encoding="utf-8").partition("[project.scripts]")[2]
     assert f"{json.loads(command)[0]} = " in scripts

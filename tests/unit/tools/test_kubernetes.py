@@ -107,7 +107,7 @@ def test_ports_and_probes_are_those_of_the_programs(objects: Objects) -> None:
     exposed = {"server": values("EXPOSE", "server")[0].split(), "gateway": values("EXPOSE", "gateway")}
     exposed["balancer"] = [re.findall(r"^    bind :(\d+)", CONFIGURATION.read_text(), re.MULTILINE)[0]]
     pages = {f"/v2/health/{state}" for state in ("ready", "live")}
-    routes = "".join(path.read_text() for path in (ROOT / "client" / "voice_clone_gateway").rglob("*.py"))
+    routes = "".join(path.read_text() for path in (ROOT / "gateway" / "voice_clone_gateway").rglob("*.py"))
     for name, ports in exposed.items():
         [container] = one(objects, "Deployment", name)["spec"]["template"]["spec"]["containers"]
         named = {port["name"]: port["containerPort"] for port in container["ports"]}

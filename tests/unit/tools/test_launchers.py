@@ -64,8 +64,9 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
     for name in (*LAUNCHERS, "tools/env.sh"):
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "client").mkdir()
-    for name in ("pyproject.toml", "client/pyproject.toml"):
+    for name in ("client", "gateway"):
+        (tmp_path / name).mkdir()
+    for name in ("pyproject.toml", "client/pyproject.toml", "gateway/pyproject.toml", "gateway/constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "bin").mkdir()
     return tmp_path
@@ -133,12 +134,13 @@ def test_a_pip_with_an_index_of_its_own_is_left_alone(checkout: Path) -> None:
 
 def test_the_torch_of_an_image_is_taken(checkout: Path) -> None:
     """No other is installed, nor our package with its pin, if the image has another version."""
-    for version, ours in (("2.13.0", ["-e", ".[server,onnx]"]), ("2.11.0", ["2.11.0"])):
+    own = ["-c", "gateway/constraints.txt", "-e", ".[server,onnx]"]
+    for version, ours in (("2.13.0", own), ("2.11.0", ["2.11.0"])):
         shutil.rmtree(checkout / ".venv", ignore_errors=True)
         (checkout / "calls").unlink(missing_ok=True)
         reported, calls = recorded(checkout, CONFIGURED="", IMAGE="/opt/torch", IMAGE_TORCH=version)
         assert "The torch of /opt/torch is used" in reported and not any("torch==" in call for call in calls)
-        assert calls[0].split()[4:] == [*ours, "-e", "./client[gateway]"]
+        assert calls[0].split()[4:] == [*ours, "-e", "./client", "-e", "./gateway"]
         [path] = checkout.glob(".venv/lib/*/site-packages/*.pth")
         assert path.read_text() == "/opt/torch\n"
 
@@ -187,7 +189,8 @@ def test_help_lists_the_options_where_there_is_an_environment(checkout: Path, la
     (checkout / ".venv" / "bin").mkdir(parents=True)
     (checkout / ".venv" / "bin" / "python").write_text(f'#!/bin/bash\nexec "{sys.executable}" "$@"\n')
     (checkout / ".venv" / "bin" / "python").chmod(0o755)
-    done = call(checkout, launcher, "--help", PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'client'}")
+    path = os.pathsep.join(str(ROOT / each) for each in (".", "client", "gateway"))
+    done = call(checkout, launcher, "--help", PYTHONPATH=path)
     assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stdout
     assert not (checkout / ".venv.lock").exists()
 

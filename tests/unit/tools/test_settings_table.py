@@ -68,7 +68,7 @@ def test_every_variable_that_the_code_names_is_in_a_table() -> None:
     prefixes = ("", "F_", *(f"{family}_" for family in families([MODELS])))
     servers = {f"VOICE_CLONE_{prefix}{name}".upper() for name in names() for prefix in prefixes}
     gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
-    packages = ("voice_clone", "model_repository", "client/voice_clone_client", "client/voice_clone_gateway")
+    packages = ("voice_clone", "model_repository", "client/voice_clone_client", "gateway/voice_clone_gateway")
     files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
     files += [
         ROOT / "Dockerfile",
@@ -76,6 +76,7 @@ def test_every_variable_that_the_code_names_is_in_a_table() -> None:
         *(ROOT / "tools").glob("*.yml"),
         ROOT / "README.md",
         ROOT / "client" / "README.md",
+        ROOT / "gateway" / "README.md",
     ]
     files += [*(ROOT / "docs").glob("*.md"), *(ROOT / "tools" / "kubernetes").rglob("*.yaml")]
     named = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}

@@ -25,7 +25,7 @@ def _serve() -> int:
             raise
         print(
             f"voice-clone-gateway: the package {error.name} is missing; in the folder of voice-clone: "
-            "pip install './client[gateway]'",
+            "pip install ./client ./gateway",
             file=sys.stderr,
         )
         return 1

@@ -27,7 +27,7 @@ from voice_clone_client.spans import first_audio_spans
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
-MISSING = "--otlp-endpoint needs OpenTelemetry: pip install './client[gateway,traces]'"
+MISSING = "--otlp-endpoint needs OpenTelemetry: pip install ./client './gateway[traces]'"
 REPORTED = (
     *("mode", "cache", "frames", "finish_reason", "reference_frames", "text_tokens"),
     *("talker_ms", "code2wav_ms"),
