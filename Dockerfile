@@ -27,19 +27,15 @@ COPY tools/requirements.py tools/
 RUN python tools/requirements.py server,postgresql > cpu.txt \
     && python tools/requirements.py server,postgresql,marking --without-gateway > server.txt
 
+# Without the models and the demo's voice, which the images have in folders of their own.
 FROM python:${PYTHON}-slim-bookworm AS ours
 WORKDIR /src
 COPY pyproject.toml LICENSE ./
 COPY voice_clone voice_clone
+COPY voice_clone_server voice_clone_server
 COPY client client
 COPY gateway gateway
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./gateway
-
-# What is not installed: the models, and the programs that start a server with them.
-FROM scratch AS files
-COPY model_repository /models
-COPY tools/*.py /opt/voice-clone/tools/
-COPY tools/families/*.py /opt/voice-clone/tools/families/
 
 # The gateway and the client need neither torch nor Triton.
 FROM python:${PYTHON}-slim-bookworm AS gateway
@@ -88,12 +84,11 @@ RUN if [ -n "${TORCH}" ]; then pip install --no-cache-dir "${TORCH}"; fi
 COPY --from=triton /opt/tritonserver /opt/tritonserver
 COPY --from=ours /wheels /opt/voice-clone/wheels
 RUN pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
-COPY --from=files / /
+COPY model_repository /models
 COPY tools/data/demo_voice /checkpoint
 COPY tools/data/demo_clips/slt.wav /opt/voice-clone/demo.wav
-WORKDIR /opt/voice-clone
 # Any user of group 0 may run it, as OpenShift wants.
-RUN python -m compileall -q . /models \
+RUN python -m compileall -q /models \
     && useradd --uid 1000 --gid 0 --no-create-home voice-clone \
     && mkdir -p /voices /cache && chown 1000:0 /voices /cache && chmod 770 /voices /cache
 ENV VOICE_CLONE_TRITON_DIR=/opt/tritonserver \
@@ -106,8 +101,8 @@ EXPOSE 8080 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=3600s \
     CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://localhost:8080/health', timeout=4)"]
 ENTRYPOINT ["tini", "--"]
-CMD ["python3", "-m", "tools.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600", "--checkpoint=/checkpoint", \
-    "--gateway=8080", "--first-voice=demo.wav"]
+CMD ["voice-clone-server", "serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600", "--checkpoint=/checkpoint", \
+    "--gateway=8080", "--first-voice=/opt/voice-clone/demo.wav"]
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS packages
 ARG TRITON
@@ -133,11 +128,10 @@ RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
 COPY --from=ours /wheels /opt/voice-clone/wheels
 RUN PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
-COPY --from=files / /
-WORKDIR /opt/voice-clone
+COPY model_repository /models
 # Voices outlive the container in this volume; the server runs as the image's own user, and as any of group 0. /cache has
 # compiled code and packed weights: mount a volume there, and the next container starts in seconds.
-RUN python3 -m compileall -q . /models \
+RUN python3 -m compileall -q /models \
     && mkdir -p /voices /cache && chown triton-server:0 /voices /cache && chmod 770 /voices /cache
 # A model that finds no GPU does not load: on the CPU it would only seem to work.
 # fp32 is fp32 with every engine: TensorRT has no other switch for TF32, with whose ten bits other codes come out.
@@ -156,4 +150,4 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=3600s \
 ENTRYPOINT ["tini", "--", "/opt/nvidia/nvidia_entrypoint.sh"]
 # Of /models it loads the family that the checkpoint belongs to; a family without a checkpoint could not start. Several
 # families: the same command with one --checkpoint for each. Options of tritonserver: at its end, after "--".
-CMD ["python3", "-m", "tools.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600", "--checkpoint=/checkpoint"]
+CMD ["voice-clone-server", "serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600", "--checkpoint=/checkpoint"]

@@ -18,19 +18,19 @@ from pathlib import Path
 
 from voice_clone_client._arguments import Parser
 
-from tools.config_file import ConfigError, ConfigFile
-from tools.families.names import owner
-from tools.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
 from tools.families.toolkit import Encoder, RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal
-from tools.preflight import check_checkpoints
 from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
-from tools.stopping import Stopped, stoppable
-from tools.triton_server import MODELS, plain_command
 from voice_clone.audio import ClipLimits
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.session import PROVIDERS
 from voice_clone.settings import EncoderSettings, Settings
+from voice_clone_server.config_file import ConfigError, ConfigFile
+from voice_clone_server.families.names import owner
+from voice_clone_server.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
+from voice_clone_server.preflight import check_checkpoints
+from voice_clone_server.stopping import Stopped, stoppable
+from voice_clone_server.triton_server import MODELS, plain_command
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from voice_clone_client._arguments import Parser
 
-from tools.families.recognition import FamilyError
 from tools.families.toolkit import completer_of
 from voice_clone.errors import CheckpointError
+from voice_clone_server.families.recognition import FamilyError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from voice_clone_client._arguments import Parser
 
-from tools.families.recognition import FamilyError, add_repository_option, family_of
 from tools.families.toolkit import families_with, pickle_converter
 from voice_clone.errors import CheckpointError
+from voice_clone_server.families.recognition import FamilyError, add_repository_option, family_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent / "model_repository"
 

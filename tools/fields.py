@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.families.cards import PACKAGES, cards
 from tools.families.table import options_table, table
 from tools.settings_table import tables
-from tools.triton_server import MODELS, ROOT
 from tools.vendor_paths import table as vendor_paths
 from voice_clone.batching import statistics
 from voice_clone.codec import series
@@ -23,6 +21,8 @@ from voice_clone.family import Family
 from voice_clone.metrics import SeriesForm
 from voice_clone.request_fields import FIELDS, KNOBS, RequestField
 from voice_clone.speakers import metrics
+from voice_clone_server.families.cards import PACKAGES, cards
+from voice_clone_server.triton_server import MODELS, ROOT
 
 CLIENT = ROOT / "client" / "voice_clone_client" / "_fields.py"
 GATEWAY = ROOT / "gateway" / "voice_clone_gateway" / "fields.py"

@@ -21,12 +21,12 @@ from typing import Any
 from voice_clone_client._arguments import Parser
 
 from tools import fields as request_fields
-from tools.families.cards import PACKAGES, cards
 from tools.fields import Tensor, tensor
-from tools.triton_server import MODELS
 from voice_clone.family import EncoderPart, Family
 from voice_clone.request_fields import FIELDS
 from voice_clone.settings import DecoderSettings, EncoderSettings, PromptSettings, StageSettings, TalkerSettings
+from voice_clone_server.families.cards import PACKAGES, cards
+from voice_clone_server.triton_server import MODELS
 
 PER_LINE = 119
 

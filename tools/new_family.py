@@ -17,9 +17,9 @@ from pathlib import Path
 
 from voice_clone_client._arguments import Parser
 
-from tools.families.cards import PACKAGES, cards
 from tools.models import write
-from tools.triton_server import MODELS, ROOT
+from voice_clone_server.families.cards import PACKAGES, cards
+from voice_clone_server.triton_server import MODELS, ROOT
 
 EXAMPLE = "tools.example_family"
 SOURCE = ROOT / "tools" / "example_family"

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tools import guard
-from tools.stopping import SIGNALS
+from voice_clone_server import guard
+from voice_clone_server.stopping import SIGNALS
 
 
 @contextlib.contextmanager

@@ -13,10 +13,6 @@ from pathlib import Path
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tools.config_file import ConfigFile
-from tools.families.names import owner
-from tools.families.recognition import PARAMETER, families
-from tools.triton_server import MODELS
 from voice_clone.settings import (
     DecoderSettings,
     EncoderSettings,
@@ -25,6 +21,10 @@ from voice_clone.settings import (
     TalkerSettings,
     WholeSpeechSettings,
 )
+from voice_clone_server.config_file import ConfigFile
+from voice_clone_server.families.names import owner
+from voice_clone_server.families.recognition import PARAMETER, families
+from voice_clone_server.triton_server import MODELS
 
 STAGES = {  # as the table names their models
     "prompt": PromptSettings,

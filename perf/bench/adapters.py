@@ -26,7 +26,7 @@ from voice_clone_client import Client
 from websockets.sync.client import connect
 
 from perf.bench.gateway_process import Gateway
-from tools.triton_server import MODELS, ROOT, TritonServer
+from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
 
 TEXT = "My sister wants a new car."
 VOICE = "Adapted"

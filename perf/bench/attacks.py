@@ -22,7 +22,7 @@ import httpx2
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 CLIP = ROOT / "tools" / "data" / "reference.wav"
 LONG = "The old captain sold his boat. My sister wants a new car. The teacher opened the window. " * 3

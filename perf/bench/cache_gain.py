@@ -29,8 +29,8 @@ from voice_clone_client.errors import Unsupported
 
 from perf.bench import report
 from perf.bench.reference import TRANSCRIPT, fresh_clip
-from tools import guard
-from tools.triton_server import TritonServer
+from voice_clone_server import guard
+from voice_clone_server.triton_server import TritonServer
 
 TEXT = "The boats lay still on the silver water."
 KINDS = ("cold", "sent again", "warm", "restored")

@@ -30,8 +30,8 @@ import psutil
 
 from perf.bench.attacks import ATTACKS, CLIP, SPEECH, VOICES
 from perf.bench.gateway_process import Gateway
-from tools.guard import marked
-from tools.triton_server import MODELS, ROOT, TritonServer
+from voice_clone_server.guard import marked
+from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
 
 SHORT = "My sister wants a new car."
 SETTLE = 3.0  # seconds from the begin of an attack to the first question

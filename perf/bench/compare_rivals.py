@@ -48,11 +48,11 @@ from perf.bench import report
 from perf.bench.reference import CLIP, TEXT
 from perf.bench.rivals.contestants import Contestant, Failed, Ours, OursTextAlong, all_contestants, finish
 from perf.bench.rivals.spoken import WARM_UP_FRAMES, Spoken
-from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.audio import decode, resample
 from voice_clone.families.qwen3_tts.encoder import load_speaker_encoder
 from voice_clone.settings import PRECISIONS, Settings
+from voice_clone_server import guard
 
 MEASURES = ("start", "ready", "prompt", "frame", "decoder", "whole")
 COMPARED = ("prompt", "frame", "whole")

@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from voice_clone_client import Client
 
 from perf.bench import report
-from tools.demo import SHIPPED
 from tools.demo_voice.clicks import sharpest_border
 from tools.demo_voice.dataset import make_data
 from tools.demo_voice.evaluation import MODES, PARTS, Evaluation, Score, Voice
@@ -45,7 +44,8 @@ from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
 from tools.demo_voice.served import ServedVoice, as_file
 from tools.demo_voice.synthesis import SAMPLE_RATE
 from tools.demo_voice.train import WORK
-from tools.triton_server import TritonServer
+from voice_clone_server.demo import SHIPPED
+from voice_clone_server.triton_server import TritonServer
 
 Samples = NDArray[np.float32]
 SOURCE = "source"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tools.triton_server import MODELS
+from voice_clone_server.triton_server import MODELS
 
 _MODEL = '''"""Answers with one zero for each output."""
 

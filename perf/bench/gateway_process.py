@@ -11,8 +11,8 @@ from types import TracebackType
 
 import httpx2
 
-from tools.guard import marked
-from tools.triton_server import free_ports
+from voice_clone_server.guard import marked
+from voice_clone_server.triton_server import free_ports
 
 WAIT = 60.0
 

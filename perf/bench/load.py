@@ -33,9 +33,9 @@ from voice_clone_client.errors import VoiceCloneError
 from perf.bench import report
 from perf.bench.playback import Playback
 from perf.bench.reference import TRANSCRIPT, fresh_clip
-from tools import guard
-from tools.addresses import fetch
-from tools.triton_server import TritonServer
+from voice_clone_server import guard
+from voice_clone_server.addresses import fetch
+from voice_clone_server.triton_server import TritonServer
 
 TEXTS = (
     "Good morning.",

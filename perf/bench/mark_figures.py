@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from perf.bench import report
 from perf.bench.sound_changes import CHANGES
-from tools.demo import CLIP, SHIPPED
 from tools.demo_voice import grammar
 from tools.demo_voice.listening import Errors, Listener
 from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
 from voice_clone.audio import resample
 from voice_clone.marking.detection import PerthDetector
 from voice_clone.marking.marker import PerthMarker
+from voice_clone_server.demo import CLIP, SHIPPED
 
 RATE = 24_000  # Hz
 VOICES = (CLIP, CLIP.with_name("rms.wav"))

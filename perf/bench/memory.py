@@ -30,11 +30,11 @@ from voice_clone_client import Client
 
 from perf.bench import report
 from perf.bench.reference import TEXT, TRANSCRIPT, fresh_clip
-from tools import guard
-from tools.diagnosis.memory import WEIGHT_BYTES
-from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.settings import Precision
+from voice_clone_server import guard
+from voice_clone_server.diagnosis.memory import WEIGHT_BYTES
+from voice_clone_server.triton_server import TritonServer
 
 FACTOR, FREE = 1.3, 1e9
 VOICE = "memory"

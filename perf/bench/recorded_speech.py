@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import pickle
@@ -170,7 +171,8 @@ def _tensor(name: str, kind: str, value: Any) -> Any:
 
 def record(checkpoint: Path, precision: str, asked: Asked) -> dict[str, str]:
     """Digests of all codes and samples from a server of the checkout that is first on the path."""
-    from tools.triton_server import TritonServer
+    package = "voice_clone_server" if Path("voice_clone_server").is_dir() else "tools"  # of older trees
+    TritonServer = importlib.import_module(f"{package}.triton_server").TritonServer
 
     environment = {"VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_CHUNK_FRAMES": "1,2,4"}
     found: dict[str, str] = {}
@@ -200,7 +202,7 @@ def _record_of(tree: Path, checkpoint: Path, precision: str, asked: Asked) -> di
     """`record` in a process of its own, with the modules and the server of `tree`."""
     path = os.pathsep.join([str(tree), str(tree / "client")])
     command = [sys.executable, str(Path(__file__).resolve()), "--record", str(checkpoint), precision]
-    from tools import guard  # older trees have none
+    from voice_clone_server import guard  # older trees have none
 
     environment = guard.marked({**os.environ, "PYTHONPATH": path})
     given = pickle.dumps(vars(asked))  # plain values: the other tree may have no module with this class
@@ -215,8 +217,8 @@ def main() -> int:
         print(json.dumps(record(Path(sys.argv[2]), sys.argv[3], Asked(**pickle.load(sys.stdin.buffer)))))
         return 0
     from perf.bench.reference import TRANSCRIPT, fresh_clip
-    from tools import guard
     from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
+    from voice_clone_server import guard
 
     parser = argparse.ArgumentParser(
         prog="perf/recorded_speech", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

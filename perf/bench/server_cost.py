@@ -39,13 +39,13 @@ from perf.bench import empty_models, report
 from perf.bench.bare_engine import GREEDY_OPTIONS, PARTS, Bare, Heard
 from perf.bench.gateway_process import Gateway
 from perf.bench.reference import TEXT, TRANSCRIPT, fresh_clip
-from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
-from tools.triton_server import TritonServer
 from voice_clone.compute import prepare
 from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.settings import PRECISIONS, Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
+from voice_clone_server import guard
+from voice_clone_server.triton_server import TritonServer
 
 VOICE = "server cost"
 FRAME = 1920  # samples

@@ -24,8 +24,6 @@ from torch import nn
 
 from perf.bench import report
 from perf.bench.machine import arithmetic, bandwidth, give_threads, keep_threads
-from tools import guard
-from tools.diagnosis.workload import stack_weights
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_predictor import NativePredictor
@@ -46,6 +44,8 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker import load_network
 from voice_clone.native.arrays import Array
 from voice_clone.settings import PRECISIONS, DecoderSettings, Settings
+from voice_clone_server import guard
+from voice_clone_server.diagnosis.workload import stack_weights
 
 REFERENCE_SECONDS, SAMPLE_RATE = 10, 24_000
 REFERENCE_FRAMES = 65  # 5.2 s

@@ -29,8 +29,8 @@ from perf.bench.families.family import SEED, Family, Frames
 from perf.bench.reference import TRANSCRIPT, fresh_clip
 from perf.bench.stage_inputs import Tensors, ask, tensor
 from perf.on_gpu import equality
-from tools.triton_server import TritonServer
 from voice_clone.speakers.voice_file import unpack_bundle
+from voice_clone_server.triton_server import TritonServer
 
 VOICE = "measured"
 AS_A_CPU = 1e-3

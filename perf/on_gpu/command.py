@@ -43,8 +43,8 @@ from perf.bench import report
 from perf.bench.families import FAMILIES
 from perf.on_gpu import decoder, engines, marks
 from perf.on_gpu.phases import PHASES, SERVER, Phases
-from tools import guard
 from tools.families.toolkit import checkpoint_maker
+from voice_clone_server import guard
 
 SETTINGS = ("family", "device", "shape", "frames", "runs", "seconds", "minutes", "within")  # that the result file has
 

@@ -30,13 +30,13 @@ from perf.bench.families import FAMILIES
 from perf.bench.families.family import Family, Networks
 from perf.on_gpu.kernel_account import Account, Counting
 from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
-from tools import guard
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.static_step import MOST_STREAMS, StaticStep
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.codec.graphed_streams import GraphedStreams, Graphs
 from voice_clone.layers.graphs import GraphRunner
+from voice_clone_server import guard
 
 MAX_LENGTH, PREFILL_CHUNK = 4096, 256
 TOGETHER = 32  # chunks that code2wav decodes at once

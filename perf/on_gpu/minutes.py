@@ -13,7 +13,7 @@ import torch
 
 from perf.bench import load
 from perf.bench.memory import shares, usage
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 SAMPLES = 40  # over the whole time
 Sample = dict[str, float]

@@ -25,7 +25,7 @@ from perf.bench.families import FAMILIES
 from perf.bench.reference import TRANSCRIPT, fresh_clip
 from perf.on_gpu import minutes
 from perf.on_gpu.phases import SERVER, Phases
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 VOICE = "measured"
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from voice_clone_client import Client
 
-from tools import addresses
-from tools.triton_server import ROOT, free_ports
+from voice_clone_server import addresses
+from voice_clone_server.triton_server import ROOT, free_ports
 
 PATIENCE = 900.0  # seconds for a first start, which compiles, on a busy machine
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"

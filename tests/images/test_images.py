@@ -12,7 +12,7 @@ import pytest
 from voice_clone_client import Client, VoiceCloneError
 
 from tests.images.engine import Container, Engine, Ports, health_check
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 CLIPS = ROOT / "tools" / "data" / "demo_clips"
 TEXT = "The small key is under the table."
@@ -43,7 +43,7 @@ def serving(engine: Engine, cache: str, voices: str, *options: str) -> Iterator[
 
 def serve(checkpoint: str, *options: str) -> list[str]:
     """The image's command with other options."""
-    own = ["python3", "-m", "tools.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600"]
+    own = ["python3", "-m", "voice_clone_server.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600"]
     return [*own, f"--checkpoint={checkpoint}", *options]
 
 

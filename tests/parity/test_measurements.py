@@ -16,8 +16,8 @@ import torch
 from perf.bench import compare_rivals, memory, server_cost, stages
 from perf.bench.official import compare
 from tests.support.families.factories import CheckpointFactory
-from tools.families.recognition import models_of
-from tools.triton_server import MODELS
+from voice_clone_server.families.recognition import models_of
+from voice_clone_server.triton_server import MODELS
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 

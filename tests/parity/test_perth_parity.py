@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tools.demo import CLIP
 from voice_clone.audio import resample
 from voice_clone.marking.detection import PerthDetector
 from voice_clone.marking.marker import PerthMarker
 from voice_clone.marking.network import BANDS, RATE, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
+from voice_clone_server.demo import CLIP
 
 pytestmark = pytest.mark.thorough
 

@@ -18,7 +18,7 @@ from tests.support.servers.cache_calls import Cache
 from tests.support.servers.endless import SMALL, endless, repository_with
 from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_logs import Logs
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 STARTING = 800.0  # seconds until a server is ready: the first one of a checkout compiles, and a machine may be busy
 

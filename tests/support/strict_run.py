@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 # In the reasons of skips that CI allows, too: hardware, official code that no package of Python's index brings, and
 # npm's registry, which not every network that has that index reaches.

@@ -31,8 +31,10 @@ def test_imports_go_one_way() -> None:
 
 
 def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
-    for folder in ("voice_clone", "client", "gateway", "perf"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("voice_clone", "voice_clone_server", "client", "gateway", "perf"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "data", "model_repository")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     wrong = {
         "voice_clone/batching/engine.py": ["voice_clone.codec.worker"],
@@ -41,6 +43,8 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
         "voice_clone/speakers/lru.py": ["torch"],
         "client/voice_clone_client/wav.py": ["voice_clone.errors"],
         "perf/bench/load.py": ["tests", "perf.on_gpu.marks"],
+        "voice_clone_server/demo.py": ["tools", "perf.bench.load"],
+        "voice_clone/errors.py": ["voice_clone_server.serve"],
     }
     arrows = []
     for file, imported in wrong.items():
@@ -58,7 +62,7 @@ def test_a_family_is_named_in_its_own_packages_alone() -> None:
     named = re.compile("|".join(families))
     own = [ROOT / folder / family for folder in ("voice_clone/families", "tools/families") for family in families]
     own.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
-    product = sources("voice_clone", "client", "gateway", "tools")
+    product = sources("voice_clone", "voice_clone_server", "client", "gateway", "tools")
     elsewhere = [path for path in product if not any(folder in path.parents for folder in own)]
     assert [str(path) for path in elsewhere if named.search(path.read_text(encoding="utf-8"))] == []
 

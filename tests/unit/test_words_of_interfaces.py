@@ -15,9 +15,9 @@ from voice_clone_client._commands.common import in_words
 from voice_clone_client.errors import from_status, renamed
 from voice_clone_gateway.http.errors import FIELDS, failure
 
-from tools.config_file import ConfigFile
 from voice_clone import errors
 from voice_clone.speakers.parsing import _FORMS, TOKEN_PARAMETER
+from voice_clone_server.config_file import ConfigFile
 
 ROOT = Path(__file__).parents[2]
 ERRORS = {name for name, each in vars(errors).items() if isinstance(each, type)}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
-from tools import guard
+from voice_clone_server import guard
 
 
 def each_done(jobs: int, function: Callable[..., None], calls: Iterable[tuple[Any, ...]]) -> Iterator[None]:

@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tools.families.weight_files import Shapes
-from tools.steps import step
 from voice_clone.checkpoint_folder import check_file
 from voice_clone.errors import CheckpointError
+from voice_clone_server.steps import step
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 LONGEST_NAME = 200  # characters

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from tools.diagnosis.workload import Released, Workload
-from tools.families.cards import card_of
-from tools.families.names import kind_of
 from voice_clone.settings import PRECISIONS as NUMBER_FORMATS
+from voice_clone_server.diagnosis.workload import Released, Workload
+from voice_clone_server.families.cards import card_of
+from voice_clone_server.families.names import kind_of
 
 FOLDER = Path(__file__).parent
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tools.new_folder import unused_folder
-from tools.steps import step
+from voice_clone_server.steps import step
 
 Shapes = dict[str, tuple[int, ...]]
 Tensors = Callable[[str, tuple[int, ...]], Tensor]

@@ -15,7 +15,7 @@ BACKEND = ("MetricFamily.HISTOGRAM", "TritonError.CANCELLED", "TritonError.ALREA
 _PIN = re.compile(r"""([A-Za-z0-9._-]+)==([^;\s]+)(?:\s*; extra == (["']torch["']))?$""")  # of no other extra
 
 
-def check_versions(package: str = "voice-clone") -> None:
+def check_versions(package: str = "voice-clone-server") -> None:
     """Compare what is installed with the exact pins of `package`; a build suffix such as `+cpu` does not matter.
 
     torch may be missing, because not every family needs it.

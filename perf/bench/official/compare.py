@@ -38,10 +38,10 @@ from perf.bench.machine import bandwidth
 from perf.bench.official.deviation import compare, forced_logits
 from perf.bench.official.peers import FRAME_SECONDS, Official
 from perf.bench.spent import MEASURES, Spent
-from tools import guard
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.families.qwen3_tts.text import Prompt
 from voice_clone.settings import PRECISIONS
+from voice_clone_server import guard
 
 OFFICIAL = "official"
 RATIOS = ("prefill", "frame", "code2wav", "primed", "total", "first_audio")

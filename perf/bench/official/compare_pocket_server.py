@@ -37,10 +37,10 @@ from perf.bench.gateway_process import WAIT, Gateway
 from perf.bench.official.packages import PACKAGES
 from perf.bench.official.pocket_tts import official_config
 from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_endless
-from tools.guard import marked
-from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.settings import PRECISIONS
+from voice_clone_server.guard import marked
+from voice_clone_server.triton_server import MODELS, ROOT, TritonServer, free_ports
 
 TEXT, VOICE, CLIP = "Good morning to all of you.", "Compared", ROOT / "tools" / "data" / "reference.wav"
 RATE, FRAME, HEADER = 24000, 1920, 44  # the last: bytes of a WAV file before its samples

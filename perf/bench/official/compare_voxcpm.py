@@ -35,7 +35,6 @@ from perf.bench.official.voxcpm import official_frames, official_model
 from perf.bench.official.voxcpm_audio import official_audio_vae, official_waveform
 from perf.bench.official.voxcpm_audio import official_frames as official_latents
 from perf.bench.reference import TEXT
-from tools.diagnosis.workload import stack_weights
 from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack
@@ -51,6 +50,7 @@ from voice_clone.families.voxcpm2.options import STEPS
 from voice_clone.families.voxcpm2.talker import Talker, load_network
 from voice_clone.families.voxcpm2.text import Prompt, Tokenizer
 from voice_clone.native.matrix.linear_module import NativeLinear
+from voice_clone_server.diagnosis.workload import stack_weights
 
 FAMILY = "voxcpm2"
 TOLERANCE = 1e-4

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tools import guard
+from voice_clone_server import guard
 
 ROOT = Path(__file__).resolve().parents[3]
 TALKER, TOKENIZER = "qwen-talker-0.6b-base", "qwen-tokenizer-12hz"  # the files of qwentts.cpp

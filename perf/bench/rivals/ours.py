@@ -111,7 +111,7 @@ def main() -> None:
 
     answer(
         Spoken(
-            version=metadata.version("voice-clone"),
+            version=metadata.version("voice-clone-server"),
             loaded=loaded,
             warm_up=warm_up,
             positions=engine.positions,

@@ -17,8 +17,8 @@ from tests.support.families.trials import ADA, CARDS, EXAMPLE, MUTE, TRIALS, bar
 from tests.support.servers.running import SETTINGS
 from tests.support.servers.server_processes import memory_by_process
 from tools.models import write
-from tools.triton_server import MODELS, TritonServer
 from voice_clone.families.cosyvoice3.config import MARK
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 DEFAULT = "qwen3_tts"
 CHIRP_STREAMS = 3

@@ -23,7 +23,7 @@ from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.contract_calls import SEED, expected, speak
 from tests.support.servers.talker_calls import Call
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("contract")]
 

@@ -33,9 +33,9 @@ from tests.support.same_audio import is_same_audio
 from tests.support.servers.contract_calls import IDS, SEED, WAYS, Samples, expected, of_voice, speak
 from tests.support.servers.server_metrics import metric, series, until_cancelled, wait_until_quiet
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
 from voice_clone.family import Option
 from voice_clone.marking.marker import PerthMarker
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("contract")]
 

@@ -23,7 +23,7 @@ from tests.support.servers.cache_calls import Cache
 from tests.support.servers.contract_calls import Samples, expected, speak
 from tests.support.servers.running import SETTINGS, running
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("contract")]
 

@@ -14,7 +14,7 @@ from voice_clone_client import Client, VoiceCloneError
 from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.servers.server_processes import private_memory
 from tests.support.waiting import WAIT
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

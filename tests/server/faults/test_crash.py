@@ -24,10 +24,10 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
 from voice_clone.audio import decode
 from voice_clone.speakers.disk.files import TEMPORARY
 from voice_clone.speakers.encoding import Extraction
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -31,7 +31,7 @@ from tests.support.doubles.fakes import clip
 from tests.support.families.fish import make_fish
 from tests.support.servers.left_behind import wait_until_gone
 from tests.support.waiting import until
-from tools.triton_server import ROOT, free_ports
+from voice_clone_server.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough
 
@@ -72,7 +72,15 @@ class Served:
         kinds = ("--grpc-port", "--http-port", "--metrics-port", "--gateway")
         words = [word for kind, port in zip(kinds, ports, strict=True) for word in (kind, str(port))]
         words += [word for checkpoint in checkpoints for word in ("--checkpoint", str(checkpoint))]
-        command = [sys.executable, "-m", "tools.run", "tools.serve", *words, "--voices", str(folder / "voices")]
+        command = [
+            sys.executable,
+            "-m",
+            "tools.run",
+            "voice_clone_server.serve",
+            *words,
+            "--voices",
+            str(folder / "voices"),
+        ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "--restarts", "99"], cwd=ROOT, env=os.environ | SETTINGS, stdout=log, stderr=log

@@ -14,7 +14,7 @@ from voice_clone_client import Client, InvalidArgument, VoiceCloneError, VoiceNo
 
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import WAIT
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

@@ -26,7 +26,7 @@ from tritonclient.utils import InferenceServerException
 from tests.support.servers.server_processes import process_of
 from tests.support.servers.single_model import write_model
 from tests.support.waiting import until
-from tools.triton_server import ServerFailed, TritonServer
+from voice_clone_server.triton_server import ServerFailed, TritonServer
 
 pytestmark = pytest.mark.thorough
 

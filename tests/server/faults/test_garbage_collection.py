@@ -8,7 +8,7 @@ from pathlib import Path
 from tritonclient import grpc as triton
 
 from tests.support.servers.single_model import write_model
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 MODEL = '''"""Tells of the garbage collector."""
 

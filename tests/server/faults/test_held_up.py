@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support.servers.single_model import write_model
-from tools.triton_server import HELD_UP, MAX_STARTS, ServerFailed, TritonServer
+from voice_clone_server.triton_server import HELD_UP, MAX_STARTS, ServerFailed, TritonServer
 
 pytestmark = pytest.mark.thorough
 

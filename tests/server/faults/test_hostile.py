@@ -34,8 +34,8 @@ from tests.support.hostile.inputs import GOOD_REQUESTS, World
 from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.servers.server_processes import private_memory, processes
 from tests.support.waiting import WAIT
-from tools.triton_server import ROOT, TritonServer
 from voice_clone.speakers.voice_file import unpack_bundle
+from voice_clone_server.triton_server import ROOT, TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -10,7 +10,7 @@ import tritonclient.utils
 from tritonclient import grpc as triton
 
 from tests.support.servers.single_model import write_model
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 MODEL = '''"""Answers with as many bytes as it is asked for, on a machine that has 10 MB of shared memory left."""
 

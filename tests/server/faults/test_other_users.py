@@ -23,8 +23,8 @@ from platformdirs import user_cache_path
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.waiting import until
-from tools.guard import VARIABLE, temporary_folder
-from tools.triton_server import ROOT, free_ports
+from voice_clone_server.guard import VARIABLE, temporary_folder
+from voice_clone_server.triton_server import ROOT, free_ports
 
 pytestmark = [
     pytest.mark.thorough,
@@ -59,7 +59,7 @@ class Machine:
         self._log.touch(0o600)
         self.ports = [str(port) for port in free_ports(4)]
         kinds = ("--grpc-port", "--http-port", "--metrics-port", "--gateway")
-        self._command = [sys.executable, "-m", "tools.run", "tools.serve", "--checkpoint", str(checkpoint)]
+        self._command = [sys.executable, "-m", "tools.run", "voice_clone_server.serve", "--checkpoint", str(checkpoint)]
         self._command += [word for pair in zip(kinds, self.ports, strict=True) for word in pair]
         self._command += ["--voices", str(folder / "voices"), "--gateway-api-keys-file", str(folder / "keys")]
         self._command += ["--gateway-audit-log", str(folder / "audit")]

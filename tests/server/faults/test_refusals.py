@@ -29,7 +29,7 @@ from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, asking
 from tests.support.servers.endless import SMALL, SPEECH_ALONE, endless
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import WAIT
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

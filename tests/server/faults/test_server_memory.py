@@ -23,8 +23,8 @@ from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
 from tests.support.servers.server_processes import processes
 from tests.support.waiting import WAIT, until
-from tools.server_memory import FOLDER, NAME
-from tools.triton_server import ROOT, TritonServer
+from voice_clone_server.server_memory import FOLDER, NAME
+from voice_clone_server.triton_server import ROOT, TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -25,7 +25,7 @@ from voice_clone_client import Client, VoiceCloneError
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.servers.server_processes import memory_by_process
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "900"))
 EVERY = min(10.0, SECONDS / 30)  # seconds between two looks at the memory

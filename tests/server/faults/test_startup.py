@@ -15,8 +15,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.support.families.factories import CheckpointFactory
-from tools.config_file import ConfigFile
-from tools.triton_server import MODELS, ROOT, ServerFailed, TritonServer
+from voice_clone_server.config_file import ConfigFile
+from voice_clone_server.triton_server import MODELS, ROOT, ServerFailed, TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -20,7 +20,7 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.official.haproxy import HAProxy, is_installed
 from tests.support.official.postgres import Databases
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [
     pytest.mark.long,

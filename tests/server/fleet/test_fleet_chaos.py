@@ -30,7 +30,7 @@ from tests.support.official.postgres import PostgresServer, running_postgres
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

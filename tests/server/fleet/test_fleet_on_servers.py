@@ -18,8 +18,8 @@ from tests.support.servers.family_models import make_repository
 from tests.support.servers.server_metrics import series
 from tests.support.servers.single_model import write_model
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
 from voice_clone.speakers.postgres.history import IDLE_PERIOD
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

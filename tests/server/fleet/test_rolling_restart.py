@@ -24,7 +24,7 @@ from voice_clone_client import (
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 T = TypeVar("T")
 PATIENCE = 300.0  # seconds, for machines that are busy with something else

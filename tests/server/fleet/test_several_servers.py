@@ -17,7 +17,7 @@ from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.postgres import Databases
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

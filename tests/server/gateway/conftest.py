@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 
 from perf.bench.gateway_process import Gateway
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 
 @pytest.fixture(scope="session")

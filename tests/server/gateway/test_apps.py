@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -20,7 +20,7 @@ from openai import OpenAI
 
 from perf.bench.gateway_process import Gateway
 from tests.support.waiting import WAIT, until
-from tools.triton_server import ROOT, TritonServer, free_ports
+from voice_clone_server.triton_server import ROOT, TritonServer, free_ports
 
 PROMETHEUS = shutil.which("prometheus")
 MONITORING = ROOT / "tools" / "monitoring"

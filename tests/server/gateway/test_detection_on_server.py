@@ -24,9 +24,9 @@ from tests.support.doubles.fakes import together
 from tests.support.official.certificates import signing_files
 from tests.support.servers.server_processes import processes
 from tests.support.waiting import until
-from tools.demo import CLIP
-from tools.triton_server import MODELS, ROOT, TritonServer
 from voice_clone.marking.marker import PerthMarker
+from voice_clone_server.demo import CLIP
+from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -15,7 +15,7 @@ from voice_clone_client import Client
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

@@ -22,7 +22,7 @@ from voice_clone_gateway.audio import FORMATS
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.server_metrics import ended_streams, metric, until_cancelled
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

@@ -14,7 +14,7 @@ import soundfile
 from voice_clone_client import Client
 
 from tests.support.official.phone_clips import is_same_sound, phone_clip
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

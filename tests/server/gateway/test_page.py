@@ -17,7 +17,7 @@ from voice_clone_client import Client, pcm16
 from perf.bench.gateway_process import Gateway
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -12,7 +12,7 @@ import pytest
 from voice_clone_client import Client, VoiceNotFound
 
 from perf.bench.gateway_process import Gateway
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

@@ -19,7 +19,7 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.official.chromium import chromium
 from tests.support.official.otlp_collector import Collector
 from tests.support.servers.running import SETTINGS
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 

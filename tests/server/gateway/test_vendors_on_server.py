@@ -20,7 +20,7 @@ from openai import NotFoundError, OpenAI
 from voice_clone_client import Client
 
 from perf.bench.gateway_process import Gateway
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from perf.bench.gateway_process import Gateway
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 
 @pytest.fixture(scope="module")

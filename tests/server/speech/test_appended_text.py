@@ -31,7 +31,7 @@ from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 TEXT = "The boats came home, and 朋友的声音在第一句话之前就能听出来; it's late, they'll sing again!  \nNo?\n"
 IDLE, ALIVE = 10.0, 5.0  # seconds; both are longer than a busy machine lets a process wait

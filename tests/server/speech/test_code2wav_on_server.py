@@ -17,10 +17,10 @@ from tests.support.servers.code2wav_calls import CODEBOOKS, NO_CODES, Ask, askin
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.settings import Settings
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -14,7 +14,7 @@ from voice_clone_client import Client, cli
 from voice_clone_client.embedding import blend, load
 
 from tests.support.same_audio import is_same_audio
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

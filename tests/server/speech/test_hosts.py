@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.waiting import WAIT
-from tools.triton_server import TritonServer, free_ports
+from voice_clone_server.triton_server import TritonServer, free_ports
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -24,7 +24,7 @@ from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_processes import memory_by_process
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 

@@ -18,7 +18,7 @@ from tests.support.same_audio import is_same_audio
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

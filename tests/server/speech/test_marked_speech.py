@@ -23,9 +23,9 @@ from tests.support.servers.code2wav_calls import settle
 from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
 from voice_clone.marking.detection import PerthDetector
 from voice_clone.marking.marker import PerthMarker
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -24,7 +24,7 @@ from tests.support.same_audio import is_same_audio
 from tests.support.servers.endless import SPEECH_ALONE, endless
 from tests.support.servers.server_metrics import metric, wait_until_quiet
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

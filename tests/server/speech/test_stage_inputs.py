@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perf.bench import stage_inputs
-from tools.families.recognition import models_of
-from tools.triton_server import MODELS, TritonServer
+from voice_clone_server.families.recognition import models_of
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

@@ -17,8 +17,8 @@ import tritonclient.grpc as triton
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call, prompt, tensors
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
 from voice_clone.batching.outbox import POLL_SECONDS
+from voice_clone_server.triton_server import TritonServer
 
 SLOTS, QUEUE = 2, 3
 MAX_LENGTH = 32768

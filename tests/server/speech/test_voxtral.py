@@ -23,8 +23,8 @@ from tests.support.families.voxtral import make_voxtral
 from tests.support.official.chromium import WAIT, chromium, tab
 from tests.support.servers.running import SETTINGS, running
 from tools.families.voxtral.checkpoint_config import VOICES
-from tools.triton_server import TritonServer
 from voice_clone.families.voxtral.config import NO_ENCODER
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("families")]
 

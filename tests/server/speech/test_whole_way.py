@@ -21,8 +21,8 @@ from tools.families.qwen3_tts.checkpoint_config import SHAPES, Shape
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes, random_tensor
 from tools.families.weight_files import write_weights
-from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 

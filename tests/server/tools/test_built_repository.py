@@ -23,8 +23,8 @@ from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, speech
 from tests.support.families.voxtral import make_voxtral
 from tools.build_repository import main
-from tools.config_file import ConfigFile
-from tools.triton_server import TritonServer
+from voice_clone_server.config_file import ConfigFile
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -12,19 +12,19 @@ import pytest
 import soundfile
 
 from tests.support.families.voxtral import make_voxtral
-from tools import demo
+from tools.demo import main
 from voice_clone.families.voxtral.config import NO_ENCODER
+from voice_clone_server import demo
 
 FRAMES = 8
 
 
 def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
     output = tmp_path / "demo.wav"
     monkeypatch.setattr(
         sys, "argv", ["tools/demo", "--family", "qwen3_tts", "--max-frames", str(FRAMES), "-o", str(output)]
     )
-    assert demo.main() == 0
+    assert main(tmp_path / "cache") == 0
     said = capsys.readouterr().out
     rows = re.findall(r"^(clip sent along, cold|first call|second call) +(\w+) +(\d+) ", said, re.MULTILINE)
     assert [label for label, _, _ in rows] == ["clip sent along, cold", "first call", "second call"]
@@ -39,12 +39,11 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_a_checkpoint_that_cannot_clone_speaks_in_a_voice_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "CACHE", tmp_path / "cache")
     checkpoint, output = str(make_voxtral(tmp_path / "checkpoint")), tmp_path / "demo.wav"
     words = ["tools/demo", "--checkpoint", checkpoint, "--max-frames", str(FRAMES), "-o", str(output)]
     for given, code in (([], 0), ([], 0), (["--reference", str(demo.CLIP)], 1)):
         monkeypatch.setattr(sys, "argv", words + given)
-        assert demo.main() == code
+        assert main(tmp_path / "cache") == code
         said = capsys.readouterr()
         assert NO_ENCODER in (said.err if code else said.out)
         if not code:
@@ -67,7 +66,7 @@ def test_a_text_is_cut_only_where_it_is_asked_for(
     given: list[int | None] = []
     monkeypatch.setattr(demo, "_run", lambda arguments, *clip: given.append(arguments.max_frames) or 0)
     monkeypatch.setattr(sys, "argv", ["tools/demo", *words])
-    assert demo.main() == 0 and given == [frames]
+    assert main() == 0 and given == [frames]
 
 
 def test_a_speech_without_its_end_is_reported() -> None:

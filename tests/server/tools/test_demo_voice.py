@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from voice_clone_client import Client
 
 from tests.support.servers.running import running
-from tools.demo import CLIP, SHIPPED
 from tools.demo_voice.clicks import sharpest_border
 from tools.demo_voice.identification import Identifier, traits
 from tools.demo_voice.listening import Errors, Listener
 from tools.demo_voice.served import ServedVoice
+from voice_clone_server.demo import CLIP, SHIPPED
 
 pytestmark = pytest.mark.thorough
 

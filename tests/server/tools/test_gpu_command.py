@@ -9,7 +9,7 @@ import pytest
 
 from perf.bench.families import FAMILIES
 from perf.on_gpu import command
-from tools.families.cards import cards
+from voice_clone_server.families.cards import cards
 
 KINDS = ("in context", "cold", "x-vector")
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.voxtral import make_voxtral
-from tools.trace import read_trace
-from tools.triton_server import ROOT
+from voice_clone_server.trace import read_trace
+from voice_clone_server.triton_server import ROOT
 
 pytestmark = pytest.mark.thorough
 
@@ -40,7 +40,14 @@ def test_records_are_found_though_tensors_are_not_escaped() -> None:
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, cold: bool) -> None:
-    command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "3", *(["--cold"] if cold else [])]
+    command = [
+        sys.executable,
+        "-m",
+        "voice_clone_server.inspect_speech",
+        "--max-frames",
+        "3",
+        *(["--cold"] if cold else []),
+    ]
     command += ["--checkpoint", str(checkpoint_folder("tiny", 0))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
@@ -62,7 +69,7 @@ def test_the_tree_of_a_speech(checkpoint_folder: CheckpointFactory, cold: bool) 
 
 
 def test_the_tree_of_a_speech_in_a_voice_of_the_checkpoint(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tools.inspect_speech", "--max-frames", "2", "--voice", "casual_male"]
+    command = [sys.executable, "-m", "voice_clone_server.inspect_speech", "--max-frames", "2", "--voice", "casual_male"]
     command += ["--checkpoint", str(make_voxtral(tmp_path / "checkpoint"))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -20,9 +20,9 @@ import kubernetes_validate
 import pytest
 
 from tests.support.official.manifests import FOLDER, OVERLAYS, one, render
-from tools import serve
-from tools.families.recognition import models_of
-from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
+from voice_clone_server import serve
+from voice_clone_server.families.recognition import models_of
+from voice_clone_server.triton_server import MODELS, ROOT, TritonServer, free_ports
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.types import AudioContent, CallToolResult, TextContent
 
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

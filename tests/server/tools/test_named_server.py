@@ -10,8 +10,8 @@ import pytest
 from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
-from tools.triton_binary import VARIABLE, server_command
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_binary import VARIABLE, server_command
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

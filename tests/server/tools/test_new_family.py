@@ -13,7 +13,7 @@ from voice_clone_client import Client
 import voice_clone.families
 from tests.support.servers.running import SETTINGS, running
 from tools import new_family
-from tools.triton_server import MODELS, ROOT
+from voice_clone_server.triton_server import MODELS, ROOT
 
 CLIP = ROOT / "tools" / "data" / "reference.wav"
 

@@ -22,9 +22,9 @@ from voice_clone_client import Client
 from tests.server.tools.test_readme import block
 from tests.support.families.factories import CheckpointFactory
 from tests.support.waiting import WAIT, until
-from tools import guard
-from tools.triton_binary import server_command
-from tools.triton_server import HELD_UP, MAX_STARTS, MODELS, OPTIONS, VARIABLES, free_ports
+from voice_clone_server import guard
+from voice_clone_server.triton_binary import server_command
+from voice_clone_server.triton_server import HELD_UP, MAX_STARTS, MODELS, OPTIONS, VARIABLES, free_ports
 
 pytestmark = pytest.mark.thorough
 

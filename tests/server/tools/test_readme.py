@@ -19,7 +19,7 @@ from voice_clone_client import Client, VoiceNotFound
 
 from perf.bench.gateway_process import Gateway
 from tests.support.waiting import until
-from tools.triton_server import ROOT, TritonServer, free_ports
+from voice_clone_server.triton_server import ROOT, TritonServer, free_ports
 
 pytestmark = pytest.mark.share("servers")
 

@@ -24,7 +24,7 @@ from voice_clone_client import Client
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.left_behind import wait_until_gone
 from tools.build_repository import main as build
-from tools.triton_server import ROOT, free_ports
+from voice_clone_server.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough
 
@@ -48,7 +48,16 @@ class Served:
         self.voices, self.log = folder / "voices", folder / "log"
         self.ports = [str(port) for port in free_ports(4)]
         kinds = ("--grpc-port", "--http-port", "--metrics-port", "--gateway")
-        self.command = [sys.executable, "-m", "tools.run", "tools.serve", "--models", str(models), "--host", host]
+        self.command = [
+            sys.executable,
+            "-m",
+            "tools.run",
+            "voice_clone_server.serve",
+            "--models",
+            str(models),
+            "--host",
+            host,
+        ]
         self.command += [word for pair in zip(kinds, self.ports, strict=True) for word in pair]
         with self.log.open("wb") as log:
             words = [*self.command, "--voices", str(self.voices), *OPTIONS]
@@ -168,7 +177,7 @@ def test_a_folder_of_voices_in_use_is_reported_before_a_server_starts(
     ]
     words = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--voices", str(served.voices), *ports]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.run", "tools.serve", *words],
+        [sys.executable, "-m", "tools.run", "voice_clone_server.serve", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -189,7 +198,7 @@ def test_a_gateway_that_ends_is_reported_and_ends_the_server(
     ports = ["--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics, "--gateway", gateway]
     words = ["--checkpoint", str(checkpoint_folder("tiny", 0)), "--voices", str(tmp_path / "voices"), *ports]
     done = subprocess.run(
-        [sys.executable, "-m", "tools.run", "tools.serve", *words, "--gateway-api-keys-file", "nowhere"],
+        [sys.executable, "-m", "tools.run", "voice_clone_server.serve", *words, "--gateway-api-keys-file", "nowhere"],
         cwd=ROOT,
         capture_output=True,
         text=True,

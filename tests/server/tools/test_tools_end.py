@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.left_behind import processes_of, wait_until_gone
-from tools.server_memory import FOLDER
-from tools.triton_server import ROOT, free_ports
+from voice_clone_server.server_memory import FOLDER
+from voice_clone_server.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough
 
@@ -28,12 +28,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 def serve(checkpoint: Path, folder: Path) -> list[str]:
     grpc, http, metrics, gateway = map(str, free_ports(4))
     ports = ["--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics, "--gateway", gateway]
-    return ["tools.serve", "--checkpoint", str(checkpoint), "--voices", str(folder / "voices"), *ports]
+    return ["voice_clone_server.serve", "--checkpoint", str(checkpoint), "--voices", str(folder / "voices"), *ports]
 
 
 TOOLS = {
     "serve": serve,
-    "inspect": lambda checkpoint, folder: ["tools.inspect_speech", "--checkpoint", str(checkpoint)],
+    "inspect": lambda checkpoint, folder: ["voice_clone_server.inspect_speech", "--checkpoint", str(checkpoint)],
     "load": lambda checkpoint, folder: ["perf.bench.load", "--checkpoint", str(checkpoint)],
 }
 CASES = [("serve", number) for number in SIGNALS] + [

@@ -9,7 +9,7 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, cli
 
 from tests.support.families.factories import CheckpointFactory
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 EMBEDDING = np.random.default_rng(0).normal(size=64).astype(np.float32)
 

@@ -18,7 +18,7 @@ from tests.support.servers.both_families import FAMILIES, Next
 from tests.support.servers.process_memory import OVERWRITTEN, found_in_server
 from tests.support.servers.running import SETTINGS, running
 from tests.support.waiting import WAIT
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("families")
 

@@ -13,7 +13,7 @@ from tests.support.doubles.fakes import clip
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 
 @pytest.fixture(scope="module")

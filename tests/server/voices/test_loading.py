@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.doubles.fakes import Voices
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.single_model import write_model
-from tools.triton_server import MODELS, TritonServer
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 LOADING = 2.0  # seconds
 CACHE = '''"""The model, with a short period."""

@@ -19,7 +19,7 @@ from voice_clone_client import Client, Voice
 from tests.support.families.factories import CheckpointFactory
 from tests.support.official.phone_clips import PADDED
 from tests.support.same_audio import is_same_audio
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

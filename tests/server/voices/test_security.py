@@ -20,7 +20,7 @@ from voice_clone_client import Client, ConnectionFailed, PermissionDenied, Voice
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -21,7 +21,7 @@ from tests.support.doubles.fakes import RATE, clip
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.cache_calls import Cache
 from tests.support.servers.family_models import make_repository
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 

@@ -11,7 +11,7 @@ import pytest
 from voice_clone_client import Client, InvalidArgument, VoiceExists, VoiceNotFound
 
 from tests.support.same_audio import is_same_audio
-from tools.triton_server import ServerFailed, TritonServer
+from voice_clone_server.triton_server import ServerFailed, TritonServer
 
 pytestmark = pytest.mark.share("servers")
 

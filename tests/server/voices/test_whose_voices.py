@@ -29,7 +29,7 @@ from tests.support.official.postgres import Databases
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.running import SETTINGS
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tools.families.cards import function
 from voice_clone.audio import decode, resample
 from voice_clone.codec.chunk import Reference
 from voice_clone.family import Family
@@ -26,6 +25,7 @@ from voice_clone.stages.protocols import (
     StreamPlan,
     TalkerStage,
 )
+from voice_clone_server.families.cards import function
 
 
 @dataclass(frozen=True, eq=False)

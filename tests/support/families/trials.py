@@ -15,7 +15,6 @@ from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.families.voxtral import make_voxtral
 from tests.support.request_values import another
 from tools.example_family import checkpoint_maker as chirp
-from tools.families.cards import PACKAGES, cards, code_of
 from tools.families.pocket_tts import checkpoint_maker as pocket_tts
 from tools.families.qwen3_tts.checkpoint_config import SPEAKERS
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
@@ -24,6 +23,7 @@ from voice_clone import request_fields
 from voice_clone.family import Family, Option
 from voice_clone.request_fields import FIELDS
 from voice_clone.settings import PRECISIONS
+from voice_clone_server.families.cards import PACKAGES, cards, code_of
 
 EXAMPLE = "tools.example_family"
 TEXT = "Good morning."

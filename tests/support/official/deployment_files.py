@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 DOCUMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tools import guard
-from tools.triton_server import ROOT, TritonServer, free_ports
+from voice_clone_server import guard
+from voice_clone_server.triton_server import ROOT, TritonServer, free_ports
 
 CONFIGURATION = ROOT / "tools" / "kubernetes" / "base" / "haproxy.cfg"
 

@@ -13,7 +13,7 @@ import kubernetes_validate
 import yaml
 
 from tests.support.official.deployment_files import program
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 FOLDER = ROOT / "tools" / "kubernetes"
 OVERLAYS = sorted(path for path in (FOLDER / "overlays").iterdir())

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psycopg
 
-from tools import guard
-from tools.triton_server import free_ports
 from voice_clone.speakers.postgres import schema
+from voice_clone_server import guard
+from voice_clone_server.triton_server import free_ports
 
 _OPTIONS = {  # a crash of the test's machine may lose all; a crash of the server may not
     "fsync": "off",

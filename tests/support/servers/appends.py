@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.servers.talker_calls import Call
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 FRAMES = 60
 """That a speech has whose text is appended, unless a test wants another number."""

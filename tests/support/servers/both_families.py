@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from voice_clone_client import Client
 
 from tests.support.servers.running import SETTINGS, running
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 FAMILIES = ("qwen3_tts", "fish_speech")
 TEXT, VOICE, MUTE = "Good morning.", "Ada", "Mute"

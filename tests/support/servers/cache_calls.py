@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as triton
 
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 
 class Cache:

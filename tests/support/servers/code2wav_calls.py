@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.support.servers.server_metrics import metric
 from tests.support.servers.talker_calls import Call
 from tests.support.waiting import until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 CODEBOOKS = 16
 NO_CODES = np.zeros((0, CODEBOOKS), np.int32)

@@ -12,7 +12,7 @@ from voice_clone_client import Client
 
 from tests.support.servers.server_metrics import wait_until_quiet
 from tests.support.waiting import WAIT
-from tools.triton_server import MODELS, TritonServer
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 # Without the encoders, whose processes cost most of a start: for speeches with a ready embedding.
 SPEECH_ALONE = ["--model-control-mode=explicit", "--load-model=qwen3_tts", "--load-model=speaker_cache"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.doubles.fakes import FAMILIES, FakeEncoder
-from tools.triton_server import MODELS
+from voice_clone_server.triton_server import MODELS
 
 TYPES = {
     "float16": "TYPE_FP16",

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.support.waiting import WAIT
-from tools.guard import VARIABLE
+from voice_clone_server.guard import VARIABLE
 
 
 def processes_of(tool: str) -> list[str]:

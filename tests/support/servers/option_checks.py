@@ -15,8 +15,8 @@ from voice_clone_client import Client
 from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.talker_calls import Call
-from tools.triton_server import TritonServer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
+from voice_clone_server.triton_server import TritonServer
 
 TEXT = "Every evening the boats came home."
 BUDGET = 37

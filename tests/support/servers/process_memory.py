@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.servers.server_processes import processes
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 PIECE = 4 << 20  # bytes that are read at once
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.triton_server import MODELS, TritonServer
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 SETTINGS = {"VOICE_CLONE_WARM_UP_SECONDS": "0.1", "VOICE_CLONE_MAX_STREAMS": "8"}
 """Of a server that starts sooner than by default."""

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 
 from tests.support.waiting import WAIT, until
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 LINE = re.compile(r"voice_clone_(\w+?)(?:\{(.*)\})? (\S+)")
 GAUGES = ("talker_live_streams", "talker_waiting_streams", "code2wav_streams")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tools.triton_server import TritonServer
+from voice_clone_server.triton_server import TritonServer
 
 
 def processes(server: TritonServer, states: str = "") -> list[int]:

@@ -12,8 +12,8 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 
 from tests.support.waiting import WAIT
-from tools.triton_server import TritonServer
 from voice_clone.triton.tensors import pack
+from voice_clone_server.triton_server import TritonServer
 
 
 def tensors(**values: Any) -> list[triton.InferInput]:

@@ -85,7 +85,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from tests.support.families.bare import Bare, run
-from tools.families.cards import card_of
+from voice_clone_server.families.cards import card_of
 from voice_clone import compute
 from voice_clone.codec.chunk import Reference
 from voice_clone.native import packed_file

@@ -19,7 +19,6 @@ from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from tests.support.doubles.backend_double import backend_double
 from tests.support.families.bare import Bare
 from tests.support.families.trials import CARDS, TRIALS, bare, package_of
-from tools.families.cards import function
 from voice_clone import compute
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText
@@ -28,6 +27,7 @@ from voice_clone.codec.code2wav import load_code2wav
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import ComputeSettings, DecoderSettings, Settings
 from voice_clone.stages.protocols import EncoderStage
+from voice_clone_server.families.cards import function
 
 pytestmark = pytest.mark.thorough
 

@@ -11,15 +11,15 @@ import pytest
 from tests.support.families.checkpoint_faults import Fault, configured, cut, holding, renamed, without
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.trials import CARDS, EXAMPLE, TRIALS, bare, package_of
-from tools.families.cards import check_checkpoint
 from tools.families.omnivoice.checkpoint_maker import make_checkpoint as make_omnivoice
 from tools.families.omnivoice.checkpoint_maker import make_endless
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint
-from tools.families.recognition import FamilyError
-from tools.triton_server import TritonServer
 from voice_clone.errors import CheckpointError
 from voice_clone.families.omnivoice.config import load_config
 from voice_clone.family import Family
+from voice_clone_server.families.cards import check_checkpoint
+from voice_clone_server.families.recognition import FamilyError
+from voice_clone_server.triton_server import TritonServer
 
 Case = tuple[str, Fault, str]  # family, what is changed, and what is said of it
 BLANK = "CosyVoice-BlankEN/config.json"

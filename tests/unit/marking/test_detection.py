@@ -10,13 +10,13 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from tools.demo import CLIP
 from voice_clone.audio import resample
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.marking import weights
 from voice_clone.marking.detection import PIECE, PerthDetector, likeliest
 from voice_clone.marking.marker import PerthMarker
 from voice_clone.marking.network import RATE
+from voice_clone_server.demo import CLIP
 
 pytestmark = pytest.mark.thorough
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.same_audio import assert_same_audio
-from tools.demo import CLIP
 from voice_clone.errors import InvalidArgument
 from voice_clone.marking.mark_filter import minimum_phase, pattern
 from voice_clone.marking.marker import PerthMarker
 from voice_clone.marking.network import BAND, BANDS, RATE, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
+from voice_clone_server.demo import CLIP
 
 FAMILY_RATES = (24_000, 44_100, 48_000)
 

@@ -8,7 +8,7 @@ import jinja2
 from tokenizers import Tokenizer
 from voice_clone_gateway.schemas import SpeechRequest
 
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 FOLDER = ROOT / "perf" / "aiperf"
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perf.bench import mark_figures, marks
 from perf.bench.sound_changes import CHANGES
-from tools.demo import CLIP
+from voice_clone_server.demo import CLIP
 
 pytestmark = pytest.mark.thorough
 

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from tests.support.doubles.fakes import Voices
-from tools.voice_store import check
 from voice_clone.errors import Internal, Overloaded, SpeakerNotFound, VoiceCloneError
 from voice_clone.speakers.postgres.rows import id_of
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.record import MAX_GENERATION
+from voice_clone_server.voice_store import check
 
 STORES = ("postgresql",)
 Make = Callable[..., Voices]

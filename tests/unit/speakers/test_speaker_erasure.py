@@ -17,12 +17,12 @@ import pytest
 from tests.support.doubles.fakes import FakeEncoder, clip
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.process_memory import OVERWRITTEN, found
-from tools.triton_binary import ROOT
 from voice_clone.errors import Internal, SpeakerNotFound
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.operations import Reply
 from voice_clone.speakers.parsing import parse
+from voice_clone_server.triton_binary import ROOT
 
 
 class Others:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.support.request_values import outside
-from tools.families.cards import cards
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.family import Family, FrameBudget, Option
 from voice_clone.request_fields import FIELDS, KNOBS
 from voice_clone.speech import SpeechRequest, list_languages
 from voice_clone.stages import requests
+from voice_clone_server.families.cards import cards
 
 BUDGET = FrameBudget(least=192, per_token=12, most=8192)
 ROOM = 10**6

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from tools import addresses, serve
-from tools.triton_server import free_ports
+from voice_clone_server import addresses, serve
+from voice_clone_server.triton_server import free_ports
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,17 @@ from tritonclient.grpc import model_config_pb2
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, speech
 from tools.build_repository import by_stage, main, parse
-from tools.config_file import ConfigFile
 from tools.families.qwen3_tts.repository import PRECISIONS
-from tools.families.recognition import models_of
 from tools.new_folder import new_folder
 from tools.repository_config import PLATFORMS, BuildError, check_repository, read
 from tools.settings_table import parameters
-from tools.triton_server import MODELS, OPTIONS, ROOT
 from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.settings import EncoderSettings, Settings
+from voice_clone_server.config_file import ConfigFile
+from voice_clone_server.families.recognition import models_of
+from voice_clone_server.triton_server import MODELS, OPTIONS, ROOT
 
 pytestmark = pytest.mark.thorough
 

@@ -19,7 +19,7 @@ from voice_clone_gateway.http.auth import Keys
 
 from tests.support.official.deployment_files import DOCUMENT, commands, compose, defaults, stages, values
 from tools.settings_table import parameters, variables_only
-from tools.triton_server import EXIT_TIMEOUT, ROOT
+from voice_clone_server.triton_server import EXIT_TIMEOUT, ROOT
 
 pytestmark = pytest.mark.thorough
 
@@ -168,7 +168,7 @@ def test_the_servers_of_a_fleet_share_a_store() -> None:
     fleet = services("fleet")
     store = fleet["server"]["environment"]["VOICE_CLONE_VOICE_STORE"]
     assert store == fleet["migrate"]["environment"]["VOICE_CLONE_VOICE_STORE"] and "secret" in store
-    assert fleet["migrate"]["command"][:3] == ["python3", "-m", "tools.voice_store"]
+    assert fleet["migrate"]["command"][:2] == ["voice-clone-server", "voice-store"]
     assert fleet["gateway"]["environment"]["VOICE_CLONE_GATEWAY_TRITON"] == "dns:///server:8001"
     assert fleet["balancer"]["environment"]["SERVERS"] == "server" and "ports" not in fleet["server"]
 

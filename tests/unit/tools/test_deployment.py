@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
@@ -29,10 +29,10 @@ from tests.support.official.deployment_files import (
     stages,
     values,
 )
-from tools import serve
 from tools.settings_table import parameters
 from tools.triton_releases import NEWEST, RELEASES
-from tools.triton_server import EXIT_TIMEOUT, ROOT, free_ports
+from voice_clone_server import serve
+from voice_clone_server.triton_server import EXIT_TIMEOUT, ROOT, free_ports
 
 
 def test_every_copied_path_is_in_the_repository() -> None:
@@ -80,7 +80,9 @@ def test_the_image_has_torch_and_the_onnx_runtime_of_its_release(tmp_path: Path)
     arguments = defaults("packages")
     assert arguments["TRITON"] == NEWEST.name
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
-    [torch] = [f"{each.name}{each.specifier}" for each in required("voice-clone", "torch") if each.name == "torch"]
+    [torch] = [
+        f"{each.name}{each.specifier}" for each in required("voice-clone-server", "torch") if each.name == "torch"
+    ]
     builds = re.findall(r"torch==[\w.+]+", DOCKERFILE + DOCUMENT)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
     [line] = values("RUN", "packages")
@@ -121,7 +123,7 @@ def required(package: str, extra: str = "") -> list[Requirement]:
 
 
 @pytest.mark.parametrize(
-    ("package", "extra", "image"), [("voice-clone", "torch", "server"), ("voice-clone-gateway", "", "gateway")]
+    ("package", "extra", "image"), [("voice-clone-server", "torch", "server"), ("voice-clone-gateway", "", "gateway")]
 )
 def test_every_required_package_is_made_for_the_pythons_of_its_image(package: str, extra: str, image: str) -> None:
     gateways = set(re.findall(r"^ARG PYTHON=(\S+)$", DOCKERFILE, re.MULTILINE))
@@ -154,10 +156,21 @@ def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
 
 def test_the_packages_are_released_together() -> None:
     """They have one version, and the gateway takes the client of its own."""
-    versions = {metadata.version(name) for name in ("voice-clone", "voice-clone-client", "voice-clone-gateway")}
+    versions = {metadata.version(name) for name in ("voice-clone-server", "voice-clone-client", "voice-clone-gateway")}
     assert len(versions) == 1
-    [client] = [str(each) for each in required("voice-clone-gateway") if each.name == "voice-clone-client"]
-    assert client == f"voice-clone-client=={versions.pop()}"
+    needed = [each for name in ("voice-clone-server", "voice-clone-gateway") for each in required(name, "demo")]
+    own = {str(each.specifier) for each in needed if each.name in ("voice-clone-client", "voice-clone-gateway")}
+    assert own == {f"=={versions.pop()}"}
+
+
+def test_the_server_s_package_has_the_models_and_the_demo_s_voice() -> None:
+    toml = import_module("tomllib")  # Python 3.10, for which mypy checks, has none
+    tables = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    package = ROOT / "voice_clone_server"
+    packed = {path for each in tables["package-data"][package.name] for path in package.glob(each) if path.is_file()}
+    linked = [package / "data", package / "model_repository"]
+    there = {path for link in linked for path in link.resolve().rglob("*") if path.is_file()}
+    assert {path.resolve() for path in packed} == {path for path in there if "__pycache__" not in path.parts}
 
 
 def test_the_constraints_of_the_gateway_are_within_its_ranges() -> None:
@@ -170,7 +183,9 @@ def test_the_constraints_of_the_gateway_are_within_its_ranges() -> None:
 
 def test_only_folders_are_installed_under_our_names() -> None:
     """The public registry does not have our packages: who installs one by name there gets a stranger's."""
-    folders = [ROOT / name for name in ("client", "docs", "gateway", "perf", "tools", "voice_clone")]
+    folders = [
+        ROOT / name for name in ("client", "docs", "gateway", "perf", "tools", "voice_clone", "voice_clone_server")
+    ]
     files = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
     wrong = re.compile(r"""pip install[^`\n|;&]*[ '"]voice[-_]clone|\bvoice[-_]clone[-_\w]*\[[a-z]""")
     found = {
@@ -235,11 +250,11 @@ def test_the_systemd_unit(tmp_path: Path) -> None:
 
 def test_several_families_have_the_dockerfile_s_command_with_their_checkpoints() -> None:
     [command] = values("CMD", "server")
-    words = shlex.split(commands("tools.serve"))
+    words = shlex.split(commands("voice-clone voice-clone-server"))
     mounts = dict(word.split(":")[:2] for word in words if word.endswith(":ro"))
     assert all(source.startswith("$(realpath ") for source in mounts)
     theirs = [f"--checkpoint={folder}" for folder in mounts.values()]
-    assert len(theirs) == 2 and words[words.index("voice-clone") + 1 :] == json.loads(command)[:-1] + theirs
+    assert len(theirs) == 2 and words[words.index("voice-clone-server") :] == json.loads(command)[:-1] + theirs
 
 
 def test_health_checks_ask_what_is_there() -> None:
@@ -262,31 +277,26 @@ def test_only_the_image_for_a_cpu_has_weights() -> None:
         assert bool(weights) == (stage == "cpu"), stage
 
 
-def test_the_server_runs_tools_serve(tmp_path: Path) -> None:
-    """With the modules that the image has of the tools, and options that the command knows."""
-    [command], [folder] = values("CMD", "server"), values("WORKDIR", "server")
-    assert "COPY model_repository /models" in DOCKERFILE
+def test_the_server_runs_the_installed_program(tmp_path: Path) -> None:
+    """With options that it knows, and with nothing beside the packages and the models."""
+    [command] = values("CMD", "server")
+    assert values("COPY", "server")[-1] == "model_repository /models"
     assert values("VOLUME", "server") == ["/voices"], "models in an anonymous volume would outlive their image"
-    for line in values("COPY", "files"):
-        [path, target] = shlex.split(line)
-        if target.startswith(folder):
-            into = tmp_path / Path(target).relative_to(folder)
-            into.mkdir(parents=True, exist_ok=True)
-            for file in ROOT.glob(path):
-                shutil.copy(file, into)
     words = json.loads(command)
-    assert words[:3] == ["python3", "-m", "tools.serve"] and "--models=/models" in words and "--host=0.0.0.0" in words
-    assert "--checkpoint=/checkpoint" in words
+    assert {"--models=/models", "--host=0.0.0.0", "--checkpoint=/checkpoint"} < set(words)
     ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
     started = subprocess.run(
-        [sys.executable, *words[1:], *ports, f"--checkpoint={tmp_path / 'none'}"],
+        [Path(sys.executable).with_name(words[0]), *words[1:], *ports, f"--checkpoint={tmp_path / 'none'}"],
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert started.returncode == 2 and "no model repository /models" in started.stderr.splitlines()[-1]
+    [error] = started.stderr.splitlines()
+    assert started.returncode == 2 and error.startswith(
+        "voice-clone-server serve: there is no model repository /models"
+    ), error
 
 
 def test_the_gateway_s_command_is_one_of_its_package() -> None:

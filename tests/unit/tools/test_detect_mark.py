@@ -10,9 +10,9 @@ import pytest
 import soundfile
 
 from tools import detect_mark
-from tools.demo import CLIP
 from voice_clone.audio import resample
 from voice_clone.marking.marker import PerthMarker
+from voice_clone_server.demo import CLIP
 
 pytestmark = pytest.mark.thorough
 

@@ -16,17 +16,18 @@ from tests.support.families.cosyvoice3 import make_cosyvoice3
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.voxcpm2_whole import make_voxcpm2
 from tests.support.families.voxtral import make_voxtral
-from tools import doctor
-from tools.demo import SHIPPED
-from tools.diagnosis import machine, needs, speed
-from tools.diagnosis.memory import WEIGHT_BYTES, server_bytes, stream_bytes
-from tools.diagnosis.served import served_speed
+from tools.doctor import main, released
 from tools.families.toolkit import workloads
-from tools.triton_binary import ServerFailed
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.native.arrays import Array
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.settings import PRECISIONS, ComputeSettings
+from voice_clone_server import doctor
+from voice_clone_server.demo import SHIPPED
+from voice_clone_server.diagnosis import machine, needs, speed
+from voice_clone_server.diagnosis.memory import WEIGHT_BYTES, server_bytes, stream_bytes
+from voice_clone_server.diagnosis.served import served_speed
+from voice_clone_server.triton_binary import ServerFailed
 
 pytestmark = pytest.mark.thorough
 
@@ -53,12 +54,12 @@ class Decoder:
 
 
 def test_it_reports_all_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.main(["--no-speed"]) == 0
+    assert main(["--no-speed"]) == 0
     text = capsys.readouterr().out
     for heading in ("Machine", "Needs", "Memory"):
         assert heading in text.replace("\n", " ")
     assert "Speed" not in text and max(map(len, text.splitlines())) < 200
-    assert doctor.main(["--no-speed", "--json"]) == 0
+    assert main(["--no-speed", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["machine"]["used"] == str(INSTRUCTIONS)
     assert found["machine"]["threads"] == torch.get_num_threads() and found["speed"] == []
@@ -78,7 +79,7 @@ def test_what_is_missing_is_reported_and_fails(
     monkeypatch.setattr(needs, "writable_folder", lambda name: None)
     monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("VOICE_CLONE_VOICE_DIR", str(tmp_path / "file" / "voices"))
-    assert doctor.main(["--no-speed"]) == 1
+    assert main(["--no-speed"]) == 1
     reported = {line.split("  ")[1]: line for line in capsys.readouterr().out.splitlines() if "  " in line}
     assert [name for name, line in reported.items() if "MISSING" in line] == [
         "tritonserver",
@@ -131,17 +132,17 @@ def test_released_models_have_their_sizes() -> None:
 
 
 def test_voxtral_is_in_the_table_of_memory_alone() -> None:
-    [released] = workloads("voxtral").values()
-    assert released.pace is None
+    [voxtral] = workloads("voxtral").values()
+    assert voxtral.pace is None
     layer = 3072 * (2 * 4096 + 2 * 1024) + 3 * 3072 * 9216
-    assert speed.stack_weights(released.talker) == 26 * layer and speed.stack_weights(released.predictor) == 3 * layer
-    assert 8.0e9 < server_bytes(released, "bf16") < 9.0e9 and stream_bytes(released) == 26 * 8 * 128 * 2 * 4 * 1000
-    rows = [row for row in doctor.examine(None, measure=False)["memory"] if row["model"] == "Voxtral TTS 4B"]
+    assert speed.stack_weights(voxtral.talker) == 26 * layer and speed.stack_weights(voxtral.predictor) == 3 * layer
+    assert 8.0e9 < server_bytes(voxtral, "bf16") < 9.0e9 and stream_bytes(voxtral) == 26 * 8 * 128 * 2 * 4 * 1000
+    rows = doctor.examine(None, measure=False, works=lambda: [voxtral])["memory"]
     assert [row["precision"] for row in rows] == list(PRECISIONS)
 
 
 def test_all_families_are_in_the_table_of_memory() -> None:
-    rows = doctor.examine(None, measure=False)["memory"]
+    rows = doctor.examine(None, measure=False, works=released)["memory"]
     assert {row["model"] for row in rows} == {
         *("Qwen3-TTS 0.6B", "Qwen3-TTS 1.7B"),
         *("Fish Speech S2 Pro", "Voxtral TTS 4B", "CosyVoice3 0.5B", "VoxCPM2 2B"),
@@ -170,7 +171,7 @@ def test_a_checkpoint_whose_decoder_makes_many_frames_at_once_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
-    assert doctor.main(["--checkpoint", str(make_cosyvoice3(tmp_path / "cosyvoice3"))]) == 2
+    assert main(["--checkpoint", str(make_cosyvoice3(tmp_path / "cosyvoice3"))]) == 2
     assert "perf/load measures a server" in capsys.readouterr().err
 
 
@@ -182,7 +183,7 @@ def test_checkpoints_of_presets_alone_and_of_latents_are_measured(
         ("voxtral", make_voxtral(tmp_path / "voxtral")),
         ("voxcpm2", make_voxcpm2(tmp_path / "voxcpm2")),
     ):
-        doctor.main(["--checkpoint", str(folder), "--json"])
+        main(["--checkpoint", str(folder), "--json"])
         [row] = json.loads(capsys.readouterr().out)["speed"]
         assert row["model"] == name and min(row["position"], row["frame"], row["decoder"]) > 0
 
@@ -195,7 +196,7 @@ def test_a_kind_of_a_family_is_measured(
 ) -> None:
     """Its code is that of the family."""
     monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
-    doctor.main(["--checkpoint", str(checkpoint_folder("tiny-custom", 0)), "--json"])
+    main(["--checkpoint", str(checkpoint_folder("tiny-custom", 0)), "--json"])
     [row] = json.loads(capsys.readouterr().out)["speed"]
     assert min(row["position"], row["frame"], row["decoder"]) > 0
 
@@ -235,7 +236,7 @@ def test_of_several_rounds_the_fastest_counts_and_the_spread_is_reported(
     best, spread = speed.fastest([speed.Speed(3.0, 1.0, 0.2), speed.Speed(1.0, 3.0, 0.1), speed.Speed(5.0, 1.0, 0.3)])
     assert best == speed.Speed(1.0, 1.0, 0.1) and spread == 6 / 4
     row = {"model": "a", "precision": "fp32", "real_time_factor": 2.0, "spread": spread, **asdict(best)}
-    found = doctor.examine(None, measure=False)
+    found = doctor.examine(None, measure=False, works=released)
     [reported] = [line for line in doctor.lines({**found, "speed": [row], "memory": []}) if "the slowest round" in line]
     assert "up to 1.5 times as long" in reported and "measure again" in reported
     steady = doctor.lines({**found, "speed": [{**row, "spread": 1.1}], "memory": []})
@@ -243,7 +244,7 @@ def test_of_several_rounds_the_fastest_counts_and_the_spread_is_reported(
 
 
 def test_a_folder_without_a_checkpoint_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measure: Callable[[list[str]], int] = doctor.main
+    measure: Callable[[list[str]], int] = main
     assert measure(["--checkpoint", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("tools/doctor: ")
 
@@ -261,10 +262,10 @@ def test_what_is_known_is_shown_at_once_and_stays_after_ctrl_c(
         return speed.Speed(1e-3, 1e-3, 1e-3)
 
     monkeypatch.setattr(speed.Measurement, "speed", measure)
-    assert doctor.main([]) == 128 + signal.SIGINT
+    assert main([]) == 128 + signal.SIGINT
     assert "Machine" in shown[0] and "Needs" in shown[0] and "Speed" not in shown[0]
     end = capsys.readouterr()
     assert "Speed" in end.out and "stopped" in end.err
     measured = iter(range(3))
-    assert doctor.main(["--json"]) == 128 + signal.SIGINT
+    assert main(["--json"]) == 128 + signal.SIGINT
     assert len(json.loads(capsys.readouterr().out)["speed"]) == 3

@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 
 from tests.support.families.factories import CheckpointFactory
-from tools import serve
-from tools.families.names import kind_of, owner
-from tools.families.recognition import FamilyError, Mark, families, families_of, family_of, lent_models, models_of
-from tools.preflight import check_backends, check_checkpoints
-from tools.triton_binary import ServerFailed, server_command
-from tools.triton_server import MODELS, ROOT, TritonServer, free_ports
+from voice_clone_server import serve
+from voice_clone_server.families.names import kind_of, owner
+from voice_clone_server.families.recognition import (
+    FamilyError,
+    Mark,
+    families,
+    families_of,
+    family_of,
+    lent_models,
+    models_of,
+)
+from voice_clone_server.preflight import check_backends, check_checkpoints
+from voice_clone_server.triton_binary import ServerFailed, server_command
+from voice_clone_server.triton_server import MODELS, ROOT, TritonServer, free_ports
 
 ONE, TWO, THREE = "config.json: model_type=one", "voices/two.yaml", "config.json: layers=3"
 
@@ -361,7 +369,7 @@ def test_packages_on_the_caller_s_path_are_found_by_the_models(tmp_path: Path, m
 def test_what_a_triton_lacks_is_found_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, words: str | None
 ) -> None:
-    monkeypatch.setattr("tools.preflight.has_driver", lambda: False)
+    monkeypatch.setattr("voice_clone_server.preflight.has_driver", lambda: False)
     (tmp_path / "backends" / "python").mkdir(parents=True)
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "config.pbtxt").write_text(f'name: "net" {config}\n')

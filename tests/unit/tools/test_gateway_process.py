@@ -14,8 +14,8 @@ import pytest
 from voice_clone_gateway.listening import bound
 
 from tests.support.waiting import WAIT
-from tools.gateway_process import SETTLE, GatewayFailed, GatewayProcess
-from tools.triton_server import free_ports
+from voice_clone_server.gateway_process import SETTLE, GatewayFailed, GatewayProcess
+from voice_clone_server.triton_server import free_ports
 
 
 @contextlib.contextmanager

@@ -12,14 +12,14 @@ import pytest
 
 from tests.support.servers.left_behind import processes_of, wait_until_gone
 from tests.support.waiting import WAIT, until
-from tools import guard
-from tools.triton_server import ROOT
+from voice_clone_server import guard
+from voice_clone_server.triton_server import ROOT
 
 # A tool: it starts a process in a session of its own, which starts another one; then it waits, or ends.
 TOOL = """
 import os, subprocess, sys, time
 from pathlib import Path
-from tools import guard
+from voice_clone_server import guard
 
 child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(100)'])"
 subprocess.Popen([sys.executable, "-c", child], start_new_session=True, env=guard.marked())

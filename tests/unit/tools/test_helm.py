@@ -27,7 +27,7 @@ from tests.support.official.manifests import (
     validate,
     with_components,
 )
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 pytestmark = pytest.mark.thorough
 

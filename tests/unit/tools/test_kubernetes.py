@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,8 +29,9 @@ from tests.support.official.manifests import (
     validate,
     with_components,
 )
-from tools import serve
-from tools.triton_server import ROOT, free_ports
+from voice_clone_server import serve
+from voice_clone_server.command import PROGRAMS
+from voice_clone_server.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough
 
@@ -159,9 +159,9 @@ def test_every_selector_selects_pods_and_every_reference_is_there(objects: Objec
 def test_a_server_s_command_and_mounts(objects: Objects, tmp_path: Path) -> None:
     spec = one(objects, "Deployment", "server")["spec"]["template"]["spec"]
     [container] = spec["containers"]
-    assert container["args"][:3] == ["python3", "-m", "tools.serve"]
+    assert container["args"][:2] == ["voice-clone-server", "serve"]
     ports = [f"--{kind}-port={port}" for kind, port in zip(("grpc", "http", "metrics"), free_ports(3), strict=True)]
-    _, given = serve.parse([*container["args"][3:], *ports])
+    _, given = serve.parse([*container["args"][2:], *ports])
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     assert [str(path) for path in given.checkpoint] == ["/checkpoint"] and "/checkpoint" in mounts
     startup = container["startupProbe"]
@@ -263,7 +263,5 @@ def test_the_balancer_s_configuration() -> None:
 def test_the_job_that_migrates_has_its_program_in_the_image() -> None:
     [container] = containers(render(FOLDER / "migrate"))
     words = container["args"]
-    assert words[:3] == ["python3", "-m", "tools.voice_store"]
-    copied = " ".join(values("COPY", "server"))
-    assert "tools/voice_store.py" in shlex.split(copied)
+    assert words[0] == "voice-clone-server" and words[1] in PROGRAMS
     assert "server" in stages()

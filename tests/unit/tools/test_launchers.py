@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.server_log import has_gpu
-from tools.triton_server import ROOT
 from voice_clone import __version__
+from voice_clone_server.server_log import has_gpu
+from voice_clone_server.triton_server import ROOT
 
 FOLDERS = ("tools", "tools/demo_voice", "perf")
 LAUNCHERS = sorted(

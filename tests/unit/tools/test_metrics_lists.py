@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from voice_clone_gateway.http.metrics import Metrics
 
 from tools.fields import SERIES
-from tools.triton_server import ROOT
+from voice_clone_server.triton_server import ROOT
 
 OURS = {f"voice_clone_{part}_{name}" for part, forms in SERIES.items() for name in forms}
 NAME = re.compile(r"\bvoice_clone_(?:talker|code2wav|speaker_cache|gateway)_[a-z0-9_]*[a-z]\b")

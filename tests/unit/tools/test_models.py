@@ -12,9 +12,9 @@ import pytest
 
 from tools import fields as request_fields
 from tools import models
-from tools.families.cards import PACKAGES, cards
-from tools.triton_server import MODELS, ROOT
 from voice_clone.family import Family
+from voice_clone_server.families.cards import PACKAGES, cards
+from voice_clone_server.triton_server import MODELS, ROOT
 
 CARDS = [(package, card) for package in PACKAGES for card in cards([package])]
 NAMES = [card.name for _, card in CARDS]
@@ -61,7 +61,7 @@ def test_a_card_agrees_with_itself(package: str, card: Family) -> None:
 def test_checkpoints_are_looked_at_without_torch() -> None:
     code = """
 import sys
-from tools.families.cards import PACKAGES, cards, function
+from voice_clone_server.families.cards import PACKAGES, cards, function
 for package in PACKAGES:
     for card in cards([package]):
         for name in (*card.configurations, *filter(None, [card.check_shared])):

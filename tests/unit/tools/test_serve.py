@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tools import restarts, serve
-from tools.preflight import occupied
-from tools.server_log import shown
-from tools.triton_server import free_ports
+from voice_clone_server import restarts, serve
+from voice_clone_server.preflight import occupied
+from voice_clone_server.server_log import shown
+from voice_clone_server.triton_server import free_ports
 
 
 class Ended:

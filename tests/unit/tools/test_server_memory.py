@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.official.deployment_files import values
-from tools import server_memory
-from tools.server_memory import ServerMemory, remove_dead, start_privately
-from tools.triton_server import ROOT
+from voice_clone_server import server_memory
+from voice_clone_server.server_memory import ServerMemory, remove_dead, start_privately
+from voice_clone_server.triton_server import ROOT
 
 
 @pytest.fixture

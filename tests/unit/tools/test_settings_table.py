@@ -10,7 +10,6 @@ import pytest
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
 
-from tools.families.recognition import families
 from tools.settings_table import (
     OTHERS,
     STAGES,
@@ -19,8 +18,9 @@ from tools.settings_table import (
     parameters,
     variables_only,
 )
-from tools.triton_server import MODELS, ROOT
 from voice_clone.settings import Settings, settings_of
+from voice_clone_server.families.recognition import families
+from voice_clone_server.triton_server import MODELS, ROOT
 
 VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
 SETTINGS_OF: dict[str, list[tuple[str, str, str]]] = {}  # name, default and meaning

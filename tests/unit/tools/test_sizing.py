@@ -1,4 +1,4 @@
-"""Rows of tools/diagnosis/sizing.py: those of docs/sizing.md and of the records; doctor prints this machine's."""
+"""Rows of diagnosis/sizing.py: those of docs/sizing.md and of the records; doctor prints this machine's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tools import doctor
-from tools.diagnosis import sizing
-from tools.diagnosis.sizing import EPYC, H200, ROWS, Row
-from tools.triton_server import ROOT
+from tools.doctor import main, released
+from voice_clone_server import doctor
+from voice_clone_server.diagnosis import sizing
+from voice_clone_server.diagnosis.sizing import EPYC, H200, ROWS, Row
+from voice_clone_server.triton_server import ROOT
 
 DOCUMENT = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
 SPEED = [
@@ -117,15 +118,15 @@ def test_a_gpu_s_rows_are_those_of_its_name() -> None:
 @pytest.mark.thorough
 def test_doctor_has_the_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICE_CLONE_DEVICE", "cpu")
-    assert doctor.main(["--no-speed"]) == 0
+    assert main(["--no-speed"]) == 0
     text = capsys.readouterr().out
     assert "Sizing" in text and "not measured" in text and "docs/sizing.md" in text
-    found = doctor.examine(None, measure=False)
+    found = doctor.examine(None, measure=False, works=released)
     assert found["sizing"] == []
     monkeypatch.setattr(
-        "tools.diagnosis.machine.machine",
+        "voice_clone_server.diagnosis.machine.machine",
         lambda settings: {**found["machine"], **ON_H200, "gpu": {"name": H200, "memory_bytes": 141_000_000_000}},
     )
-    found = doctor.examine(None, measure=False)
+    found = doctor.examine(None, measure=False, works=released)
     assert [row["streams"] for row in found["sizing"]] == [1, 8, 64] and json.dumps(found)
     assert any("measured on such a card" in line for line in doctor.lines(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools import steps
+from voice_clone_server import steps
 
 
 def test_a_long_step_is_said_and_said_again(

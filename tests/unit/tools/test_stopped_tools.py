@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.families.factories import CheckpointFactory
 from tools.new_folder import new_folder
-from tools.server_log import ServerLog
-from tools.triton_server import ROOT
+from voice_clone_server.server_log import ServerLog
+from voice_clone_server.triton_server import ROOT
 
 pytestmark = pytest.mark.thorough
 
@@ -24,6 +24,10 @@ TOOLS = {
     "build_repository": ["--native-encoders", "onnx", "--checkpoint", "{checkpoint}", "--output", "{output}"],
     "make_checkpoint": ["--family", "qwen3_tts", "--shape", "0.6b", "{output}"],
 }
+
+
+def module(tool: str) -> str:
+    return f"{'voice_clone_server' if tool == 'inspect_speech' else 'tools'}.{tool}"
 
 
 USUAL = (("make_checkpoint", signal.SIGINT), ("make_checkpoint", signal.SIGKILL), ("build_repository", signal.SIGTERM))
@@ -42,7 +46,7 @@ def test_a_stopped_tool_leaves_nothing(
 ) -> None:
     words = {"checkpoint": checkpoint_folder("tiny", 0), "output": tmp_path / "out" / "made"}
     (tmp_path / "out").mkdir()
-    command = [sys.executable, "-m", "tools.run", f"tools.{tool}", *(word.format(**words) for word in TOOLS[tool])]
+    command = [sys.executable, "-m", "tools.run", module(tool), *(word.format(**words) for word in TOOLS[tool])]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 120
         while not any((tmp_path / "out").rglob("*.*")) and process.poll() is None and time.monotonic() < deadline:
@@ -89,7 +93,7 @@ def test_a_reader_that_leaves_ends_a_tool_without_a_word(
         '[{"id":1,"model_name":"a","model_version":1},{"id":2,"model_name":"b","model_version":1,"parent_id":1}]'
     )
     words = {"checkpoint": checkpoint_folder("tiny", 0), "output": tmp_path / "made", "trace": trace}
-    command = [sys.executable, "-m", "tools.run", f"tools.{tool}", *(word.format(**words) for word in PIPED[tool])]
+    command = [sys.executable, "-m", "tools.run", module(tool), *(word.format(**words) for word in PIPED[tool])]
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
@@ -116,7 +120,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
     file = tmp_path / "file"
     file.touch()
     words = {"checkpoint": checkpoint_folder("tiny", 0), "output": "/proc/made", "file": file}
-    command = [sys.executable, "-m", "tools.run", f"tools.{tool}", *(word.format(**words) for word in UNUSABLE[tool])]
+    command = [sys.executable, "-m", "tools.run", module(tool), *(word.format(**words) for word in UNUSABLE[tool])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     *usage, error = [line for line in done.stderr.splitlines() if not line.startswith(" ")]
     assert done.returncode in (1, 2) and not done.stdout and "Traceback" not in done.stderr

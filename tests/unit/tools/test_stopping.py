@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.stopping import Stopped, stoppable
+from voice_clone_server.stopping import Stopped, stoppable
 
 NUMBERS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 

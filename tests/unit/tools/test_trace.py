@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from voice_clone_client.spans import first_audio_spans
 
-from tools.inspect_speech import speech_spans, table
-from tools.trace import ModelRequest, read_trace
 from voice_clone.triton.tensors import pack
+from voice_clone_server.inspect_speech import speech_spans, table
+from voice_clone_server.trace import ModelRequest, read_trace
 
 SPAN = '{{"id":{id},"model_name":"{model}","model_version":1}}'
 TENSOR = (

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.diagnosis import needs
 from tools.settings_table import OTHERS
-from tools.triton_binary import ROOT, VARIABLE, ServerFailed, server_command
-from tools.triton_server import shared_memory_options
+from voice_clone_server.diagnosis import needs
+from voice_clone_server.triton_binary import ROOT, VARIABLE, ServerFailed, server_command
+from voice_clone_server.triton_server import shared_memory_options
 
 FILES = ("bin/tritonserver", "backends/python/libtriton_python.so", "backends/python/triton_python_backend_utils.py")
 STUB = "backends/python/triton_python_backend_stub"
@@ -84,7 +84,7 @@ def test_a_backend_for_another_python_is_refused(installed: Path, tmp_path: Path
 
 def test_the_wheel_is_taken_where_nothing_else_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr("tools.triton_binary.shutil.which", lambda name: None)
+    monkeypatch.setattr("voice_clone_server.triton_binary.shutil.which", lambda name: None)
     command, environment = server_command(tmp_path)
     assert Path(command[0]).parent == tmp_path and "nvidia_pytriton.libs" in environment["LD_LIBRARY_PATH"]
     stub = tmp_path / "backends" / "python" / "triton_python_backend_stub"

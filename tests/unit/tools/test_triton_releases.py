@@ -31,7 +31,7 @@ def pinned() -> list[Requirement]:
     extras = [{"extra": extra} for extra in ("torch", "server", "postgresql")]
     return [
         each
-        for each in map(Requirement, metadata.requires("voice-clone") or [])
+        for each in map(Requirement, metadata.requires("voice-clone-server") or [])
         if each.marker is None or any(map(each.marker.evaluate, extras))
     ]
 

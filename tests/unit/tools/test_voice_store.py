@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.doubles.fakes import Voices
 from tests.support.official.postgres import PostgresServer
-from tools import voice_store
+from voice_clone_server import voice_store
 
 
 def test_the_voices_of_a_directory_are_copied_with_their_generations(

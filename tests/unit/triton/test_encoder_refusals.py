@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.support.doubles.backend_double import backend_double
-from tools.triton_server import MODELS
 from voice_clone.audio import ClipLimits
 from voice_clone.errors import InvalidArgument, Unsupported, VoiceCloneError
 from voice_clone.families.cosyvoice3.family import LEAST_RATE
 from voice_clone.settings import Settings
+from voice_clone_server.triton_server import MODELS
 
 CLIP = np.full(2 * LEAST_RATE, 0.1, np.float32)
 

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from tools.triton_server import ROOT
 from voice_clone.turns import TOKEN_PARAMETER
+from voice_clone_server.triton_server import ROOT
 
-FOLDERS = ("voice_clone", "client", "gateway", "tools", "model_repository")
+FOLDERS = ("voice_clone", "voice_clone_server", "client", "gateway", "tools", "model_repository")
 NAMED = re.compile(r"\bfault:\s+([a-z]+(?:-[a-z]+)+)", re.IGNORECASE)
 RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
 """What Triton 26.05 and later refuse as the name of a request's parameter, or of a forwarded header."""

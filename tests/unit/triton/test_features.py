@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tools.config_file import ConfigFile
-from tools.triton_server import MODELS, ROOT
+from voice_clone_server.config_file import ConfigFile
+from voice_clone_server.triton_server import MODELS, ROOT
 
 FIELDS = {
     "dynamic batching": "dynamic_batching",

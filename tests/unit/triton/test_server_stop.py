@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import WAIT, until
-from tools.triton_server import free_ports
 from voice_clone.triton.server_stop import RESERVE, HttpEndpoint, ServerStop
+from voice_clone_server.triton_server import free_ports
 
 
 class Door:

@@ -12,7 +12,7 @@ from voice_clone.triton.versions import BACKEND, check_backend, check_versions
 
 
 def test_this_environment_is_the_pinned_one() -> None:  # C17
-    assert any(requirement.startswith("torch==") for requirement in metadata.requires("voice-clone") or [])
+    assert any(requirement.startswith("torch==") for requirement in metadata.requires("voice-clone-server") or [])
     check_versions()
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tools.diagnosis.workload import Released
 from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, flow_shapes, make_decoder, vocoder_shapes
 from tools.families.cosyvoice3.encoders import ENCODERS, SpeakerNetwork, make_encoders
 from tools.families.cosyvoice3.pickle_converter import convert
@@ -24,6 +23,7 @@ from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, LLM, MARK
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
 from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
 from voice_clone.families.cosyvoice3.talker import PARTS
+from voice_clone_server.diagnosis.workload import Released
 
 SHAPES = ENCODERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tools.diagnosis.workload import Released
 from tools.families.fish_speech.checkpoint_config import (
     RELEASED_VOCABULARY,
     SHAPES,
@@ -32,6 +31,7 @@ from voice_clone.families.fish_speech.encoder import CodecEncoder
 from voice_clone.families.fish_speech.talker import PARTS
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone_server.diagnosis.workload import Released
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from tools.diagnosis.workload import Released
 from tools.families.omnivoice.audio_tokenizer import CODECS, make_audio_tokenizer
 from tools.families.omnivoice.talker import TALKERS, make_talker
 from tools.families.weight_files import DTYPES, maker
@@ -18,6 +17,7 @@ from voice_clone.families.omnivoice.networks.codec_decoder import CodecDecoder
 from voice_clone.families.omnivoice.networks.voice_encoder import VoiceEncoder
 from voice_clone.families.omnivoice.talker import PART, Talker
 from voice_clone.mask_predict.source import stream_bytes
+from voice_clone_server.diagnosis.workload import Released
 
 SHAPES = TALKERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]

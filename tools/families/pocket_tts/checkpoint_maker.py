@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tools.diagnosis.workload import Released
 from tools.families.pocket_tts.tokenizer import small_pieces, write_unigram
 from tools.families.weight_files import DTYPES, Shapes, maker, noise_of, with_changed, write_json, write_weights
 from voice_clone.families.pocket_tts.checkpoint import CODEC, TALKER, Checkpoint
@@ -23,6 +22,7 @@ from voice_clone.families.pocket_tts.codec_networks import Decoder, Encoder
 from voice_clone.families.pocket_tts.config import CONFIG_FILE, FIRST_CONVOLUTION, MODEL, config_of
 from voice_clone.families.pocket_tts.head import FREQUENCIES
 from voice_clone.families.pocket_tts.talker import PocketTalker, Talker
+from voice_clone_server.diagnosis.workload import Released
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "make_mute", "released", "write_checkpoint"]
 

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tools.diagnosis.speed import arbitrary
-from tools.diagnosis.workload import Pace, Released
 from tools.families.qwen3_tts.checkpoint_config import (
     CODEC_PREPROCESSOR,
     GENERATION,
@@ -38,6 +36,8 @@ from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.stages.loading import TalkerPart
+from voice_clone_server.diagnosis.speed import arbitrary
+from voice_clone_server.diagnosis.workload import Pace, Released
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_configuration"]
 

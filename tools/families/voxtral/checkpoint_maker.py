@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tools.diagnosis.workload import Released
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
@@ -25,6 +24,7 @@ from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
 from voice_clone.families.voxtral.talker import Talker, VoxtralTalker
+from voice_clone_server.diagnosis.workload import Released
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]
 

@@ -18,9 +18,7 @@ from tests.support.families.small_codec import make_code2wav
 from tools.example_family.checkpoint_maker import CONFIG, make_checkpoint
 from tools.example_family.config import load_config
 from tools.example_family.talker import load_network
-from tools.families.recognition import FamilyError, families_of, models_of
 from tools.models import write
-from tools.triton_server import MODELS
 from voice_clone.batching.stream import FrameChunk, Timing
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.graphed_streams import Graphs
@@ -33,6 +31,8 @@ from voice_clone.triton.stages.streams import LastChunks
 from voice_clone.triton.stages.talker_call import TalkerStream
 from voice_clone.triton.stages.talker_sink import TalkerSink
 from voice_clone.triton.tensors import pack, unpack
+from voice_clone_server.families.recognition import FamilyError, families_of, models_of
+from voice_clone_server.triton_server import MODELS
 
 SIZES = CONFIG["codebook_sizes"]
 TIMING = Timing(queue=1.0, prefill=1.0, generate=1.0, first_frame=1.0, first_chunk=1.0, gap=1.0)

@@ -18,13 +18,13 @@ from tests.support.families.trials import bare
 from tools.complete_checkpoint import main
 from tools.families.pocket_tts import completer
 from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_mute, released
-from tools.families.recognition import FamilyError, family_of
-from tools.preflight import check_checkpoints
-from tools.triton_server import MODELS
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.pocket_tts.config import NO_ENCODER, config_of
 from voice_clone.families.pocket_tts.encoder import end_on_pause
 from voice_clone.families.pocket_tts.text import ended, prepared
+from voice_clone_server.families.recognition import FamilyError, family_of
+from voice_clone_server.preflight import check_checkpoints
+from voice_clone_server.triton_server import MODELS
 
 TEXT = "Good morning to all of you."
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.support.families.voxtral import load_voxtral_talker, make_voxtral
-from tools.families.cards import check_checkpoint
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, model_params
 from tools.families.voxtral.checkpoint_maker import make_checkpoint, make_endless
 from tools.families.weight_files import write_json
@@ -20,6 +19,7 @@ from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.config import CodecConfig, load_config
 from voice_clone.families.voxtral.family import CARD
+from voice_clone_server.families.cards import check_checkpoint
 
 check = partial(check_checkpoint, CARD, "voice_clone.families.voxtral")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import voice_clone.families
-from tools.families.names import kind_of
 from voice_clone.checkpoint_folder import check_converted, check_file, check_graph, check_weights
 from voice_clone.family import Family
+from voice_clone_server.families.names import kind_of
 
 _FAMILIES = voice_clone.families.__name__
 PACKAGES = tuple(f"{_FAMILIES}.{each.name}" for each in pkgutil.iter_modules(voice_clone.families.__path__))

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and a terminal that closes: each ends a tool in order, with one line and nothing left half done.
 
 If a signal handler raises within a compiled library, the library may raise an error of its own instead, or none.
-What a tool has started ends with it even after SIGKILL: see tools/guard.py.
+What a tool has started ends with it even after SIGKILL: see voice_clone_server/guard.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from pathlib import Path
 import psycopg
 from voice_clone_client._arguments import Parser
 
-from tools.steps import step
 from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings
 from voice_clone.speakers.disk.store import VOICES, FileStore
@@ -25,11 +24,13 @@ from voice_clone.speakers.record import SpeakerRecord
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_file import AUDIO, group_artifacts, verify
+from voice_clone_server.program import program
+from voice_clone_server.steps import step
 
 
 def main() -> int:
     """The command line."""
-    parser = Parser(prog="tools/voice_store", description=__doc__)
+    parser = Parser(prog=program("voice_store"), description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     migrating = commands.add_parser("migrate", help="make the tables, or bring them up to this version")
     migrating.add_argument("--app", help="a role that may then read and change voices: that of the servers")
@@ -59,7 +60,7 @@ def main() -> int:
         with step("reading the voices"):
             return check(conninfo)
     except (VoiceCloneError, psycopg.Error) as error:
-        print(f"tools/voice_store: {error}", file=sys.stderr)
+        print(f"{program('voice_store')}: {error}", file=sys.stderr)
         return 1
 
 

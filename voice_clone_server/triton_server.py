@@ -25,17 +25,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar
 
-from tools import addresses, guard
-from tools.families.names import owner
-from tools.families.recognition import families, families_of, lent_models, models_of
-from tools.preflight import check_backends, check_checkpoints, check_settings
-from tools.server_log import ServerLog
-from tools.server_memory import FOLDER, SCRATCH, ServerMemory, remove_dead, start_privately
-from tools.triton_binary import ServerFailed as ServerFailed
-from tools.triton_binary import server_command
+from voice_clone_server import addresses, guard
+from voice_clone_server.families.names import owner
+from voice_clone_server.families.recognition import families, families_of, lent_models, models_of
+from voice_clone_server.preflight import check_backends, check_checkpoints, check_settings
+from voice_clone_server.server_log import ServerLog
+from voice_clone_server.server_memory import FOLDER, SCRATCH, ServerMemory, remove_dead, start_privately
+from voice_clone_server.triton_binary import ServerFailed as ServerFailed
+from voice_clone_server.triton_binary import server_command
 
 ROOT = Path(__file__).resolve().parent.parent
-MODELS = ROOT / "model_repository"
+MODELS = Path(__file__).with_name("model_repository").resolve()  # a link in a checkout, a folder where it is installed
 EXIT_TIMEOUT = 30  # seconds that tritonserver gives to running requests
 MAX_STARTS = 3  # of a server that aborts while it loads
 HELD_UP = "boost::interprocess::lock_exception"  # what it writes before it aborts for the reason that `start` names
@@ -126,7 +126,7 @@ def plain_command(repository: str) -> str:
 
 
 class TritonServer:
-    """A running tritonserver; a context manager. It ends with this process, whatever ends that: see tools/guard.py.
+    """A running tritonserver; a context manager. It ends with this process, whatever ends that: see guard.py.
 
     Args:
         checkpoints: a folder, or one for each family to be loaded. None: all models are loaded, and the environment or

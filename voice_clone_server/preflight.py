@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
-from tools.config_file import ConfigFile, model_config_pb2
-from tools.families.cards import card_of, check_checkpoint, function
-from tools.families.names import owner
-from tools.families.recognition import FamilyError, download_fault, families, lent_models, models
-from tools.triton_binary import ServerFailed
 from voice_clone.errors import NO_TORCH, CheckpointError, VoiceCloneError
 from voice_clone.gpu import has_driver
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
+from voice_clone_server.config_file import ConfigFile, model_config_pb2
+from voice_clone_server.families.cards import card_of, check_checkpoint, function
+from voice_clone_server.families.names import owner
+from voice_clone_server.families.recognition import FamilyError, download_fault, families, lent_models, models
+from voice_clone_server.triton_binary import ServerFailed
 
 READERS = {"talker": "precision", "code2wav": "decoder_precision"}  # in voice_clone/compute.py: what suits the device
 _BACKENDS = {"onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt"}  # by platform

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tools.diagnosis.workload import Workload, stack_weights
 from voice_clone.native.matrix.weights import Packed, head_precision
 from voice_clone.settings import PRECISIONS, Precision
+from voice_clone_server.diagnosis.workload import Workload, stack_weights
 
 PROCESS = 220_000_000  # bytes of a process with torch and compiled code, of its own
 NATIVE_PROCESS = 90_000_000  # of one with compiled code alone

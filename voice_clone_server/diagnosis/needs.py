@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.triton_binary import ServerFailed, server_command
 from voice_clone.native.cache_folder import writable_folder
 from voice_clone.settings import VoiceSettings
+from voice_clone_server.triton_binary import ServerFailed, server_command
 
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_SHARED = 256 << 20  # bytes; each model takes 1 MB at once and more with its tensors

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from tools.diagnosis.workload import Pace, Workload, stack_weights
 from voice_clone.autoregressive.stack.native_stack import NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
@@ -29,6 +28,7 @@ from voice_clone.native.arrays import Array, empty
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import Make, made
 from voice_clone.settings import Precision
+from voice_clone_server.diagnosis.workload import Pace, Workload, stack_weights
 
 POSITIONS = 256  # that a row attends to at most
 ROUNDS = 3

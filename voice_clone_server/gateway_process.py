@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools import addresses, guard
-from tools.restarts import Restarts
+from voice_clone_server import addresses, guard
+from voice_clone_server.restarts import Restarts
 
 PATIENCE = 60.0  # seconds for the gateway, once what it needs is there
 SETTLE = 10.0  # seconds after the first start, while the server loads, until another one takes the processor

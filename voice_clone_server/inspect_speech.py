@@ -32,12 +32,13 @@ from voice_clone_client import Client, VoiceCloneError
 from voice_clone_client._arguments import Parser
 from voice_clone_client.spans import Span, first_audio_spans
 
-from tools import guard
-from tools.demo import DATA
-from tools.families.recognition import FamilyError, add_repository_option
-from tools.steps import step
-from tools.trace import ModelRequest, read_trace
-from tools.triton_server import MODELS, ServerFailed, TritonServer
+from voice_clone_server import guard
+from voice_clone_server.demo import DATA
+from voice_clone_server.families.recognition import FamilyError, add_repository_option
+from voice_clone_server.program import program
+from voice_clone_server.steps import step
+from voice_clone_server.trace import ModelRequest, read_trace
+from voice_clone_server.triton_server import MODELS, ServerFailed, TritonServer
 
 VOICE = "inspected"
 BAR = 40  # characters
@@ -141,7 +142,7 @@ def speak(arguments: argparse.Namespace, trace: Path) -> None:
 
 def main() -> int:
     """The command line."""
-    parser = Parser(prog="tools/inspect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog=program("inspect"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a new server")
     source.add_argument("--trace", type=Path, help="a trace file of a server")
@@ -168,13 +169,14 @@ def main() -> int:
                 speak(arguments, trace := folder / "trace.json")
             requests = read_trace(trace.read_bytes().decode("latin-1"))
     except (FamilyError, ServerFailed, VoiceCloneError) as error:
-        print(f"tools/inspect: {error}", file=sys.stderr)
+        print(f"{program('inspect')}: {error}", file=sys.stderr)
         return 1
     model = arguments.model or public_model(requests)
     roots = [request for request in requests if request.model == model and request.parent is None]
     if not roots:
         print(
-            f"tools/inspect: the trace has no request of {model or 'an ensemble'}; --help says how a server writes one",
+            f"{program('inspect')}: the trace has no request of {model or 'an ensemble'}; "
+            "--help says how a server writes one",
             file=sys.stderr,
         )
         return 1

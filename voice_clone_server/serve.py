@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING
 
 from voice_clone_client._arguments import Parser
 
-from tools import addresses
-from tools.families.recognition import FamilyError, add_repository_option
-from tools.gateway_process import GatewayFailed, GatewayProcess
-from tools.preflight import named_checkpoints, occupied
-from tools.restarts import WITHIN, Restarts
-from tools.server_log import ServerLog
-from tools.steps import step
-from tools.stopping import Stopped, ignore_signals, stoppable
-from tools.triton_server import EXIT_TIMEOUT, MODELS, ServerFailed, TritonServer
+from voice_clone_server import addresses
+from voice_clone_server.families.recognition import FamilyError, add_repository_option
+from voice_clone_server.gateway_process import GatewayFailed, GatewayProcess
+from voice_clone_server.preflight import named_checkpoints, occupied
+from voice_clone_server.program import program
+from voice_clone_server.restarts import WITHIN, Restarts
+from voice_clone_server.server_log import ServerLog
+from voice_clone_server.steps import step
+from voice_clone_server.stopping import Stopped, ignore_signals, stoppable
+from voice_clone_server.triton_server import EXIT_TIMEOUT, MODELS, ServerFailed, TritonServer
 
 if TYPE_CHECKING:  # the image of the server has no gateway
     from voice_clone_gateway.settings import Settings
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if reason := occupied(given.voices, repositories):
             raise ServerFailed(reason)
     except (FamilyError, ServerFailed) as error:
-        print(f"tools/serve: {error}", file=sys.stderr)
+        print(f"{program('serve')}: {error}", file=sys.stderr)
         return 2
     gateway = None
     try:
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nStopping: running requests may finish (Ctrl-C again: at once) ...", flush=True)
         return 0
     except (GatewayFailed, ServerFailed) as error:
-        print(f"tools/serve: {error}", file=sys.stderr)
+        print(f"{program('serve')}: {error}", file=sys.stderr)
         return 1
     finally:
         _stop(server, gateway)
@@ -126,7 +127,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         else:
             own.append(word)
     parser = Parser(
-        prog="tools/serve",
+        prog=program("serve"),
         usage="%(prog)s --checkpoint DIR [OPTION ...] [-- TRITONSERVER_OPTION ...]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -220,8 +221,8 @@ def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -
         parser.error("--gateway: the gateway is not installed here; pip install ./client ./gateway")
     for name in FIXED:
         if any(option.partition("=")[0] == GATEWAY + name for option in options):
-            parser.error(f"{GATEWAY}{name}: tools/serve sets it itself")
-    return parse_gateway(options, prog="tools/serve", prefix=GATEWAY.removeprefix("--"))
+            parser.error(f"{GATEWAY}{name}: {program('serve')} sets it itself")
+    return parse_gateway(options, prog=program("serve"), prefix=GATEWAY.removeprefix("--"))
 
 
 def _start_gateway(given: argparse.Namespace) -> GatewayProcess:

@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.config_file import ConfigError, ConfigFile
-from tools.families.names import owner
+from voice_clone_server.config_file import ConfigError, ConfigFile
+from voice_clone_server.families.names import owner
 
 PARAMETER = "checkpoint"
 HUB_NAME = re.compile(  # OWNER/NAME, or its page; `Path` makes one slash of two

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from tools.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
-from tools.families.cards import code_of
 from voice_clone import compute
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings, TalkerSettings
+from voice_clone_server.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
+from voice_clone_server.families.cards import code_of
 
 REFERENCE, FRAMES = 64, 24  # frames of the prompt's reference; frames that are generated
 

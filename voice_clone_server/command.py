@@ -1,0 +1,50 @@
+"""The command voice-clone-server; its first word names a program."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from voice_clone_client._program import run_program
+
+from voice_clone_server.program import COMMAND
+
+PROGRAMS = {
+    "serve": ("serve", "starts the server for a checkpoint, or for one of each model family"),
+    "demo": ("demo", "starts a server, clones a voice and speaks in it; needs no checkpoint"),
+    "doctor": ("doctor", "shows what this machine is and lacks, and how fast a checkpoint speaks"),
+    "inspect": ("inspect_speech", "shows where the time of a speech goes"),
+    "voice-store": ("voice_store", "the database in which a fleet keeps its voices"),
+}
+"""The module of each program, and what it does."""
+
+
+def main() -> int:
+    """Run the program that the first word names; the others are its arguments."""
+    word = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if word in PROGRAMS:
+        sys.argv[:2] = [f"{COMMAND} {word}"]
+        module, _ = PROGRAMS[word]
+        return run_program(
+            sys.argv[0], lambda: importlib.import_module(f"voice_clone_server.{module}").main(), "Stopped."
+        )
+    return run_program(COMMAND, lambda: _say(word))
+
+
+def _say(word: str) -> int:
+    if word == "--version":
+        from voice_clone import __version__
+
+        print(f"{COMMAND} {__version__}")
+    elif word in ("-h", "--help"):
+        print(f"usage: {COMMAND} PROGRAM [OPTION ...]\n")
+        print(*(f"  {name:13}{text}" for name, (_, text) in PROGRAMS.items()), "", sep="\n")
+        print(f"{COMMAND} PROGRAM --help lists its options.")
+    else:
+        print(f"{COMMAND}: there is no program {word!r}; take one of {', '.join(PROGRAMS)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

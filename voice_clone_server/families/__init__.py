@@ -1,0 +1,1 @@
+"""What the programs know of model families, by their cards and repositories."""
