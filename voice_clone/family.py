@@ -153,6 +153,7 @@ class Family:
         recognised_by: FILE, or FILE: KEY=VALUE of a JSON file, that only checkpoints of this family have.
         weights: all that a checkpoint must have.
         files: others that it must have; `A|B+C`: A, or B and C.
+        without_sizes: tensors by which a release is known that has its sizes elsewhere: tools/complete_checkpoint.
         graphs: ONNX files that it must have.
         configurations: functions of the family's package, as MODULE.FUNCTION, that check its configurations; the first
             one returns the configuration of the talker.
@@ -218,6 +219,7 @@ class Family:
     prefix_bytes: int = 512 << 20
     fingerprints: tuple[str, ...] = ("fingerprint",)
     files: tuple[str, ...] = ()
+    without_sizes: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
     configurations: tuple[str, ...] = ("config.load_config",)
     shortcoming: str = ""

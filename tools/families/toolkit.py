@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 
 from voice_clone.settings import PRECISIONS as NUMBER_FORMATS
 from voice_clone_server.diagnosis.workload import Released, Workload
-from voice_clone_server.families.cards import card_of
+from voice_clone_server.families.cards import card_of, card_of_weights
 from voice_clone_server.families.names import kind_of
 
 FOLDER = Path(__file__).parent
@@ -75,9 +75,6 @@ class PickleConverter(Protocol):
 
 class Completer(Protocol):
     """Writes what a release has apart from its weights, such as the file by which its checkpoints are recognised."""
-
-    def fits(self, checkpoint: Path) -> bool:
-        """Whether the weights in a folder are of this family."""
 
     def complete(self, checkpoint: Path, source: str) -> list[Path]:
         """Write the files into the checkpoint's folder and return them.
@@ -145,8 +142,8 @@ def pickle_converter(family: str) -> PickleConverter:
 
 def completer_of(checkpoint: Path) -> Completer | None:
     """That of the family whose weights are in a folder; None: no family with one has such weights."""
-    found = (cast(Completer, _module(family, "completer")) for family in families_with("completer"))
-    return next((each for each in found if each.fits(checkpoint)), None)
+    card = card_of_weights(checkpoint)
+    return cast(Completer, _module(card.name, "completer")) if card else None
 
 
 def repository_options(family: str) -> RepositoryOptions:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import voice_clone.families
-from voice_clone.checkpoint_folder import check_converted, check_file, check_graph, check_weights
+from voice_clone.checkpoint_folder import check_converted, check_file, check_graph, check_weights, weight_names
+from voice_clone.errors import CheckpointError
 from voice_clone.family import Family
 from voice_clone_server.families.names import kind_of
 
@@ -34,6 +36,15 @@ def card_of(family: str) -> tuple[Family, str] | None:
     package = code_of(family)
     known = cards([package]) if package in PACKAGES else []
     return next(((card, package) for card in known if card.name == family), None)
+
+
+def card_of_weights(folder: Path) -> Family | None:
+    """The card of a release whose sizes are elsewhere, by its tensors; None: it is none."""
+    for card in cards():
+        with suppress(CheckpointError):
+            if card.without_sizes and {*card.without_sizes} <= weight_names(folder, card.weights[0].name):
+                return card
+    return None
 
 
 def function(package: str, name: str) -> Any:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voice_clone_server.config_file import ConfigError, ConfigFile
+from voice_clone_server.families.cards import card_of_weights
 from voice_clone_server.families.names import owner
 
 PARAMETER = "checkpoint"
@@ -179,12 +180,10 @@ def _no_checkpoint(folder: Path, known: Mapping[str, Mark]) -> str | None:
     files = [each for each, _ in Counter(mark.file for mark in known.values()).most_common()]
     there = [file for file in files if (folder / file).exists()]
     if files and not there:
-        from tools.families.toolkit import completer_of  # imports torch
-
         for inside in (folder, *_folders_in(folder)):
             if any(mark.is_on(inside) for mark in known.values()):
                 return f"one is in it; give the folder {inside}"
-            if completer_of(inside):
+            if card_of_weights(inside):
                 return f"its sizes are not beside its weights; run once: tools/complete_checkpoint {inside}"
         kinds = (what for ending, what in _OTHERS.items() if any(folder.glob(f"*{ending}")))
         lacks, but = " and no ".join(files), next((f", only {what}" for what in kinds), "")

@@ -18,20 +18,11 @@ import yaml
 
 from tools.families.pocket_tts.tokenizer import convert
 from tools.families.weight_files import write_json
-from voice_clone.checkpoint_folder import weight_names
 from voice_clone.errors import CheckpointError
-from voice_clone.families.pocket_tts.config import CONFIG_FILE, FIRST_CONVOLUTION, MODEL, config_of
+from voice_clone.families.pocket_tts.config import CONFIG_FILE, config_of
 
 PACKAGE = "pocket-tts==4.0.1"
 TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
-
-
-def fits(folder: Path) -> bool:
-    """Whether the weights in a folder are of this family."""
-    try:
-        return {FIRST_CONVOLUTION, "flow_lm.bos_emb"} <= weight_names(folder, MODEL)
-    except CheckpointError:
-        return False
 
 
 def complete(folder: Path, source: str) -> list[Path]:

@@ -9,6 +9,7 @@ CARD = Family(
     frame=FrameForm("FP32", kind="frames of latents"),
     weights=(Weights("model"),),
     files=("tokenizer.json",),
+    without_sizes=("mimi.encoder.model.0.conv.weight", "flow_lm.bos_emb"),
     configurations=("config.load_config", "text.read"),
     shortcoming="config.shortcoming",
     chunk_frames=(1, 1, 2, 4, 8),
