@@ -43,7 +43,7 @@ def serving(engine: Engine, cache: str, voices: str, *options: str) -> Iterator[
 
 def serve(checkpoint: str, *options: str) -> list[str]:
     """The image's command with other options."""
-    own = ["python3", "-m", "voice_clone_server.serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600"]
+    own = ["voice-clone-server", "serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600"]
     return [*own, f"--checkpoint={checkpoint}", *options]
 
 
