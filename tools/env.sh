@@ -168,7 +168,7 @@ make_environment() { # $1: extras of pyproject.toml to install
         echo "Installing into .venv (the first time takes a few minutes) ..." >&2
         install_torch
         install_packages
-        .venv/bin/pip uninstall --yes voice-clone >/dev/null 2>&1 || true # as ours was called before
+        env -u PYTHONPATH .venv/bin/pip uninstall --yes voice-clone >/dev/null 2>&1 || true # as ours was called before
         # Only the tritonserver binary and its libraries are wanted from this wheel, not its Python dependencies.
         pip_install --no-deps nvidia-pytriton==0.7.0
         if [ "$extras" = server,test ]; then
