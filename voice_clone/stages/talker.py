@@ -117,6 +117,12 @@ class CardTalker(Generic[C, T, P]):
         return cls.fill_network(settings, *cls.read(settings.checkpoint_dir))
 
     @classmethod
+    def load_torch_network(cls, given: Settings) -> Any:
+        """The talker alone, in torch on a CPU, too."""
+        settings = TalkerSettings.of(given)
+        return cls.torch_network(settings, *cls.read(settings.checkpoint_dir))
+
+    @classmethod
     def fill_network(cls, settings: TalkerSettings, config: Any, tokenizer: Any) -> Any:
         """The talker with its weights, in native code on a CPU.
 
@@ -126,25 +132,30 @@ class CardTalker(Generic[C, T, P]):
         folder, weights = settings.checkpoint_dir, cls.card.weights[0]
         if weights.pickles:
             check_converted(folder, weights.name, weights.pickles)
+        if cls.native_talker is None or compute.device(settings) != "cpu":
+            return cls.torch_network(settings, config, tokenizer)
         checkpoint, parts = cls.files(folder), cls.parts(config)
-        if cls.native_talker is not None and compute.device(settings) == "cpu":
-            precision, read = compute.precision(settings), checkpoint.reader(weights.name)
+        precision, read = compute.precision(settings), checkpoint.reader(weights.name)
 
-            def read_ours(name: str, shape: tuple[int, ...]) -> Numbers:
-                return read(name_in_file(parts, name), shape)
+        def read_ours(name: str, shape: tuple[int, ...]) -> Numbers:
+            return read(name_in_file(parts, name), shape)
 
-            name, identity = f"{cls.card.name} talker {precision}", checkpoint.identity(weights.name)
-            packed = compute.packed_file(settings, name, identity, config, any_size=True)
-            native = NativeParts(precision, read_ours, packed, kept_tables(settings))
-            talker = cls.native_talker(config, tokenizer, native)
-            packed.keep()
-            return talker
+        name, identity = f"{cls.card.name} talker {precision}", checkpoint.identity(weights.name)
+        packed = compute.packed_file(settings, name, identity, config, any_size=True)
+        native = NativeParts(precision, read_ours, packed, kept_tables(settings))
+        talker = cls.native_talker(config, tokenizer, native)
+        packed.keep()
+        return talker
+
+    @classmethod
+    def torch_network(cls, settings: TalkerSettings, config: Any, tokenizer: Any) -> Any:
+        """The talker with its weights, in torch; with `native_code` on a CPU."""
         network = load_talker_network(
             settings,
             empty(lambda: cls.network(config, tokenizer)),
-            checkpoint,
-            weights.name,
-            parts,
+            cls.files(settings.checkpoint_dir),
+            cls.card.weights[0].name,
+            cls.parts(config),
             family=cls.card.name,
             sizes=config,
             use_native_code=cls.native_code,

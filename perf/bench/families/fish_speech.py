@@ -21,7 +21,7 @@ from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.codec import codec_format, load_decoder, load_torch_decoder
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.family import CARD
-from voice_clone.families.fish_speech.talker import Talker, load_network
+from voice_clone.families.fish_speech.talker import Talker, load_network, load_torch_network
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
@@ -50,7 +50,7 @@ class FishSpeech(CodeFamily):
     talker: Talker
 
     def __init__(self, talker: Settings, decoder: Settings, fixed: bool = False) -> None:
-        self.talker = load_network(talker)
+        self.talker = load_torch_network(talker) if fixed else load_network(talker)
         self.config = self.talker.config
         self.tokenizer = Tokenizer(TalkerSettings.of(talker).checkpoint_dir, self.config)
         stage = load_decoder(decoder)

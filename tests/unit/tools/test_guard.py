@@ -92,7 +92,7 @@ def test_the_guard_of_a_tool_is_not_ended_by_another_s(tmp_path: Path) -> None:
     """A tool that a tool has started has the mark; its own guard does not, and a mark of its own is another one."""
     environment = guard.marked({"PATH": os.environ["PATH"]})
     assert set(environment) == {"PATH", guard.VARIABLE}
-    code = "import os; from tools import guard; print(os.environ[guard.VARIABLE], guard.marked()[guard.VARIABLE])"
+    code = "import os; from voice_clone_server.guard import *; print(os.environ[VARIABLE], marked()[VARIABLE])"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )

@@ -175,3 +175,4 @@ class FishSpeechTalker(CardTalker[FishSpeechConfig, Tokenizer, Prompt]):
 
 
 load_network, load_talker = FishSpeechTalker.load_network, FishSpeechTalker.load
+load_torch_network = FishSpeechTalker.load_torch_network

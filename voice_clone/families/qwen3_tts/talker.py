@@ -28,7 +28,7 @@ from voice_clone.family import FrameBudget
 from voice_clone.lru_cache import Origin
 from voice_clone.mapped_weights import MappedWeights
 from voice_clone.native.arrays import Array
-from voice_clone.settings import Settings, TalkerSettings
+from voice_clone.settings import TalkerSettings
 from voice_clone.speakers.store import KnownVoices
 from voice_clone.speech import has_words
 from voice_clone.stages.known_voices import Artifacts
@@ -66,9 +66,13 @@ class Qwen3TTSTalker(CardTalker[Qwen3TTSConfig, Callable[[], Tokenizer], Prompt]
     @classmethod
     def fill_network(cls, settings: TalkerSettings, config: Qwen3TTSConfig, tokenizer: Any) -> Any:
         """Native on a CPU."""
-        on_cpu = compute.device(settings) == "cpu"
-        checkpoint = Checkpoint(settings.checkpoint_dir)
-        return _native_talker(settings, checkpoint) if on_cpu else _torch_talker(settings, checkpoint)
+        if compute.device(settings) == "cpu":
+            return _native_talker(settings, Checkpoint(settings.checkpoint_dir))
+        return cls.torch_network(settings, config, tokenizer)
+
+    @classmethod
+    def torch_network(cls, settings: TalkerSettings, config: Qwen3TTSConfig, tokenizer: Any) -> Any:
+        return _torch_talker(settings, Checkpoint(settings.checkpoint_dir))
 
     def plan(
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
@@ -237,12 +241,6 @@ def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:
     return replace(BASE.budget, most=config.sampling.max_new_tokens)
 
 
-def load_torch_network(given: Settings) -> Talker:
-    """The talker with its code predictor as torch's network on any device."""
-    settings = TalkerSettings.of(given)
-    return _torch_talker(settings, Checkpoint(settings.checkpoint_dir))
-
-
 def _torch_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> Talker:
     from voice_clone.families.qwen3_tts.networks.talker import Talker
     from voice_clone.stages.loading import TalkerPart, empty, load_talker_network
@@ -273,3 +271,4 @@ def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTa
 
 
 load_network, load_talker = Qwen3TTSTalker.load_network, Qwen3TTSTalker.load
+load_torch_network = Qwen3TTSTalker.load_torch_network
