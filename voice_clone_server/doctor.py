@@ -38,7 +38,7 @@ Works = Callable[[], Sequence[Any]]  # of `voice_clone_server.diagnosis.workload
 
 
 def main(arguments: Sequence[str] | None = None, works: Works = list) -> int:
-    """The command line; `works`: the models whose memory and speed are told without a checkpoint."""
+    """The command line. `works`: the models whose memory and speed are shown without a checkpoint."""
     parser = Parser(prog=program("doctor"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="measure this one, as a server would run it")
     parser.add_argument("--no-speed", action="store_true", help="measure nothing")
@@ -89,7 +89,7 @@ def examine(
     Args:
         show: gets the lines of each section as soon as it is known.
         tell: gets what is being done, and at the end of it an empty text.
-        works: makes the models whose memory and speed are told without a checkpoint.
+        works: makes the models whose memory and speed are shown without a checkpoint.
 
     Returns: the findings. `stopped` is 0, or the exit status if a signal ended the measurement before its end.
     """

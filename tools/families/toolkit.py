@@ -80,7 +80,7 @@ class Completer(Protocol):
         """Write the files into the checkpoint's folder and return them.
 
         Args:
-            source: of them; empty: the one that the folder's name tells.
+            source: where the sizes are read from; empty: the official configuration that is named as the folder is.
 
         Raises:
             CheckpointError: the source, or another file, is missing or malformed.
