@@ -36,6 +36,7 @@ from .manifest_reader import ManifestReader
 from .places import Places
 from .reference_fetch import References
 from .routes import batch, bundles, design, marks, models, speech, voices, websocket
+from .services import Services
 from .settings import Settings
 from .signing import Signing
 from .speech_statuses import SpeechStatuses
@@ -75,28 +76,7 @@ class GatewayAPI(FastAPI):
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The gateway. It starts without the server. Its `state` has
-
-        settings     the Settings
-        clients      the TritonClients
-        client       the operator's among them, for all families
-        families     the Families
-        voice_names  the VoiceNames
-        keys         the Keys
-        audit        the AuditLog
-        signing      the Signing of whole files
-        gate         the Gate of the speeches that run
-        items        the Places of the items of batches
-        exports      the Exports that are under way
-        sockets      the Sockets that are open
-        clips        the ClipReader
-        manifests    the ManifestReader
-        references   loads reference audio
-        statuses     the SpeechStatuses
-        traces       the Traces
-        metrics      the Metrics
-        voice_ids    the VoiceIds
-        dialect      the shape of errors for a request
+    """The gateway. It starts without the server. Its `state.services` are the `Services`.
 
     Raises:
         ValueError, OSError: an alias of a model is invalid, OpenTelemetry is missing, or the keys, the authority's
@@ -132,32 +112,36 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # it would send the caller to any host that the request names
     )
-    app.state.settings = settings
-    app.state.clients = clients
-    app.state.client = client
-    app.state.families = Families(client, settings.model, settings.model_aliases)
-    app.state.voice_names = VoiceNames(client, settings.default_voice)
-    app.state.keys = keys
-    app.state.audit = audit
-    app.state.signing = Signing(settings)
-    app.state.gate = Gate(settings.max_requests)
-    app.state.items = Places(batch.MOST_ITEMS, more=CALLERS)
-    app.state.exports = Exports()
-    app.state.sockets = Sockets()
-    processes = ConfinedProcesses()
-    app.state.clips = ClipReader(processes)
-    app.state.manifests = ManifestReader(processes)
-    app.state.references = References(settings, clips=app.state.clips)
-    app.state.statuses = SpeechStatuses(settings.status_speeches, settings.status_seconds)
-    app.state.traces = traces
-    app.state.metrics = metrics.Metrics()
-    app.state.listeners = Listeners()
-    app.state.after_speech = AfterSpeech(app.state.listeners)
-    app.state.voice_ids = VoiceIds()
-    app.state.dialect = vendors.dialect
+    processes, listeners = ConfinedProcesses(), Listeners()
+    clips = ClipReader(processes)
+    services = Services(
+        settings=settings,
+        clients=clients,
+        client=client,
+        families=Families(client, settings.model, settings.model_aliases),
+        voice_names=VoiceNames(client, settings.default_voice),
+        voice_ids=VoiceIds(),
+        keys=keys,
+        audit=audit,
+        signing=Signing(settings),
+        gate=Gate(settings.max_requests),
+        items=Places(batch.MOST_ITEMS, more=CALLERS),
+        exports=Exports(),
+        sockets=Sockets(),
+        clips=clips,
+        manifests=ManifestReader(processes),
+        references=References(settings, clips=clips),
+        statuses=SpeechStatuses(settings.status_speeches, settings.status_seconds),
+        traces=traces,
+        metrics=metrics.Metrics(),
+        listeners=listeners,
+        after_speech=AfterSpeech(listeners),
+        dialect=vendors.dialect,
+    )
+    app.state.services = services
     errors.install(app)
 
-    app.add_middleware(SpeechFirst, listeners=app.state.listeners, caller=keys.caller)
+    app.add_middleware(SpeechFirst, listeners=listeners, caller=keys.caller)
     app.add_middleware(OneReading, websockets=[compile_path(path)[0] for path in WEBSOCKETS])
     app.add_middleware(
         BodyLimit,
@@ -167,9 +151,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
     if settings.cors_origins:
         app.add_middleware(Cors, origins=settings.cors_origins, headers=READABLE)
-    app.add_middleware(metrics.Observed, metrics=app.state.metrics)
+    app.add_middleware(metrics.Observed, metrics=services.metrics)
 
-    key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if app.state.keys else []
+    key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if keys else []
     for router in vendors.ROUTERS:  # before the others, with which they share paths
         app.include_router(router)
     speaking = (speech.router, batch.router)

@@ -22,6 +22,7 @@ from .http.connection import ClientGone, while_connected
 from .http.errors import FIELDS, HTTPFailure, failure
 from .http.keys import Key
 from .schemas import SpeechRequest
+from .services import services_of
 from .speech_forms import Form
 from .synthesis import Order, open_speech
 from .synthesis import encoder as encoder_of
@@ -52,12 +53,12 @@ class SpeechResponse(Response):
     ) -> None:
         super().__init__()
         self._theirs = theirs
-        self._app = request.app
+        self._services = services_of(request)
         self._id: str = request.state.request_id
         self._key: Key = request.state.key
         self._began: float = request.state.began
         self._held: Item = request.state.held
-        self._answer_bytes = Answer(self._held, request.app.state.settings.max_answer_bytes)
+        self._answer_bytes = Answer(self._held, self._services.settings.max_answer_bytes)
         self._request_headers = request.headers
         self._path: str = request.scope["route"].path
         self._payload = payload
@@ -69,12 +70,12 @@ class SpeechResponse(Response):
         self._entry: dict[str, Any] = {}  # of the audit log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, asked = self._app.state, audited(self._key, self._payload)
+        services, asked = self._services, audited(self._key, self._payload)
         characters = len(self._payload.input)
         with (
-            state.statuses.follow(self._key, self._id, self._began) as self._progress,
-            state.audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry,
-            state.traces.speech(f"POST {self._path}", self._request_headers, self._began, self._id) as self._trace,
+            services.statuses.follow(self._key, self._id, self._began) as self._progress,
+            services.audit.act(self._key, self._id, "speech", **asked, characters=characters) as self._entry,
+            services.traces.speech(f"POST {self._path}", self._request_headers, self._began, self._id) as self._trace,
         ):
             try:
                 await self._speak(receive, send)
@@ -83,7 +84,7 @@ class SpeechResponse(Response):
 
     async def _speak(self, receive: Receive, send: Send) -> None:
         try:
-            with self._running(), self._app.state.listeners.waiting(self):
+            with self._running(), self._services.listeners.waiting(self):
                 end = await while_connected(receive, self._answer(send))
             for message in end:  # after the place in the gate is free for the client's next request
                 await send(message)
@@ -95,7 +96,7 @@ class SpeechResponse(Response):
     def _failed(self, error: Exception) -> HTTPFailure:
         """The answer to an error, with which the speech has ended."""
         fields = {name: self._theirs.get(field, field) for name, field in FIELDS.items()}
-        failed = failure(error, self._id, self._app.state.settings.retry_after, fields)
+        failed = failure(error, self._id, self._services.settings.retry_after, fields)
         self._progress.fail(failed, getattr(error, "finish_reason", None))
         self._trace.fail(failed.body()["error"]["code"])
         return failed
@@ -103,9 +104,9 @@ class SpeechResponse(Response):
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Count the speech as a running one."""
-        metrics = self._app.state.metrics
+        metrics = self._services.metrics
         try:
-            with self._key.gate.pass_through(), self._app.state.gate.pass_through(), metrics.live.track_inprogress():
+            with self._key.gate.pass_through(), self._services.gate.pass_through(), metrics.live.track_inprogress():
                 yield
         except Exception as error:
             metrics.count_failed(error, self._began_audio or isinstance(error, Incomplete))
@@ -124,7 +125,7 @@ class SpeechResponse(Response):
         finally:
             spoken.close()
             self._trace.end(spoken.info, self._progress.seconds)
-            self._app.state.metrics.count_mark(self._key, spoken.info)
+            self._services.metrics.count_mark(self._key, spoken.info)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
 
     async def open(self) -> tuple[Speech, Order]:
@@ -132,7 +133,7 @@ class SpeechResponse(Response):
         payload, headers = self._payload, self._trace.headers
         hold = self._form.whole
         return await open_speech(
-            self._app, self._key, payload.input, payload, self._held.add, hold=hold, headers=headers
+            self._services, self._key, payload.input, payload, self._held.add, hold=hold, headers=headers
         )
 
     async def _whole(self, spoken: Speech) -> list[Message]:
@@ -141,9 +142,9 @@ class SpeechResponse(Response):
         async for data in pieces:  # the last piece is the file
             if not data:
                 self._answer_bytes.has(encoder.size)
-        client = self._app.state.clients.of(self._key)
+        client = self._services.clients.of(self._key)
         self._answer_bytes.has(len(data))
-        kind, sign = encoder.format.base_type, self._app.state.signing.signed
+        kind, sign = encoder.format.base_type, self._services.signing.signed
         data = await sign(data, kind, self._family, spoken.info, client, self._held)
         info = dict(spoken.info or {})
         data = self._form.piece(encoder, 0, data) + self._form.end(info, self._warnings)
@@ -156,7 +157,7 @@ class SpeechResponse(Response):
         encoder, pieces = await self._begin(spoken, streaming=True)
         live = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx buffers without the second one
         await send(self._start({"content-type": self._form.media_type(encoder), **live}, spoken))
-        self._app.state.metrics.first_audio.observe(time.monotonic() - self._began)
+        self._services.metrics.first_audio.observe(time.monotonic() - self._began)
         try:
             index = 0
             async for piece in pieces:
@@ -164,7 +165,7 @@ class SpeechResponse(Response):
                     await send(body_message(self._form.piece(encoder, index, piece)))
                     index += 1
         except Exception as error:
-            self._app.state.metrics.count_failed(error, began=True)
+            self._services.metrics.count_failed(error, began=True)
             failed = self._failed(error)
             code = self._entry["outcome"] = failed.body()["error"]["code"]
             log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._progress.seconds, code)
@@ -178,10 +179,10 @@ class SpeechResponse(Response):
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
         self._began_audio = True
-        self._app.state.listeners.heard(self)
+        self._services.listeners.heard(self)
         self._progress.first_audio()
         self._trace.first_audio(spoken.info)
-        self._statement = self._app.state.signing.statement(self._family, spoken.info)
+        self._statement = self._services.signing.statement(self._family, spoken.info)
         encoder = encoder_of(self._payload, first.sample_rate, streaming=streaming, comment=self._statement)
 
         async def pieces() -> AsyncIterator[bytes]:

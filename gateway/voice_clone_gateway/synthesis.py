@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI
 from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client._fields import SOURCES
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
@@ -18,6 +17,7 @@ from .audio import Encoder, find_format
 from .fields import Knobs
 from .http.keys import Key
 from .schemas import SpeechOptions
+from .services import Services
 from .settings import Settings
 
 MOST_SENTENCES = 10_000  # of a text
@@ -68,7 +68,7 @@ def encoder(options: SpeechOptions, source_rate: int, *, streaming: bool, commen
     )
 
 
-async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:
+async def is_voiceless(services: Services, options: SpeechOptions) -> bool:
     """Whether to speak without a voice: the options have none, and their model needs none.
 
     Raises:
@@ -77,16 +77,16 @@ async def is_voiceless(app: FastAPI, options: SpeechOptions) -> bool:
     """
     if any(getattr(options, name) is not None for name in SOURCES):
         return False
-    families = app.state.families
+    families = services.families
     if (await families.get(await families.choose(options.model))).voiceless:
         return True
-    if not app.state.settings.default_voice:
+    if not services.settings.default_voice:
         names = ", ".join(f"`{name}`" for name in SOURCES)
         raise InvalidArgument(f"give one of {names}; a gateway with --default-voice needs none")
     return False
 
 
-async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions, hold: Callable[[int], None]) -> Order:
+async def order(services: Services, client: AsyncClient, options: SpeechOptions, hold: Callable[[int], None]) -> Order:
     """The order for options that `check_options` accepts; fetches reference audio.
 
     Args:
@@ -97,18 +97,18 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions, hold:
         HTTPFailure: the options name an unknown model or lack a voice, or the audio cannot be fetched.
         VoiceCloneError: the server had to be asked, and did not answer.
     """
-    voiceless = await is_voiceless(app, options)
-    family = await app.state.families.choose(options.model)
-    more, ignored = await _instructions(app, family, options)
-    app.state.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
+    voiceless = await is_voiceless(services, options)
+    family = await services.families.choose(options.model)
+    more, ignored = await _instructions(services, family, options)
+    services.metrics.retried.labels(family)  # 0 from its first speech on: a rate needs it
     warnings = [*ignored, *options.ignored()]
     voice = options.voice_name
     if not voiceless and all(getattr(options, name) is None for name in SOURCES if name != "voice"):
-        voice = None if voice is None else await app.state.voice_ids.name_of(client, voice)
-        voice, warning = await app.state.voice_names.choose(voice, client.owner)
+        voice = None if voice is None else await services.voice_ids.name_of(client, voice)
+        voice, warning = await services.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
-    partial = app.state.settings.allow_partial if options.allow_partial is None else options.allow_partial
-    audio = None if options.reference_audio is None else await app.state.references.load(options.reference_audio, hold)
+    partial = services.settings.allow_partial if options.allow_partial is None else options.allow_partial
+    audio = None if options.reference_audio is None else await services.references.load(options.reference_audio, hold)
     hold(len(options.voice_prompt or ""))
     return Order(
         {
@@ -116,7 +116,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions, hold:
             "voice": voice,
             "reference_audio": audio,
             "voice_prompt": None if options.voice_prompt is None else await _bundle(options.voice_prompt),
-            "deadline": app.state.settings.speech_seconds,
+            "deadline": services.settings.speech_seconds,
             "require_whole": not partial,
             **{name: getattr(options, name) for name in _SAME},
             "options": more,
@@ -127,7 +127,7 @@ async def order(app: FastAPI, client: AsyncClient, options: SpeechOptions, hold:
 
 
 async def _instructions(
-    app: FastAPI, family: str, options: SpeechOptions
+    services: Services, family: str, options: SpeechOptions
 ) -> tuple[dict[str, Any] | None, Sequence[str]]:
     """The options of the model with the instructions among them, and a warning if it follows none.
 
@@ -138,12 +138,12 @@ async def _instructions(
     given = options.instructions
     if not given or not given.strip():
         return options.options, ()
-    name = (await app.state.families.get(family)).instructions_option
+    name = (await services.families.get(family)).instructions_option
     if name is None:
-        others = app.state.families.following()
+        others = services.families.following()
         follow = f"; {' and '.join(others)} {'follows' if len(others) == 1 else 'follow'} them" if others else ""
         ignored = f"are ignored: {family} follows none{follow}"
-        if app.state.settings.strict:
+        if services.settings.strict:
             raise InvalidArgument(f"`instructions` {ignored}; leave them out, this gateway is strict")
         return options.options, (f"instructions {ignored}",)
     if options.options and name in options.options:
@@ -163,10 +163,10 @@ _SAME = ("reference_text", "speaker_embedding", "x_vector_only", *Knobs.model_fi
 """What the server is asked for as it is."""
 
 
-def long_plan(app: FastAPI, model: str | None, **more: Any) -> Plan:
+def long_plan(services: Services, model: str | None, **more: Any) -> Plan:
     """The plan of a text that a model speaks sentence by sentence; `more` are further fields of it."""
-    settings: Settings = app.state.settings
-    own = app.state.families.most_characters(model)
+    settings = services.settings
+    own = services.families.most_characters(model)
     return Plan(
         max_characters=min(settings.sentence_characters, own or settings.sentence_characters),
         prefetch=settings.prefetch_sentences,
@@ -178,7 +178,7 @@ def long_plan(app: FastAPI, model: str | None, **more: Any) -> Plan:
 
 
 def long_speech(
-    app: FastAPI, client: AsyncClient, model: str | None, held: Callable[[int], None], hold: bool, **more: Any
+    services: Services, client: AsyncClient, model: str | None, held: Callable[[int], None], hold: bool, **more: Any
 ) -> AsyncLongSpeech:
     """The speech of a text that is not yet there.
 
@@ -189,13 +189,13 @@ def long_speech(
         hold: nothing of a sentence is sent before it is whole, so a missed end can be tried again.
         more: further fields of its plan.
     """
-    settings, retried = app.state.settings, app.state.metrics.retried
-    plan = long_plan(app, model, retries=settings.missed_end_retries if hold else 0, hold=hold, **more)
+    settings, retried = services.settings, services.metrics.retried
+    plan = long_plan(services, model, retries=settings.missed_end_retries if hold else 0, hold=hold, **more)
     return AsyncLongSpeech(client, plan, lambda family: retried.labels(family).inc(), held)
 
 
 async def open_speech(
-    app: FastAPI,
+    services: Services,
     key: Key,
     text: str,
     options: SpeechOptions,
@@ -218,17 +218,17 @@ async def open_speech(
         HTTPFailure, InvalidArgument: see `check_options` and `order`; also a text that is too long, or too long for
             the key. Any other error is raised with the first chunk.
     """
-    settings: Settings = app.state.settings
+    settings = services.settings
     most = settings.max_input_characters
     check_options(settings, options)
     if len(text) > most:
         raise InvalidArgument(f"`text` has {len(text)} characters; at most {most} are allowed")
     key.characters.take(len(text))
-    client = app.state.clients.of(key)
-    ordered = await order(app, client, options, held)
+    client = services.clients.of(key)
+    ordered = await order(services, client, options, held)
     if headers:
         ordered.arguments["headers"] = headers
-    speech = long_speech(app, client, ordered.family, held, hold)
+    speech = long_speech(services, client, ordered.family, held, hold)
     speech.say(text, at_once=in_one or ordered.voiceless)
     speech.begin(ordered.arguments)
     return speech, ordered

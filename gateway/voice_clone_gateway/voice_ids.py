@@ -16,6 +16,8 @@ from starlette.requests import HTTPConnection
 from voice_clone_client import AsyncClient
 from voice_clone_client.types import name_key
 
+from .services import services_of
+
 LENGTH = 20
 OPENAI_PREFIX = "voice_"
 """With which an id may begin."""
@@ -48,7 +50,7 @@ def _text(value: str, length: int) -> str:
 
 async def voice_name(request: HTTPConnection, text: str) -> str:
     """The name of a voice by its id or name, for the caller of a request."""
-    ids: VoiceIds = request.app.state.voice_ids
+    ids = services_of(request).voice_ids
     return await ids.name_of(request.state.client, text)
 
 

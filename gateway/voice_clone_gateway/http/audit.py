@@ -30,6 +30,7 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
+from ..services import services_of
 from .errors import error_code
 from .keys import Key
 
@@ -95,5 +96,5 @@ class AuditLog:
 
 def recorded(request: HTTPConnection, action: str, voice: str | None) -> AbstractContextManager[dict[str, Any]]:
     """`AuditLog.act` for a request that was admitted."""
-    audit: AuditLog = request.app.state.audit
+    audit = services_of(request).audit
     return audit.act(request.state.key, request.state.request_id, action, voice)

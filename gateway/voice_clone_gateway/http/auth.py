@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 from voice_clone_client.callers import set_caller
 
+from ..services import services_of
 from ..settings import PREFIX
 from .bodies import BoundedRequest
 from .errors import HTTPFailure
@@ -151,7 +152,8 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
     Raises:
         HTTPFailure: 401 or 403, see `Keys.require`; 403 or 421, see `origins`.
     """
-    keys, settings = connection.app.state.keys, connection.app.state.settings
+    services = services_of(connection)
+    keys, settings = services.keys, services.settings
     if not keys:
         check_origin(connection, settings.cors_origins)
         check_host(connection, settings.hosts)
@@ -174,7 +176,7 @@ def guarded(scope: Scope, several: Collection[str] = ()) -> type[APIRoute]:
 
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
-                request.state.client = request.app.state.clients.of(key)
+                request.state.client = services_of(request).clients.of(key)
                 bounded = BoundedRequest(request.scope, request.receive)
                 bounded.several = frozenset(several)
                 return await handler(bounded)

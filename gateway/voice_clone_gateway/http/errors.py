@@ -38,6 +38,7 @@ from voice_clone_client.names import nearest
 
 from ..places import TooManyWait
 from ..schemas import SpeechRequest
+from ..services import services_of
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ class HTTPFailure(HTTPException):
 
     def response(self, scope: Scope) -> Response:
         """The answer in the shape of the API that a request speaks, which is `state.dialect` of the application."""
-        shape: Shape = scope["app"].state.dialect(scope)
+        shape = services_of(scope).dialect(scope)
         return shape(self, scope)
 
 
@@ -253,7 +254,7 @@ def install(app: FastAPI) -> None:
                 error = _no_such_path(request)
             elif error.status_code == 405:
                 error = _method_not_allowed(request, error)
-        failed = failure(error, request.state.request_id, request.app.state.settings.retry_after)
+        failed = failure(error, request.state.request_id, services_of(request).settings.retry_after)
         return failed.response(request.scope)
 
     for kind in (VoiceCloneError, RequestValidationError, HTTPException):

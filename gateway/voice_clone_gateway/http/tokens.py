@@ -13,6 +13,7 @@ import time
 
 from starlette.requests import HTTPConnection
 
+from ..services import services_of
 from .errors import HTTPFailure
 from .presented_keys import presented
 
@@ -29,7 +30,7 @@ def grant(connection: HTTPConnection, seconds: float) -> str:
     Raises:
         HTTPFailure: the request has a token instead, or a key that is too short.
     """
-    if not connection.app.state.keys:
+    if not services_of(connection).keys:
         return NO_KEY
     key = presented(connection) or ""
     if _FORM.fullmatch(key):

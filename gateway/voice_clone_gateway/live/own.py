@@ -26,7 +26,7 @@ class OwnSession(Session):
         command = parse(message)
         if isinstance(command, StreamConfig):
             check_options(self._settings, command)
-            await is_voiceless(self._app, command)  # refuses what lacks a voice
+            await is_voiceless(self._services, command)  # refuses what lacks a voice
             self.keep(command)
             self._config = command
         elif isinstance(command, InputText):

@@ -24,6 +24,7 @@ from ..http.keys import Key
 from ..http.origins import check_origin
 from ..http.presented_keys import chosen_subprotocol
 from ..long_text.streaming_text import StreamingText
+from ..services import services_of
 from ..synthesis import long_plan, long_speech, order
 from .config import StreamConfig
 from .output import Output
@@ -49,9 +50,9 @@ class Session(ABC):
     def __init__(self, websocket: WebSocket, key: Key, idle_seconds: float | None = None) -> None:
         self._websocket = websocket
         self._key = key
-        self._app = websocket.app
-        self._client = websocket.app.state.clients.of(key)
-        self._settings = websocket.app.state.settings
+        self._services = services_of(websocket)
+        self._client = self._services.clients.of(key)
+        self._settings = self._services.settings
         self._id: str = websocket.state.request_id
         setting: float = self._settings.session_idle_seconds
         self._idle_seconds = setting if idle_seconds is None else min(setting, idle_seconds)
@@ -248,10 +249,10 @@ class Session(ABC):
     def _speech(self, config: StreamConfig) -> AsyncLongSpeech | StreamingText:
         if config.streaming_mode == "token_level":
             flush, renew = config.flush_after_ms, config.renew_after_ms
-            plan = long_plan(self._app, config.model)
+            plan = long_plan(self._services, config.model)
             return StreamingText(self._client, plan, flush and flush / 1000, renew and renew / 1000)
         return long_speech(
-            self._app,
+            self._services,
             self._client,
             config.model,
             self._websocket.state.held.add,
@@ -286,7 +287,7 @@ class Session(ABC):
             except Exception as error:
                 utterance.failed, utterance.finish_reason = True, finish_reason(error)
                 utterance.speech.close()
-                self._app.state.metrics.count_failed(
+                self._services.metrics.count_failed(
                     error, utterance.first_audio is not None or utterance.speech.info is not None
                 )
                 await self.tell_failure(error, utterance)
@@ -300,7 +301,7 @@ class Session(ABC):
         """Release the resources of an utterance, however its task ended, and even if it never began."""
         utterance.speech.close()
         self._utterances.remove(utterance)
-        metrics = self._app.state.metrics
+        metrics = self._services.metrics
         metrics.audio_seconds.inc(utterance.sent / utterance.config.speed)
         if utterance.first_audio is not None:
             metrics.first_audio.observe(utterance.first_audio - utterance.began)
@@ -308,22 +309,22 @@ class Session(ABC):
     async def _say(self, utterance: Utterance) -> None:
         """Speak an utterance, and write it into the audit log."""
         asked = audited(self._key, utterance.config)
-        with self._app.state.audit.act(self._key, self._id, "speech", **asked) as entry:
+        with self._services.audit.act(self._key, self._id, "speech", **asked) as entry:
             try:
-                with self._key.gate.pass_through(), self._app.state.gate.pass_through():
+                with self._key.gate.pass_through(), self._services.gate.pass_through():
                     await self._send_speech(utterance)
             finally:
                 seconds = utterance.sent / utterance.config.speed
-                self._app.state.metrics.count_mark(self._key, utterance.speech.info)
+                self._services.metrics.count_mark(self._key, utterance.speech.info)
                 entry |= {"characters": utterance.speech.length, **audited_result(utterance.speech.info, seconds)}
 
     async def _send_speech(self, utterance: Utterance) -> None:
-        with self._app.state.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
-            ordered = await order(self._app, self._client, utterance.config, hold)
+        with self._services.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
+            ordered = await order(self._services, self._client, utterance.config, hold)
             for warning in ordered.warnings:
                 await self.tell_warning(utterance, warning)
             utterance.speech.begin(ordered.arguments)
-            output = Output(self, utterance, partial(self._app.state.signing.statement, ordered.family))
+            output = Output(self, utterance, partial(self._services.signing.statement, ordered.family))
             async for chunk in utterance.speech:
                 await output.add(chunk)
             await output.finish()
@@ -334,12 +335,12 @@ async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None
     """Serve a WebSocket with the session of its key; what that raises refuses the connection."""
     with ExitStack() as stack:
         try:
-            check_origin(websocket, websocket.app.state.settings.cors_origins)
+            check_origin(websocket, services_of(websocket).settings.cors_origins)
             key = admit(websocket, "speak")
-            stack.enter_context(websocket.app.state.sockets.place(websocket))
+            stack.enter_context(services_of(websocket).sockets.place(websocket))
             opened = session(key)
         except Exception as error:
-            refusal = failure(error, websocket.state.request_id, websocket.app.state.settings.retry_after)
+            refusal = failure(error, websocket.state.request_id, services_of(websocket).settings.retry_after)
             await websocket.send_denial_response(refusal.response(websocket.scope))
             return
         await websocket.accept(chosen_subprotocol(websocket.scope))

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 from voice_clone_client import Incomplete
@@ -24,6 +24,7 @@ from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import BatchRequest, SpeechRequest
+from ..services import Services, services_of
 from ..synthesis import encoder as encoder_of
 from ..synthesis import open_speech
 
@@ -65,27 +66,32 @@ class BatchAnswer(BaseModel):
 )
 async def create_batch(payload: BatchRequest, request: Request) -> Response:
     """Speak several texts; answers when all are complete."""
-    app, key, request_id, held = request.app, request.state.key, request.state.request_id, request.state.held
-    if len(payload.items) > app.state.settings.batch_items:
+    services, key, request_id, held = (
+        services_of(request),
+        request.state.key,
+        request.state.request_id,
+        request.state.held,
+    )
+    if len(payload.items) > services.settings.batch_items:
         raise HTTPFailure(
             400,
-            f"items has {len(payload.items)} entries; at most {app.state.settings.batch_items} are allowed",
+            f"items has {len(payload.items)} entries; at most {services.settings.batch_items} are allowed",
             "invalid_argument",
             param="items",
         )
     defaults = payload.model_dump(exclude={"items"}, exclude_unset=True)
-    most = min(app.state.settings.batch_parallel, len(payload.items))
+    most = min(services.settings.batch_parallel, len(payload.items))
 
     async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> tuple[BatchResult, bytes | None]:
         try:
-            async with places, app.state.items.place():
-                return await speak_item(app, key, request_id, index, _merge(defaults, item), held)
+            async with places, services.items.place():
+                return await speak_item(services, key, request_id, index, _merge(defaults, item), held)
         except Exception as error:
             detail = ErrorDetail(**failure(error, request_id).body()["error"])
             reason = getattr(error, "finish_reason", None)
             return BatchResult(index=index, status="error", finish_reason=reason, error=detail), None
 
-    with key.gate.pass_through(most) as parallel, app.state.gate.pass_through():
+    with key.gate.pass_through(most) as parallel, services.gate.pass_through():
         places = asyncio.Semaphore(parallel)
         with on_behalf_of(urgency="batch"):
             work = asyncio.gather(*(one(index, item, places) for index, item in enumerate(payload.items)))
@@ -114,7 +120,14 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
 
 
 async def speak_item(
-    app: FastAPI, key: Key, request_id: str, index: int, payload: SpeechRequest, held: Item, *, in_one: bool = False
+    services: Services,
+    key: Key,
+    request_id: str,
+    index: int,
+    payload: SpeechRequest,
+    held: Item,
+    *,
+    in_one: bool = False,
 ) -> tuple[BatchResult, bytes | None]:
     """Speak one text to its end. Returns the result, without its audio, and the audio.
 
@@ -125,28 +138,28 @@ async def speak_item(
     Raises:
         Exception: as `open_speech`, as `Answer.has`, and what the speech raises.
     """
-    asked, metrics = audited(key, payload), app.state.metrics
+    asked, metrics = audited(key, payload), services.metrics
     spoken: Speech | None = None
     with (
-        app.state.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
+        services.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
         metrics.live.track_inprogress(),
         held.part() as hold,
     ):
         encoder: Encoder | None = None
-        kept = Answer(held, app.state.settings.max_answer_bytes)
+        kept = Answer(held, services.settings.max_answer_bytes)
         try:
-            spoken, ordered = await open_speech(app, key, payload.input, payload, hold, hold=True, in_one=in_one)
+            spoken, ordered = await open_speech(services, key, payload.input, payload, hold, hold=True, in_one=in_one)
             async for chunk in spoken:
                 if encoder is None:
-                    comment = app.state.signing.statement(ordered.family, spoken.info)
+                    comment = services.signing.statement(ordered.family, spoken.info)
                     encoder = encoder_of(payload, chunk.sample_rate, streaming=False, comment=comment)
                 await encoder.encode_aside(chunk.samples)
                 kept.has(encoder.size)
             assert encoder is not None  # a speech without a chunk is a broken stream
-            data, client = await encoder.finish_aside(), app.state.clients.of(key)
+            data, client = await encoder.finish_aside(), services.clients.of(key)
             kept.has(len(data))
             media_type = encoder.format.base_type
-            data = await app.state.signing.signed(data, media_type, ordered.family, spoken.info, client, held)
+            data = await services.signing.signed(data, media_type, ordered.family, spoken.info, client, held)
         except BaseException as error:
             kept.drop()
             metrics.count_failed(error, encoder is not None or isinstance(error, Incomplete))

@@ -19,8 +19,8 @@ from ..http.audit import recorded
 from ..http.auth import guarded
 from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, error_code
-from ..http.limits import Exports
 from ..http.whole_files import RESPONSES, answered, head_of, unchanged
+from ..services import services_of
 from ..speech_response import body_message
 from .voice_answers import Imported
 from .voices import ERRORS, Name
@@ -52,7 +52,7 @@ async def import_voices(
 
 async def _parts(request: Request) -> AsyncGenerator[bytes, None]:
     """The body, of which no more is held here than goes to the server at once, each part in a turn after speech."""
-    turn = request.app.state.after_speech.turn
+    turn = services_of(request).after_speech.turn
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -147,7 +147,7 @@ def _record(file: bytes) -> dict[str, Any]:
 
 async def _exported(request: Request, name: str) -> bytes:
     """A bundle of one voice, in the account until the answer is sent."""
-    async with request.app.state.after_speech.turn():
+    async with services_of(request).after_speech.turn():
         data: bytes = await request.state.client.export(name)
         request.state.held.add(len(data))
     request.state.held.freeze()
@@ -166,7 +166,7 @@ class _Bundle(Response):
         self._name = name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exports: Exports = self._request.app.state.exports
+        exports = services_of(self._request).exports
         with recorded(self._request, "export", self._name) as entry:
             try:
                 with exports.of(self._request.state.held.caller):
@@ -212,7 +212,7 @@ class _Bundle(Response):
 
     async def _part(self, bundle: ExportedBundle) -> bytes:
         """The next part; the server makes the bundle with the first one."""
-        async with self._request.app.state.after_speech.turn():
+        async with services_of(self._request).after_speech.turn():
             return bundle.take(await self._request.state.client._cache("export", **bundle.fields()))
 
 

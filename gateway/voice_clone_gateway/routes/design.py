@@ -15,6 +15,7 @@ from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, documented, failure
 from ..schemas import Name, SpeechRequest, Strict
+from ..services import services_of
 from .batch import Listed, speak_item
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
@@ -69,8 +70,8 @@ class Designs(BaseModel):
 )
 async def design_voice(payload: DesignRequest, request: Request) -> Response:
     """Let a model make voices of a description, and speak a text in each. Nothing is registered."""
-    app, key, request_id = request.app, request.state.key, request.state.request_id
-    families = app.state.families
+    services, key, request_id = services_of(request), request.state.key, request.state.request_id
+    families = services.families
     check_description(payload.description)
     model = await families.designer() if payload.model is None else await families.choose(payload.model)
     instructions_option(model, await families.get(model))
@@ -82,12 +83,12 @@ async def design_voice(payload: DesignRequest, request: Request) -> Response:
         async with places:
             speech = SpeechRequest.model_validate({**fields, "seed": seed})
             try:
-                _, audio = await speak_item(app, key, request_id, index, speech, request.state.held, in_one=True)
+                _, audio = await speak_item(services, key, request_id, index, speech, request.state.held, in_one=True)
             except Incomplete as error:  # another seed may do better; all else concerns each of them
                 return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"])), None
         return DesignCandidate(seed=seed, audio_data=""), audio
 
-    with key.gate.pass_through(len(seeds)) as parallel, app.state.gate.pass_through():
+    with key.gate.pass_through(len(seeds)) as parallel, services.gate.pass_through():
         places = asyncio.Semaphore(parallel)
         with on_behalf_of(urgency="batch"):
             work = [asyncio.ensure_future(one(*each, places)) for each in enumerate(seeds)]
@@ -110,16 +111,16 @@ async def designed(request: Request, description: str, text: str | None, model: 
     Raises:
         Exception: as `design_voice`.
     """
-    app, key = request.app, request.state.key
+    services, key = services_of(request), request.state.key
     check_description(description)
-    families = app.state.families
+    families = services.families
     own = model is None or model == "auto" or model[:2] == "20"  # OpenAI's models of voices have dates
     chosen = await families.designer() if own else await families.choose(model)
     instructions_option(chosen, await families.get(chosen))
     [seed] = seeds_of(1)
     said = text or SCRIPT
     speech = SpeechRequest(input=said, model=chosen, instructions=description, response_format="wav", seed=seed)
-    with key.gate.pass_through(), app.state.gate.pass_through(), on_behalf_of(urgency="batch"):
-        _, audio = await speak_item(app, key, request.state.request_id, 0, speech, request.state.held, in_one=True)
+    with key.gate.pass_through(), services.gate.pass_through(), on_behalf_of(urgency="batch"):
+        _, audio = await speak_item(services, key, request.state.request_id, 0, speech, request.state.held, in_one=True)
     design = {"design": description, "design_model": chosen, "design_seed": seed}
     return {"audio": audio, "reference_text": said, **design}

@@ -18,6 +18,7 @@ from voice_clone_client.statements import Statement
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import documented
+from ..services import services_of
 
 router = APIRouter(route_class=guarded("speak"), tags=["marks"])
 
@@ -65,16 +66,16 @@ async def detect(request: Request, form: Annotated[DetectForm, Form(media_type="
 
 
 async def _detect(request: Request, data: bytes) -> Detected:
-    state = request.app.state
+    services = services_of(request)
     found: Detection | VoiceCloneError
     manifest: Manifest | VoiceCloneError | None
     try:
-        readable = await state.clips.readable(data)
+        readable = await services.clips.readable(data)
         found = await request.state.client.detect(readable)
     except (InvalidArgument, Unsupported) as error:
         found = renamed(error, {"audio": "file"})
     try:
-        manifest = await state.manifests.read(data)
+        manifest = await services.manifests.read(data)
     except Unsupported as error:
         manifest = error
     return Detected(**vars(examined(data, found, manifest)))

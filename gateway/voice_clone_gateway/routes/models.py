@@ -13,6 +13,7 @@ from voice_clone_client import VoiceCloneError
 from ..families import unknown_model
 from ..http.auth import guarded
 from ..http.errors import HTTPFailure, documented
+from ..services import services_of
 
 router = APIRouter(route_class=guarded("speak"), tags=["models"])
 health_router = APIRouter(tags=["operation"])
@@ -58,7 +59,7 @@ _STARTED = int(time.time())
 
 
 async def _models(request: Request) -> dict[str, Model]:
-    families, found = request.app.state.families, {}
+    families, found = services_of(request).families, {}
     for name, root in (await families.names()).items():
         family = await families.get(root)
         found[name] = Model(
@@ -92,17 +93,17 @@ async def get_model(model: str, request: Request) -> Model:
 @health_router.get("/health", responses=documented(503))
 async def health(request: Request) -> Health:
     """Whether the speech server is ready to speak with the default model."""
-    state = request.app.state
+    services = services_of(request)
 
     async def ask() -> bool:
-        return bool(await state.client.ready(model=await state.families.choose(None)))
+        return bool(await services.client.ready(model=await services.families.choose(None)))
 
     try:
         ready = await asyncio.wait_for(ask(), _PATIENCE)
     except (asyncio.TimeoutError, VoiceCloneError):
         ready = False
     if not ready:
-        headers = {"Retry-After": str(request.app.state.settings.retry_after)}
+        headers = {"Retry-After": str(services_of(request).settings.retry_after)}
         message = "the speech server is not ready; try again later"
         raise HTTPFailure(503, message, "server_unavailable", "server_error", headers=headers)
     return Health()

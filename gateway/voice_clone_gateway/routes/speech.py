@@ -11,9 +11,10 @@ from ..audio import FORMATS
 from ..http.auth import guarded
 from ..http.errors import documented
 from ..schemas import SpeechRequest
+from ..services import services_of
 from ..speech_forms import Events, Form
 from ..speech_response import SpeechResponse
-from ..speech_statuses import SpeechStatus, SpeechStatuses
+from ..speech_statuses import SpeechStatus
 
 WHOLE_CHARACTERS = 4096  # the most that OpenAI takes
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -82,5 +83,5 @@ def _reads_whole(request: Request, payload: SpeechRequest) -> bool:
 @router.get("/v1/audio/speech/{speech_id}", responses=documented(400, 401, 403, 404))
 async def get_speech(speech_id: str, request: Request) -> SpeechStatus:
     """The state of a speech, by the X-Request-ID of its answer; of the caller's key alone."""
-    statuses: SpeechStatuses = request.app.state.statuses
+    statuses = services_of(request).statuses
     return statuses.find(request.state.key, speech_id)

@@ -18,6 +18,7 @@ from ..http.connection import while_connected
 from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
 from ..schemas import Embedding
+from ..services import services_of
 from ..voice_ids import OPENAI_PREFIX, voice_id, voice_name
 from .design import designed
 from .voice_answers import (
@@ -130,7 +131,7 @@ async def list_voices(
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
     if "manage" not in request.state.key.scopes:
         listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
-    state = request.app.state
+    services = services_of(request)
     names = sorted(voice.name for voice in listed)
     whole = after is None and len(voices) <= limit
     known = {name_key(name) for name in names}
@@ -148,7 +149,7 @@ async def list_voices(
         return None
 
     return VoiceList(
-        voices=names if state.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
+        voices=names if services.settings.voice_list == "names" else [VoiceName(id=name, name=name) for name in names],
         uploaded_voices=listed,
         preset_voices=[
             PresetVoice(name=preset.name, model=preset.model_type, registered=preset.registered)
@@ -156,7 +157,7 @@ async def list_voices(
             if after is None
         ],
         has_more=len(voices) > limit,
-        default_voice=await usable(state.voice_names.default),
+        default_voice=await usable(services.voice_names.default),
         voice_aliases={alias: voice for alias, voice in aliases.items() if await usable(voice)},
     )
 
@@ -176,7 +177,7 @@ async def upload_voice(
     with recorded(request, "upload", form.name) as entry:
         if form.prompt is not None:
             made = await while_connected(request.receive, designed(request, form.prompt, form.script_hint, form.model))
-            async with request.app.state.after_speech.turn():
+            async with services_of(request).after_speech.turn():
                 voice = await request.state.client.upload(
                     form.name, consent=form.consent, replace=form.replace, shared=form.shared, **made
                 )
@@ -184,10 +185,10 @@ async def upload_voice(
             return uploaded(voice)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
-        clips = request.app.state.clips
+        clips = services_of(request).clips
         try:
             readable = None if clip is None else await while_connected(request.receive, clips.readable(clip))
-            async with request.app.state.after_speech.turn():
+            async with services_of(request).after_speech.turn():
                 voice = await request.state.client.upload(
                     form.name,
                     readable,
@@ -240,7 +241,7 @@ async def cache_voice(
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
 
     async def prepared() -> Voice:
-        async with request.app.state.after_speech.turn():
+        async with services_of(request).after_speech.turn():
             voice: Voice = await request.state.client.prepare(name, force)
             return voice
 

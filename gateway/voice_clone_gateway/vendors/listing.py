@@ -9,7 +9,8 @@ from typing import TypeVar
 from fastapi import Request
 from voice_clone_client import Voice, VoiceNotFound
 
-from ..voice_ids import VoiceIds, voice_name
+from ..services import services_of
+from ..voice_ids import voice_name
 
 _PAGE = 1000
 T = TypeVar("T")
@@ -87,5 +88,5 @@ def page(
 
 
 def _id(request: Request, owner: str | None, name: str) -> str:
-    ids: VoiceIds = request.app.state.voice_ids
+    ids = services_of(request).voice_ids
     return ids.remember(request.state.client, owner, name)

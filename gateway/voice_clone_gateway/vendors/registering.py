@@ -19,6 +19,7 @@ from ..audio.resampler import Resampler
 from ..http.audit import MAX_NAME, recorded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure
+from ..services import services_of
 from ..voice_ids import voice_name
 
 MOST_SECONDS = 30.0  # of clips that are joined
@@ -39,7 +40,7 @@ def consent_of(request: Request, given: str | None) -> str:
     Raises:
         HTTPFailure: there is none.
     """
-    consent = given or request.app.state.settings.vendors_consent
+    consent = given or services_of(request).settings.vendors_consent
     if not consent:
         message = (
             "consent: a voice needs its speaker's consent, for which this API has no field; send it as the form field "
@@ -71,7 +72,7 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
         chosen = wanted if number == 1 else f"{wanted[: MAX_NAME - len(str(number)) - 1]} {number}"
         try:
             with recorded(request, "upload", chosen) as entry:
-                async with request.app.state.after_speech.turn():
+                async with services_of(request).after_speech.turn():
                     voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
                 entry["generation"] = voice.generation
                 return voice
@@ -94,7 +95,7 @@ async def remove(request: Request, text: str) -> None:
 
 async def _joined(request: Request, clips: Sequence[bytes]) -> bytes:
     """One clip of several, each after a pause, up to 30 s."""
-    read = request.app.state.clips.readable
+    read = services_of(request).clips.readable
     first, *others = [await read(clip) for clip in clips]
     if not others:
         return bytes(first)

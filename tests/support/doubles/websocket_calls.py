@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from voice_clone_client.wav import pcm16
 from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.families import Families
+from voice_clone_gateway.services import Services
 from voice_clone_gateway.voice_names import VoiceNames
 
 from tests.support.doubles.speech_double import Double, samples_of
@@ -79,26 +80,31 @@ def run(test: Callable[[Gateway], Awaitable[None]], double: Double | None = None
         nonlocal double
         double = double or Double()
         app = create_app(Settings(triton="127.0.0.1:1", **settings))
-        options = {**server_options(app.state.settings), "timeout_graceful_shutdown": int(WAIT)}
+        services: Services = app.state.services
+        options = {**server_options(services.settings), "timeout_graceful_shutdown": int(WAIT)}
         server = uvicorn.Server(uvicorn.Config(app, **options))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:
                 await asyncio.sleep(0.01)
-            app.state.client = double
-            app.state.clients = SimpleNamespace(of=lambda key: double)
-            app.state.families = Families(double, app.state.settings.model, app.state.settings.model_aliases)
-            app.state.voice_names = VoiceNames(cast(Any, double), app.state.settings.default_voice)
+            doubled: Any = double
+            app.state.services = replace(
+                services,
+                client=doubled,
+                clients=cast(Any, SimpleNamespace(of=lambda key: doubled)),
+                families=Families(doubled, services.settings.model, services.settings.model_aliases),
+                voice_names=VoiceNames(doubled, services.settings.default_voice),
+            )
             shown = asyncio.get_running_loop().call_later(5 * WAIT - 5, show_all)
             port, open_ones = listener.getsockname()[1], server.server_state.connections
-            gateway = Gateway(port, double, lambda: app.state.gate.live, lambda: len(open_ones))
+            gateway = Gateway(port, double, lambda: services.gate.live, lambda: len(open_ones))
             try:
                 await asyncio.wait_for(test(gateway), 5 * WAIT)
             finally:
                 shown.cancel()
                 server.should_exit = True
                 await serving
-        assert app.state.gate.live == 0
+        assert services.gate.live == 0
         assert all(one.closed.is_set() for one in double.speeches)
 
     asyncio.run(serve())

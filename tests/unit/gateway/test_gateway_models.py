@@ -422,5 +422,5 @@ def test_a_family_may_speak_less_at_once(two: Server, serve: Serve) -> None:
 
 
 def test_all_families_share_the_client(two: Server) -> None:
-    app = create_app(Settings(triton=two.url))
-    assert app.state.families._client is app.state.client, "one channel for all families"
+    services = create_app(Settings(triton=two.url)).state.services
+    assert services.families._client is services.client, "one channel for all families"

@@ -13,8 +13,9 @@ import os
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi import FastAPI
@@ -194,11 +195,15 @@ def test_none_is_silently_short() -> None:
     chance = random.Random(19)
     double = Double(frame=FRAME, misses=lambda text: chance.random() < 1 / ONE_OF)
     app = create_app(Settings(triton="127.0.0.1:1", sentence_characters=60, missed_end_retries=1))
-    app.state.clients = SimpleNamespace(of=lambda key: double)
-    app.state.families = Families(double, "", ())
+    doubled: Any = double
+    services = app.state.services = replace(
+        app.state.services,
+        clients=cast(Any, SimpleNamespace(of=lambda key: doubled)),
+        families=Families(doubled, "", ()),
+    )
     counted = asyncio.run(speak_all(app, double, chance))
     missed = sum(speech.missed for speech in double.speeches)
-    retried = app.state.metrics.retried.labels("qwen3_tts")._value.get()
+    retried = services.metrics.retried.labels("qwen3_tts")._value.get()
     log.info("%d speeches, %d pieces, %d missed ends, %d tried again", SPEECHES, len(double.speeches), missed, retried)
     for what, count in counted.most_common():
         log.info("%6d %s", count, what)

@@ -29,7 +29,7 @@ from ...http.errors import HTTPFailure
 from ...http.keys import Key
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
-from ...settings import Settings
+from ...services import services_of
 from ..orders import Lenient
 from ..session import Query, VendorSession, number
 from .speaking import format_of, uuid_of
@@ -61,7 +61,7 @@ def configure(websocket: WebSocket) -> StreamConfig:
     Raises:
         HTTPFailure, InvalidArgument: an option is unknown or invalid.
     """
-    settings: Settings = websocket.app.state.settings
+    settings = services_of(websocket).settings
     query = Query(websocket.query_params)
     encoding = query.choose("encoding", _ENCODINGS, "linear16")
     spoken = format_of(encoding, query.choose("container", ("none", "wav"), "none"))

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ...http.errors import HTTPFailure
 from ...live.session import serve
+from ...services import services_of
 from ...speech_response import SpeechResponse
 from ..orders import Lenient, speak
 from ..vendor import adapter
@@ -57,7 +58,7 @@ async def generate(options: Annotated[Options, Query()], body: Text, request: Re
         "speed": options.speed,
         **format_of(options.encoding, options.container, options.sample_rate, options.bit_rate),
     }
-    form = Spoken(options.model or request.app.state.settings.default_voice, len(body.text))
+    form = Spoken(options.model or services_of(request).settings.default_voice, len(body.text))
     ignored = ["expressivity"] if options.expressivity not in (None, "0") else []
     return speak(request, values, FIELDS, form, ignored)
 

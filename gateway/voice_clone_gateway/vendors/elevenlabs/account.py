@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Request
 
+from ...services import services_of
 from ..orders import LANGUAGES
 from ..vendor import adapter, refuse, shared
 from .speaking import CLIENT_HEADER
@@ -28,7 +29,8 @@ models = shared(lambda headers: CLIENT_HEADER in headers)
 @models.get("/v1/models")
 async def list_models(request: Request) -> list[dict[str, Any]]:
     """`models.list`: the families of the server."""
-    most, families = request.app.state.settings.max_input_characters, request.app.state.families
+    services = services_of(request)
+    most, families = services.settings.max_input_characters, services.families
     found = await families.names()
     spoken = {name: (await families.get(root)).languages for name, root in found.items()}
     return [

@@ -161,7 +161,7 @@ class DialogueResponse(SpeechResponse):
     async def open_turn(self, turn: SpeechRequest) -> tuple[Speech, Order]:
         """The speech of a turn; see `open_speech`."""
         hold = self._form.whole
-        return await open_speech(self._app, self._key, turn.input, turn, self._held.add, hold=hold)
+        return await open_speech(self._services, self._key, turn.input, turn, self._held.add, hold=hold)
 
     async def open(self) -> tuple[Speech, Order]:
         order = await self._dialogue.begin()

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
 
 from ...live.config import StreamConfig
 from ...schemas import Name, Strict
-from ...settings import Settings
+from ...services import services_of
 from ..orders import family_of, language_of
 from ..session import Query, number, refused
 from .speaking import DEFAULT_FORMAT, OWN_MODELS, format_of
@@ -95,7 +95,7 @@ def configure(websocket: WebSocket, voice_id: str | None) -> tuple[StreamConfig,
     Raises:
         HTTPFailure, InvalidArgument: an option is unknown or invalid.
     """
-    settings: Settings = websocket.app.state.settings
+    settings = services_of(websocket).settings
     query = Query(websocket.query_params)
     for name in _NO_EFFECT:
         query.take(name)

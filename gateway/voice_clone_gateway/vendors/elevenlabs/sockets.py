@@ -17,6 +17,7 @@ from ...http.keys import Key
 from ...http.origins import check_origin
 from ...http.presented_keys import presented, with_key
 from ...live.session import Session, serve
+from ...services import services_of
 from ..session import read
 from .dialogue import PATH as DIALOGUE
 from .dialogue_session import DialogueSession, DialoguesSession
@@ -54,7 +55,7 @@ async def _serve_elevenlabs(websocket: WebSocket, voice_id: str | None, kind: ty
     def session(key: Key) -> Session:
         return kind(websocket, key, *configure(websocket, voice_id))
 
-    if presented(websocket) is None and websocket.app.state.keys:
+    if presented(websocket) is None and services_of(websocket).keys:
         await _serve_by_message(websocket, session, kind.messages)
     else:
         await serve(websocket, session)
@@ -62,7 +63,8 @@ async def _serve_elevenlabs(websocket: WebSocket, voice_id: str | None, kind: ty
 
 async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Session], messages: type[Message]) -> None:
     """The key is in the first message: until then the caller is unknown, and has little time."""
-    settings, sockets = websocket.app.state.settings, websocket.app.state.sockets
+    services = services_of(websocket)
+    settings, sockets = services.settings, services.sockets
     with ExitStack() as place:
         try:
             check_origin(websocket, settings.cors_origins)

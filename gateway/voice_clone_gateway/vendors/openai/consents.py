@@ -20,6 +20,7 @@ from voice_clone_client.types import Consent
 from ...http.audit import recorded
 from ...http.connection import while_connected
 from ...http.errors import HTTPFailure
+from ...services import services_of
 from ..orders import Lenient, warn_of
 from ..vendor import adapter
 
@@ -51,7 +52,7 @@ async def create(
     id = f"cons_{time.time_ns() // 10**6:012x}{secrets.token_hex(10)}"
     with recorded(request, "consent", id), _in_their_words(id):
         clip = await form.recording.read()
-        clip = await while_connected(request.receive, request.app.state.clips.readable(clip))
+        clip = await while_connected(request.receive, services_of(request).clips.readable(clip))
         made = await request.state.client.record_consent(id, clip, description=form.name, language=form.language)
     for text in warn_of(form.unused()):
         response.headers["x-speech-warning"] = text
