@@ -22,6 +22,7 @@ FROM python:${PYTHON}-slim-bookworm AS required
 WORKDIR /src
 COPY pyproject.toml ./
 COPY client/pyproject.toml client/
+COPY command/pyproject.toml command/
 COPY gateway/pyproject.toml gateway/constraints.txt gateway/
 COPY tools/requirements.py tools/
 RUN python tools/requirements.py server,postgresql > cpu.txt \
@@ -34,8 +35,9 @@ COPY pyproject.toml LICENSE ./
 COPY voice_clone voice_clone
 COPY voice_clone_server voice_clone_server
 COPY client client
+COPY command command
 COPY gateway gateway
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./gateway
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./command ./gateway
 
 # The gateway and the client need neither torch nor Triton.
 FROM python:${PYTHON}-slim-bookworm AS gateway

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools.families.toolkit import Encoder, RepositoryOptions, repository_options
 from tools.new_folder import new_folder, refusal

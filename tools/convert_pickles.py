@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools.families.toolkit import families_with, pickle_converter
 from voice_clone.errors import CheckpointError

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from voice_clone.audio import ClipLimits, decode
 from voice_clone.errors import VoiceCloneError

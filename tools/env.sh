@@ -121,15 +121,15 @@ install_torch() { # first and by itself: a plain '==' keeps pip from looking for
     pip_install "$torch"
 }
 
-install_packages() { # of $extras, ours, the client and the gateway
+install_packages() { # of $extras, ours, the client, the command and the gateway
     local packages
     if [ ! -e "$(echo .venv/lib/python3.*/site-packages)/torch_of_the_image.pth" ] || [ "$(version_of_torch)" = "$torch_version" ]; then
-        pip_install -c gateway/constraints.txt -e ".[$extras]" -e ./client -e ./gateway
+        pip_install -c gateway/constraints.txt -e ".[$extras]" -e ./client -e ./command -e ./gateway
         return
     fi
     # Ours is not installed, but used from its folder: it is pinned to another torch.
     mapfile -t packages < <(.venv/bin/python tools/requirements.py "$extras")
-    pip_install "${packages[@]}" -e ./client -e ./gateway
+    pip_install "${packages[@]}" -e ./client -e ./command -e ./gateway
 }
 
 has_extras() { # whether some installation of what $2 stands for had all extras in $1, separated by commas
@@ -148,7 +148,7 @@ make_environment() { # $1: extras of pyproject.toml to install
     local extras="$1" wanted python
     local stamp="$ROOT/.venv/.installed-$1"
     check_python
-    wanted="$(cat "$ROOT"/{pyproject.toml,client/pyproject.toml,gateway/pyproject.toml,gateway/constraints.txt,tools/env.sh} | sha256sum)"
+    wanted="$(cat "$ROOT"/{pyproject.toml,{client,command,gateway}/pyproject.toml,gateway/constraints.txt,tools/env.sh} | sha256sum)"
     has_extras "$extras" "$wanted" && return
     trap 'printf "\nStopped; the next call goes on with the installation.\n" >&2; exit 130' INT
     (

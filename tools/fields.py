@@ -24,7 +24,7 @@ from voice_clone.speakers import metrics
 from voice_clone_server.families.cards import PACKAGES, cards
 from voice_clone_server.triton_server import MODELS, ROOT
 
-CLIENT = ROOT / "client" / "voice_clone_client" / "_fields.py"
+CLIENT = ROOT / "client" / "voice_clone_client" / "fields.py"
 GATEWAY = ROOT / "gateway" / "voice_clone_gateway" / "fields.py"
 DOCS = ROOT / "docs"
 WRITTEN = "Written by tools/models.py from voice_clone/request_fields.py; change that."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools.families.toolkit import checkpoint_maker, families_with
 

@@ -18,7 +18,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools import fields as request_fields
 from tools.fields import Tensor, tensor

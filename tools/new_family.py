@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools.models import write
 from voice_clone_server.families.cards import PACKAGES, cards

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from voice_clone_client._program import run_program
+from voice_clone_program.running import run_program
 
 
 def run(module: str) -> int:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from platformdirs import user_cache_path
 from voice_clone_client import Client, Unsupported, VoiceCloneError
-from voice_clone_client._arguments import Parser
-from voice_clone_client._whole_file import whole_file
 from voice_clone_client.wav import WavWriter
+from voice_clone_program.arguments import Parser
+from voice_clone_program.whole_file import whole_file
 
 from voice_clone_server.families.recognition import FamilyError, add_repository_option
 from voice_clone_server.preflight import occupied

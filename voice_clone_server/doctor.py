@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from voice_clone.errors import VoiceCloneError
 from voice_clone.settings import PRECISIONS, ComputeSettings, Settings, VoiceSettings

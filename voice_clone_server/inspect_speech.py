@@ -29,8 +29,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 from voice_clone_client import Client, VoiceCloneError
-from voice_clone_client._arguments import Parser
 from voice_clone_client.spans import Span, first_audio_spans
+from voice_clone_program.arguments import Parser
 
 from voice_clone_server import guard
 from voice_clone_server.demo import DATA

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from voice_clone_server import addresses
 from voice_clone_server.families.recognition import FamilyError, add_repository_option

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from voice_clone_client.confinement import keep_memory_private
+from voice_clone_program.confinement import keep_memory_private
 
 FOLDER = Path("/dev/shm")
 NAME = "voice_clone_"  # begins the name of all that our servers have there

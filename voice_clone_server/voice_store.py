@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import psycopg
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings

@@ -15,26 +15,91 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from ._version import __version__
+from .aio import AsyncClient
+from .client import Client
+from .errors import (
+    BrokenStream,
+    Cancelled,
+    ConnectionFailed,
+    DeadlineExceeded,
+    Incomplete,
+    Internal,
+    InvalidArgument,
+    NameReserved,
+    Overloaded,
+    PermissionDenied,
+    QuotaExceeded,
+    StreamNotFound,
+    Unsupported,
+    VoiceCloneError,
+    VoiceExists,
+    VoiceNotFound,
+)
+from .fields import Knobs
+from .long_text.async_long_speech import AsyncLongSpeech
+from .long_text.long_speech import LongSpeech
+from .servers.channel import tls_credentials
+from .speeches.async_speech import AsyncSpeech
+from .speeches.speech import Speech
+from .types import (
+    Artifacts,
+    Candidate,
+    Chunk,
+    ClipWarning,
+    Consent,
+    Detection,
+    Family,
+    LongOptions,
+    Mark,
+    Preset,
+    SpeechOptions,
+    SpeechStatus,
+    StreamOptions,
+    Voice,
+)
+from .wav import WavWriter, pcm16
 
-from ._version import __version__ as __version__
-
-if TYPE_CHECKING:
-    from ._public import *  # noqa: F403
-
-
-def __getattr__(name: str) -> Any:
-    """A public name: all are imported with the first one, which takes a second, so that a program of this package can
-    take care of signals before."""
-    if name == "__all__" or not name.startswith("_"):
-        public = importlib.import_module("._public", __name__)
-        if hasattr(public, name):
-            return getattr(public, name)
-        if name in globals():  # a module
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__getattr__("__all__")]
+__all__ = [
+    "Artifacts",
+    "AsyncClient",
+    "AsyncLongSpeech",
+    "AsyncSpeech",
+    "BrokenStream",
+    "Cancelled",
+    "Candidate",
+    "Chunk",
+    "Client",
+    "ClipWarning",
+    "ConnectionFailed",
+    "Consent",
+    "DeadlineExceeded",
+    "Detection",
+    "Family",
+    "Incomplete",
+    "Internal",
+    "InvalidArgument",
+    "Knobs",
+    "LongOptions",
+    "LongSpeech",
+    "Mark",
+    "NameReserved",
+    "Overloaded",
+    "PermissionDenied",
+    "Preset",
+    "QuotaExceeded",
+    "Speech",
+    "SpeechOptions",
+    "SpeechStatus",
+    "StreamNotFound",
+    "StreamOptions",
+    "Unsupported",
+    "Voice",
+    "VoiceCloneError",
+    "VoiceExists",
+    "VoiceNotFound",
+    "WavWriter",
+    "__version__",
+    "pcm16",
+    "tls_credentials",
+]

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import _responses
+from . import responses
 from .errors import DeadlineExceeded, VoiceCloneError
 
 
@@ -39,9 +39,9 @@ class DefaultFamily:
         try:
             if self._name is None:  # no other thread got it meanwhile
                 left = None if until is None else until - time.monotonic()
-                self._name = _responses.default_model(self._ask(left))
+                self._name = responses.default_model(self._ask(left))
             return self._name
         except VoiceCloneError as error:
-            raise _responses.without_default(error) from None
+            raise responses.without_default(error) from None
         finally:
             self._lock.release()

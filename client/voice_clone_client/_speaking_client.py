@@ -8,15 +8,15 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from . import _requests
-from ._responses import SpeechReader
-from ._servers import channel
-from ._servers.blocking import Servers
-from ._speeches.parts import Part, PartsReader, WrittenText
-from ._speeches.speech import Speech
-from ._speeches.streaming_text import PartSpeech, StreamingTextSpeech
+from . import requests
 from .long_text.long_speech import LongSpeech
 from .long_text.plan import Plan
+from .responses import SpeechReader
+from .servers import channel
+from .servers.blocking import Servers
+from .speeches.parts import Part, PartsReader, WrittenText
+from .speeches.speech import Speech
+from .speeches.streaming_text import PartSpeech, StreamingTextSpeech
 from .types import LongOptions, SpeechOptions, StreamOptions
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Speaking:
         Raises, here or with the first chunk:
             InvalidArgument, VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded, and with any chunk BrokenStream.
         """
-        request = _requests.speech(text, options, self._owner, self._mark)
+        request = requests.speech(text, options, self._owner, self._mark)
         began = time.monotonic()
         request.model_name = self._family(options.get("model"), deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
@@ -82,8 +82,8 @@ class Speaking:
         Raises, here or with a chunk: as `speak`.
         """
         plan, given = Plan.of(options)
-        given = _requests.repeatable(text, given)
-        return LongSpeech(self, plan, text, given, deadline, at_once=_requests.is_voiceless(given))
+        given = requests.repeatable(text, given)
+        return LongSpeech(self, plan, text, given, deadline, at_once=requests.is_voiceless(given))
 
     def speak_stream(
         self,
@@ -111,7 +111,7 @@ class Speaking:
 
         Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
         """
-        request = _requests.speech(None, options, self._owner, self._mark, StreamOptions)
+        request = requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
         request.model_name = family = self._family(options.get("model"), deadline)
         changed, written = threading.Condition(), WrittenText()
@@ -119,7 +119,7 @@ class Speaking:
         def begin(part: Part) -> PartSpeech:
             now = time.monotonic()
             left = None if deadline is None else deadline - (now - began)
-            call = self._servers.stream(_requests.of_part(request, part), left, part.id, repeatable=False)
+            call = self._servers.stream(requests.of_part(request, part), left, part.id, repeatable=False)
             return PartSpeech(call, now, part, written, changed, self._timeout, family, self._mark)
 
         whole = options.get("require_whole", False)

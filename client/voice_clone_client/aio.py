@@ -17,20 +17,20 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _designs, _environment, _requests, _responses
-from ._bundles import ExportedBundle, id_of, imported_part
-from ._fields import Knobs
-from ._servers import channel
-from ._servers.async_calls import quiet_task
-from ._servers.asynchronous import AsyncServers
-from ._sources import LARGEST_BUNDLE, parts
-from ._speeches.async_speech import AsyncSpeech
-from ._speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
-from ._speeches.parts import Part, PartsReader, WrittenText
+from . import designs, environment, requests, responses
+from .bundles import ExportedBundle, id_of, imported_part
 from .clips import Source
 from .errors import DeadlineExceeded, Unsupported, VoiceCloneError
+from .fields import Knobs
 from .long_text.async_long_speech import AsyncLongSpeech
 from .long_text.plan import Plan
+from .servers import channel
+from .servers.async_calls import quiet_task
+from .servers.asynchronous import AsyncServers
+from .sources import LARGEST_BUNDLE, parts
+from .speeches.async_speech import AsyncSpeech
+from .speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
+from .speeches.parts import Part, PartsReader, WrittenText
 from .types import (
     Candidate,
     Candidates,
@@ -74,10 +74,10 @@ class AsyncClient:
         proxy: str | None = None,
     ) -> None:
         self._servers = AsyncServers(
-            _environment.server(url),
+            environment.server(url),
             credentials,
-            channel.metadata(headers, _environment.token(token)),
-            _environment.proxy(proxy),
+            channel.metadata(headers, environment.token(token)),
+            environment.proxy(proxy),
         )
         self._shared = False  # the connections are another client's
         # A speech is added to each set: that of its client, and those of the clients whose connections it uses.
@@ -97,12 +97,12 @@ class AsyncClient:
         **options: Unpack[SpeechOptions],
     ) -> AsyncSpeech:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
-        request = _requests.speech(text, options, self._owner, self._mark)
+        request = requests.speech(text, options, self._owner, self._mark)
         began = time.monotonic()
         family = partial(self._family, options.get("model"), deadline)
         sent = channel.metadata(options.get("headers"), None)
         call = self._servers.stream(request, family, deadline, headers=sent)
-        reader = _responses.SpeechReader(options.get("require_whole", False), self._mark)
+        reader = responses.SpeechReader(options.get("require_whole", False), self._mark)
         return self._remembered(AsyncSpeech(call, began, reader))
 
     def speak_long(
@@ -114,9 +114,9 @@ class AsyncClient:
     ) -> AsyncLongSpeech:
         """Speak a text of any length in one voice; see `Client.speak_long`. It needs a running event loop."""
         plan, given = Plan.of(options)
-        given = _requests.repeatable(text, given)
+        given = requests.repeatable(text, given)
         speech = AsyncLongSpeech(self, plan)
-        speech.say(text, at_once=_requests.is_voiceless(given))
+        speech.say(text, at_once=requests.is_voiceless(given))
         speech.begin(given, deadline)
         self._remembered(speech)
         return speech
@@ -147,14 +147,14 @@ class AsyncClient:
             of_each_part: `deadline` and `max_frames` are those of each part, not of the whole speech.
             The others: as of `speak_stream`.
         """
-        request = _requests.speech(None, options, self._owner, self._mark, StreamOptions)
+        request = requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
         family, changed = partial(self._family, options.get("model"), deadline), Bell()
 
         def begin(part: Part) -> AsyncPartSpeech:
             now = time.monotonic()
             left = deadline if deadline is None or of_each_part else deadline - (now - began)
-            call = self._servers.stream(_requests.of_part(request, part), family, left, part.id, repeatable=False)
+            call = self._servers.stream(requests.of_part(request, part), family, left, part.id, repeatable=False)
             return AsyncPartSpeech(call, now, part, text, changed, self._timeout, family, self._mark)
 
         max_frames = None if of_each_part else options.get("max_frames")
@@ -204,7 +204,7 @@ class AsyncClient:
             design_model=design_model,
             design_seed=design_seed,
         )
-        return _responses.voice(answer)
+        return responses.voice(answer)
 
     async def design(
         self,
@@ -216,11 +216,11 @@ class AsyncClient:
         **knobs: Unpack[Knobs],
     ) -> Candidates:
         """Let a model make voices of a description; see `Client.design`."""
-        orders = _designs.orders(description, seeds, model or self._model, await self.families(), knobs)
+        orders = designs.orders(description, seeds, model or self._model, await self.families(), knobs)
         async with AsyncExitStack() as stack:
             speeches = [await stack.enter_async_context(self.speak(text, **order)) for order in orders]
             heard = [await speech.read() for speech in speeches]  # they are made side by side
-        return [_designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
+        return [designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 
     async def keep(
         self,
@@ -245,28 +245,27 @@ class AsyncClient:
             replace=replace,
             shared=shared,
             model=model,
-            **_designs.upload_of(candidate),
+            **designs.upload_of(candidate),
         )
 
     async def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
         """The registered voices, by name; see `Client.list`."""
         if limit is not None:
-            return _responses.voices(await self._cache("list", limit=limit, after=after))
+            return responses.voices(await self._cache("list", limit=limit, after=after))
         found: Voices = []
         while (
-            len(page := await self.list(limit=_requests.PAGE, after=found[-1].name if found else after))
-            == _requests.PAGE
+            len(page := await self.list(limit=requests.PAGE, after=found[-1].name if found else after)) == requests.PAGE
         ):
             found += page
         return found + page
 
     async def presets(self) -> Presets:
         """The voices that the checkpoints of the server's families bring; see `Client.presets`."""
-        return _responses.presets(await self._cache("presets"))
+        return responses.presets(await self._cache("presets"))
 
     async def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""
-        return _responses.voice(await self._cache("get", name=name))
+        return responses.voice(await self._cache("get", name=name))
 
     async def delete(self, name: str) -> None:
         """Delete a voice; see `Client.delete`."""
@@ -277,15 +276,15 @@ class AsyncClient:
     ) -> Consent:
         """Keep the recording of a consent; see `Client.record_consent`."""
         answer = await self._cache("record_consent", name=id, audio=audio, description=description, language=language)
-        return _responses.consent(answer)
+        return responses.consent(answer)
 
-    async def consents(self, *, limit: int = _requests.PAGE, after: str | None = None) -> Consents:
+    async def consents(self, *, limit: int = requests.PAGE, after: str | None = None) -> Consents:
         """The recordings of consents; see `Client.consents`."""
-        return _responses.consents(await self._cache("list", kind="consent", limit=limit, after=after))
+        return responses.consents(await self._cache("list", kind="consent", limit=limit, after=after))
 
     async def consent(self, id: str) -> Consent:
         """The recording of a consent; raises VoiceNotFound."""
-        return _responses.consent(await self._cache("get", kind="consent", name=id))
+        return responses.consent(await self._cache("get", kind="consent", name=id))
 
     async def delete_consent(self, id: str) -> None:
         """Erase the recording of a consent; voices that name it stay. Raises VoiceNotFound."""
@@ -293,7 +292,7 @@ class AsyncClient:
 
     async def aliases(self) -> dict[str, str]:
         """Further names of voices, each with its voice."""
-        return _responses.aliases(await self._cache("list", kind="alias"))
+        return responses.aliases(await self._cache("list", kind="alias"))
 
     async def set_alias(self, alias: str, voice: str) -> None:
         """Give a voice a further name; see `Client.set_alias`."""
@@ -317,20 +316,20 @@ class AsyncClient:
         answer = await self._cache(
             "prepare", name=name, model_type=family, force=force or None, mode=mode, timeout=timeout
         )
-        return _responses.voice(answer)
+        return responses.voice(answer)
 
     async def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
         """The speaker embedding of a voice; see `Client.speaker_embedding`."""
         answer = await self._cache("resolve", name=name, model_type=await self._family(model))
-        return _responses.speaker_embedding(answer)
+        return responses.speaker_embedding(answer)
 
     async def models(self) -> Names:
         """The model families of the server; see `Client.models`."""
-        return _responses.models(await self._cache("stats"))
+        return responses.models(await self._cache("stats"))
 
     async def families(self) -> dict[str, Family]:
         """The model families of the server by name; see `Client.families`."""
-        return _responses.families(await self._cache("stats"))
+        return responses.families(await self._cache("stats"))
 
     async def ready(self, *, model: str | None = None) -> bool:
         """Whether a server can be reached where a model family is ready; see `Client.ready`."""
@@ -343,7 +342,7 @@ class AsyncClient:
 
     async def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache, and its model families."""
-        return dict(_responses.result(await self._cache("stats")))
+        return dict(responses.result(await self._cache("stats")))
 
     async def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle; see `Client.export`."""
@@ -379,15 +378,15 @@ class AsyncClient:
             fields = imported_part(name, index, part)
             answer = await self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
             index += 1
-        return _responses.voices(answer)
+        return responses.voices(answer)
 
     async def detect(self, audio: Source) -> Detection:
         """Look for the mark of synthetic speech in a sound; see `Client.detect`."""
         try:
-            answer = await self._servers.infer(_requests.detection(audio), _requests.detection_seconds(self._timeout))
+            answer = await self._servers.infer(requests.detection(audio), requests.detection_seconds(self._timeout))
         except VoiceCloneError as error:
-            raise _responses.without_detector(error) from None
-        return _responses.detection(answer)
+            raise responses.without_detector(error) from None
+        return responses.detection(answer)
 
     def acting_for(
         self,
@@ -433,7 +432,7 @@ class AsyncClient:
         """The family of a call; see `Client._family`."""
         given = model or self._model
         if given:
-            return _requests.family(given)
+            return requests.family(given)
         if self._default is not None:
             return self._default
         if self._default_task is None or self._default_task.done():
@@ -444,15 +443,15 @@ class AsyncClient:
         try:
             return task.result()
         except VoiceCloneError as error:
-            raise _responses.without_default(error) from None
+            raise responses.without_default(error) from None
 
     async def _find_default(self) -> str:
-        self._default = _responses.default_model(await self.models())
+        self._default = responses.default_model(await self.models())
         return self._default
 
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = _requests.cache(
+        request = requests.cache(
             operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
         )
         return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))

@@ -13,16 +13,16 @@ import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _designs, _environment, _requests, _responses
-from ._bundles import ExportedBundle, id_of, imported_part
+from . import designs, environment, requests, responses
 from ._default_family import DefaultFamily
-from ._fields import Knobs
-from ._servers import channel
-from ._servers.blocking import Servers
-from ._sources import LARGEST_BUNDLE, parts
 from ._speaking_client import Speaking
+from .bundles import ExportedBundle, id_of, imported_part
 from .clips import Source
 from .errors import Unsupported, VoiceCloneError
+from .fields import Knobs
+from .servers import channel
+from .servers.blocking import Servers
+from .sources import LARGEST_BUNDLE, parts
 from .types import Candidate, Candidates, Consent, Consents, Detection, Family, Mark, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ class Client(Speaking):
         proxy: str | None = None,
     ) -> None:
         self._servers = Servers(
-            _environment.server(url),
+            environment.server(url),
             credentials,
-            channel.metadata(headers, _environment.token(token)),
-            _environment.proxy(proxy),
+            channel.metadata(headers, environment.token(token)),
+            environment.proxy(proxy),
         )
         self._shared = False  # the connections are another client's
         self._model = model
@@ -156,7 +156,7 @@ class Client(Speaking):
             design_model=design_model,
             design_seed=design_seed,
         )
-        return _responses.voice(answer)
+        return responses.voice(answer)
 
     def design(
         self,
@@ -181,11 +181,11 @@ class Client(Speaking):
             Unsupported: no family can, or the named one cannot.
             Incomplete: the model missed the end of a candidate; and as `speak`.
         """
-        orders = _designs.orders(description, seeds, model or self._model, self.families(), knobs)
+        orders = designs.orders(description, seeds, model or self._model, self.families(), knobs)
         with ExitStack() as stack:
             speeches = [stack.enter_context(self.speak(text, **order)) for order in orders]  # made side by side
             heard = [speech.read() for speech in speeches]
-        return [_designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
+        return [designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 
     def keep(
         self,
@@ -212,7 +212,7 @@ class Client(Speaking):
             replace=replace,
             shared=shared,
             model=model,
-            **_designs.upload_of(candidate),
+            **designs.upload_of(candidate),
         )
 
     def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
@@ -223,19 +223,19 @@ class Client(Speaking):
             after: return only the voices after this name.
         """
         if limit is not None:
-            return _responses.voices(self._cache("list", limit=limit, after=after))
+            return responses.voices(self._cache("list", limit=limit, after=after))
         found: Voices = []
-        while len(page := self.list(limit=_requests.PAGE, after=found[-1].name if found else after)) == _requests.PAGE:
+        while len(page := self.list(limit=requests.PAGE, after=found[-1].name if found else after)) == requests.PAGE:
             found += page
         return found + page
 
     def presets(self) -> Presets:
         """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order."""
-        return _responses.presets(self._cache("presets"))
+        return responses.presets(self._cache("presets"))
 
     def get(self, name: str) -> Voice:
         """One voice; raises VoiceNotFound."""
-        return _responses.voice(self._cache("get", name=name))
+        return responses.voice(self._cache("get", name=name))
 
     def delete(self, name: str) -> None:
         """Delete a voice and everything computed from it; raises VoiceNotFound."""
@@ -258,15 +258,15 @@ class Client(Speaking):
             InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. VoiceNotFound: there is no such recording.
         """
         answer = self._cache("record_consent", name=id, audio=audio, description=description, language=language)
-        return _responses.consent(answer)
+        return responses.consent(answer)
 
-    def consents(self, *, limit: int = _requests.PAGE, after: str | None = None) -> Consents:
+    def consents(self, *, limit: int = requests.PAGE, after: str | None = None) -> Consents:
         """The recordings of consents behind an id, by their ids; at most `limit`."""
-        return _responses.consents(self._cache("list", kind="consent", limit=limit, after=after))
+        return responses.consents(self._cache("list", kind="consent", limit=limit, after=after))
 
     def consent(self, id: str) -> Consent:
         """The recording of a consent; raises VoiceNotFound."""
-        return _responses.consent(self._cache("get", kind="consent", name=id))
+        return responses.consent(self._cache("get", kind="consent", name=id))
 
     def delete_consent(self, id: str) -> None:
         """Erase the recording of a consent; voices that name it stay. Raises VoiceNotFound."""
@@ -274,7 +274,7 @@ class Client(Speaking):
 
     def aliases(self) -> dict[str, str]:
         """Further names of voices, each with its voice."""
-        return _responses.aliases(self._cache("list", kind="alias"))
+        return responses.aliases(self._cache("list", kind="alias"))
 
     def set_alias(self, alias: str, voice: str) -> None:
         """Give a voice a further name, or an alias another voice; raises VoiceNotFound, VoiceExists.
@@ -313,7 +313,7 @@ class Client(Speaking):
         answer = self._cache(
             "prepare", name=name, model_type=self._family(model), force=force or None, mode=mode, timeout=timeout
         )
-        return _responses.voice(answer)
+        return responses.voice(answer)
 
     def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
         """The speaker embedding [dimension of the model] of a voice; the server computes it if it is not ready.
@@ -326,7 +326,7 @@ class Client(Speaking):
             VoiceNotFound, Overloaded. Unsupported: the family has no speaker embeddings.
         """
         answer = self._cache("resolve", name=name, model_type=self._family(model))
-        return _responses.speaker_embedding(answer)
+        return responses.speaker_embedding(answer)
 
     def models(self) -> Names:
         """The model families of the server; the first is its default.
@@ -334,7 +334,7 @@ class Client(Speaking):
         Raises:
             Unsupported: the server is too old to list them.
         """
-        return _responses.models(self._cache("stats"))
+        return responses.models(self._cache("stats"))
 
     def families(self) -> dict[str, Family]:
         """The model families of the server by name, the default first.
@@ -342,7 +342,7 @@ class Client(Speaking):
         Raises:
             Unsupported: the server is too old to list them.
         """
-        return _responses.families(self._cache("stats"))
+        return responses.families(self._cache("stats"))
 
     def ready(self, *, model: str | None = None) -> bool:
         """Whether a server can be reached where a model family, by default the client's, is ready to speak.
@@ -359,7 +359,7 @@ class Client(Speaking):
 
     def stats(self) -> dict[str, Any]:
         """Counters of the server's voice cache, and its model families."""
-        return dict(_responses.result(self._cache("stats")))
+        return dict(responses.result(self._cache("stats")))
 
     def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
         """One voice, or all, as a bundle for `import_`; raises VoiceNotFound.
@@ -400,7 +400,7 @@ class Client(Speaking):
         for index, part in enumerate(parts(bundle, LARGEST_BUNDLE)):
             fields = imported_part(name, index, part)
             answer = self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
-        return _responses.voices(answer)
+        return responses.voices(answer)
 
     def detect(self, audio: Source) -> Detection:
         """Look for the mark of synthetic speech in a sound.
@@ -414,10 +414,10 @@ class Client(Speaking):
             Unsupported: the server has no `mark_detector`.
         """
         try:
-            answer = self._servers.infer(_requests.detection(audio), _requests.detection_seconds(self._timeout))
+            answer = self._servers.infer(requests.detection(audio), requests.detection_seconds(self._timeout))
         except VoiceCloneError as error:
-            raise _responses.without_detector(error) from None
-        return _responses.detection(answer)
+            raise responses.without_detector(error) from None
+        return responses.detection(answer)
 
     def acting_for(
         self,
@@ -464,14 +464,14 @@ class Client(Speaking):
             VoiceCloneError: the name cannot be sent; or the default is needed, and the server did not answer it.
         """
         given = model or self._model
-        return _requests.family(given) if given else self._default.get(channel.shorter(self._timeout, limit))
+        return requests.family(given) if given else self._default.get(channel.shorter(self._timeout, limit))
 
     def _ask_models(self, seconds: float | None) -> Names:
-        return _responses.models(self._servers.infer(_requests.cache("stats"), seconds))
+        return responses.models(self._servers.infer(requests.cache("stats"), seconds))
 
     def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = _requests.cache(
+        request = requests.cache(
             operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
         )
         return self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))

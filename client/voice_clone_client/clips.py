@@ -20,9 +20,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._sources import Source as Source
-from ._sources import name, opened, rest
 from .errors import InvalidArgument, Unsupported
+from .sources import Source as Source
+from .sources import name, opened, rest
 from .wav import pcm16
 
 SHORTEST, LONGEST = 1, 30

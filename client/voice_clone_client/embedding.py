@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
+from voice_clone_program.whole_file import whole_file
 
-from ._sources import Source, content, name
-from ._whole_file import whole_file
 from .errors import InvalidArgument, quoted
+from .sources import Source, content, name
 
 Method = Literal["linear", "spherical"]
 SUFFIXES = (".npy", ".safetensors")

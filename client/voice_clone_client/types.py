@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._fields import Knobs
 from .clips import Source
+from .fields import Knobs
 
 
 class StreamOptions(Knobs, total=False):

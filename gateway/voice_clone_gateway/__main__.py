@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from voice_clone_client._program import run_program
+from voice_clone_program.running import run_program
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from voice_clone_client._fields import SOURCES
+from voice_clone_client.fields import SOURCES
 
 from .http.keys import Key
 from .schemas import SpeechOptions

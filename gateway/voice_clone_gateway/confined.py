@@ -1,4 +1,4 @@
-"""Starts confined processes for files of strangers; see `voice_clone_client.confined_process`."""
+"""Starts confined processes for files of strangers; see `voice_clone_gateway.confined_process`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 import os
 import sys
 
-from voice_clone_client.confined_process import REFUSED, UNCONFINED
+from voice_clone_gateway.confined_process import REFUSED, UNCONFINED
 
 from .places import Places
 
 log = logging.getLogger(__name__)
 
-_PROGRAM = "voice_clone_client.confined_process"
+_PROGRAM = "voice_clone_gateway.confined_process"
 _SECONDS = 30.0
 _PARALLEL = 2
 _MORE = 4

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from voice_clone_client import DeadlineExceeded, Family, Internal, Unsupported, VoiceCloneError
-from voice_clone_client._designs import designer
+from voice_clone_client.designs import designer
 
 from .compatibility import TASKS
 from .http.errors import HTTPFailure

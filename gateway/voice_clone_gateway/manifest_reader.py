@@ -1,4 +1,4 @@
-"""Manifests in files of strangers, read in a process of their own; see `voice_clone_client.manifests`."""
+"""Manifests in files of strangers, read in a process of their own; see `voice_clone_provenance.manifests`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import json
 
 from voice_clone_client import Unsupported
-from voice_clone_client.confined_process import REFUSED
-from voice_clone_client.manifests import LABEL, Manifest, broken
+from voice_clone_provenance.manifests import LABEL, Manifest, broken
+
+from voice_clone_gateway.confined_process import REFUSED
 
 from .confined import ConfinedProcesses
 

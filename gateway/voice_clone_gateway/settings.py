@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from voice_clone_client import __version__
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 PREFIX = "VOICE_CLONE_GATEWAY_"
 

@@ -1,6 +1,6 @@
 """What speech says of its origin: a signed manifest in whole files, and a statement in tags and a header.
 
-See `voice_clone_client.manifests` and `voice_clone_client.statements`.
+See `voice_clone_provenance.manifests` and `voice_clone_provenance.statements`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument, VoiceNotFound
-from voice_clone_client.manifests import TYPES, FileSigner, consent_of
-from voice_clone_client.statements import GENERATOR, comment_of
+from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
+from voice_clone_provenance.statements import GENERATOR, comment_of
 
 from .http.account import Item
 from .settings import Settings

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
-from voice_clone_client._fields import SOURCES
+from voice_clone_client.fields import SOURCES
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 

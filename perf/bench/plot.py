@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from voice_clone_client._whole_file import whole_file
+from voice_clone_program.whole_file import whole_file
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt

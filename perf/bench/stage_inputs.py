@@ -24,8 +24,8 @@ import tritonclient.grpc as triton
 from numpy.typing import NDArray
 from safetensors.numpy import load
 from voice_clone_client import Client
-from voice_clone_client._whole_file import whole_file
 from voice_clone_client.errors import VoiceNotFound
+from voice_clone_program.whole_file import whole_file
 
 from perf.bench.reference import CLIP, TRANSCRIPT
 

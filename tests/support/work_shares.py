@@ -19,7 +19,7 @@ MARK = re.compile(r'\bmark\.share\("([^"]+)"\)')
 # then find, the other processes have the second ones, which need none: else each would compile it.
 ORDER = (
     ("servers",),
-    ("tests/unit/client/", "tests/unit/gateway/", "tests/unit/speakers/"),
+    ("tests/unit/client/", "tests/unit/command/", "tests/unit/gateway/", "tests/unit/speakers/"),
     ("official packages",),
     ("families", "contract", "tests/server/"),
     ("",),

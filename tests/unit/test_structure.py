@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
     """import-linter with the contracts of pyproject.toml on the packages in `root`."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    path = os.pathsep.join(str(root / folder) for folder in (".", "client", "gateway"))
+    path = os.pathsep.join(str(root / folder) for folder in (".", "client", "command", "gateway"))
     return subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 
 
@@ -31,7 +31,7 @@ def test_imports_go_one_way() -> None:
 
 
 def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
-    for folder in ("voice_clone", "voice_clone_server", "client", "gateway", "perf"):
+    for folder in ("voice_clone", "voice_clone_server", "client", "command", "gateway", "perf"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "data", "model_repository")
         )
@@ -41,7 +41,8 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
         "voice_clone/families/qwen3_tts/text.py": ["triton_python_backend_utils", "voice_clone.triton.model"],
         "voice_clone/triton/model.py": ["voice_clone.families.qwen3_tts.text"],
         "voice_clone/speakers/lru.py": ["torch"],
-        "client/voice_clone_client/wav.py": ["voice_clone.errors"],
+        "client/voice_clone_client/wav.py": ["voice_clone.errors", "voice_clone_command.output"],
+        "client/voice_clone_text/sentences.py": ["numpy"],
         "perf/bench/load.py": ["tests", "perf.on_gpu.marks"],
         "voice_clone_server/demo.py": ["tools", "perf.bench.load"],
         "voice_clone/errors.py": ["voice_clone_server.serve"],
@@ -62,7 +63,7 @@ def test_a_family_is_named_in_its_own_packages_alone() -> None:
     named = re.compile("|".join(families))
     own = [ROOT / folder / family for folder in ("voice_clone/families", "tools/families") for family in families]
     own.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
-    product = sources("voice_clone", "voice_clone_server", "client", "gateway", "tools")
+    product = sources("voice_clone", "voice_clone_server", "client", "command", "gateway", "tools")
     elsewhere = [path for path in product if not any(folder in path.parents for folder in own)]
     assert [str(path) for path in elsewhere if named.search(path.read_text(encoding="utf-8"))] == []
 

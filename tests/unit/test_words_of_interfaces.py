@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_clone_client._commands import line
-from voice_clone_client._commands.common import in_words
 from voice_clone_client.errors import from_status, renamed
+from voice_clone_command.commands import line
+from voice_clone_command.commands.common import in_words
 from voice_clone_gateway.http.errors import FIELDS, failure
 
 from voice_clone import errors
@@ -61,7 +61,7 @@ def shown(node: ast.AST) -> str:
 
 
 MESSAGES = sorted({f"{slug}: {text}" for slug, text in texts("voice_clone")})
-OF_CLIENT = sorted({f"{slug}: {text}" for slug, text in texts("client/voice_clone_client")})
+OF_CLIENT = sorted({f"{slug}: {text}" for slug, text in texts("client")})
 PARSERS = parsers()
 
 

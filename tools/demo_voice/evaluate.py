@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from voice_clone_client import Client
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools.demo_voice.evaluation import MODES, Evaluation, Voice
 from tools.demo_voice.qwen3_tts.bare_engine import BareEngine

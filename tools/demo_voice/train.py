@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 import torch
-from voice_clone_client._arguments import Parser
+from voice_clone_program.arguments import Parser
 
 from tools.demo_voice.options import Options
 from tools.demo_voice.qwen3_tts.stages import STAGES

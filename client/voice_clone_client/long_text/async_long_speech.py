@@ -25,12 +25,12 @@ from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_text.sentences import Sentence
 
-from .._servers.channel import END_SECONDS
-from .._speeches.async_speech import AsyncSpeech
-from .._speeches.progress import Progress
 from ..errors import Cancelled
-from ..sentences import Sentence
+from ..servers.channel import END_SECONDS
+from ..speeches.async_speech import AsyncSpeech
+from ..speeches.progress import Progress
 from .async_sentence import AsyncSentence
 from .plan import Plan
 from .speaker import Speaker

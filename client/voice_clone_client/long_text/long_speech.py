@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_text.sentences import Sentence
 
-from .._servers.channel import END_SECONDS
-from .._speeches.progress import Progress
-from .._speeches.speech import Speech
 from ..callers import in_time
 from ..errors import Cancelled
-from ..sentences import Sentence
+from ..servers.channel import END_SECONDS
+from ..speeches.progress import Progress
+from ..speeches.speech import Speech
 from .plan import Plan
 from .text import LongText, SentenceChunk, SpokenSentence
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from voice_clone_text.sentences import MAX_CHARACTERS, Ending, Granularity, Sentence
+
 from ..errors import InvalidArgument
-from ..sentences import MAX_CHARACTERS, Ending, Granularity, Sentence
 from ..types import LongOptions, SpeechOptions
 
 MOST_UNREAD = 10.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from voice_clone_text.sentences import MIN_CHARACTERS, Sentence, SentenceSplitter
 
-from .._servers.channel import shorter
 from ..errors import DeadlineExceeded, Incomplete, InvalidArgument
 from ..finish_reasons import is_whole, worse
-from ..sentences import MIN_CHARACTERS, Sentence, SentenceSplitter
+from ..servers.channel import shorter
 from ..types import Chunk
 from .plan import MOST_HELD, MOST_UNREAD, Plan, Report, sentence_seed
 

@@ -6,7 +6,8 @@ import asyncio
 
 from voice_clone_client import InvalidArgument
 from voice_clone_client.clips import foreign_kind, without_url
-from voice_clone_client.confined_process import REFUSED
+
+from voice_clone_gateway.confined_process import REFUSED
 
 from ..confined import ConfinedProcesses
 

@@ -30,8 +30,8 @@ import av
 import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from numpy.typing import NDArray
-from voice_clone_client.statements import open_tagged
 from voice_clone_client.wav import WavWriter, pcm16
+from voice_clone_provenance.statements import open_tagged
 
 
 class Container(Protocol):

@@ -34,7 +34,7 @@ from voice_clone_client import (
     VoiceNotFound,
 )
 from voice_clone_client.errors import worded
-from voice_clone_client.names import nearest
+from voice_clone_program.names import nearest
 
 from ..places import TooManyWait
 from ..schemas import SpeechRequest

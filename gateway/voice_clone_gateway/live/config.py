@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field
-from voice_clone_client.sentences import Granularity
+from voice_clone_text.sentences import Granularity
 
 from ..schemas import FormatName, SpeechOptions
 

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
 from voice_clone_client import Incomplete
-from voice_clone_client._fields import SOURCES
 from voice_clone_client.callers import on_behalf_of
+from voice_clone_client.fields import SOURCES
 from voice_clone_client.long_text.speaker import Speech
 
 from ..accounts import audited, audited_result, usage

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Query, Request, Response
 from safetensors.numpy import load
 from starlette.types import Message, Receive, Scope, Send
 from voice_clone_client import VoiceCloneError, VoiceNotFound
-from voice_clone_client._bundles import ExportedBundle
-from voice_clone_client._sources import PART
+from voice_clone_client.bundles import ExportedBundle
+from voice_clone_client.sources import PART
 
 from ..http.audit import recorded
 from ..http.auth import guarded

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from voice_clone_client import Incomplete
-from voice_clone_client._designs import check_description, instructions_option, seeds_of
 from voice_clone_client.callers import on_behalf_of
+from voice_clone_client.designs import check_description, instructions_option, seeds_of
 
 from ..http.auth import guarded
 from ..http.connection import while_connected

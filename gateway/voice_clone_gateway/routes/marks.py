@@ -1,6 +1,6 @@
 """POST /v1/audio/detect: whether a sound carries the mark of synthetic speech, and its file a manifest or a tag.
 
-Its answer is `voice_clone_client.examination.Examination`.
+Its answer is `voice_clone_provenance.examination.Examination`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 from voice_clone_client import Detection, InvalidArgument, Unsupported, VoiceCloneError
 from voice_clone_client.errors import renamed
-from voice_clone_client.examination import examined
-from voice_clone_client.manifests import Manifest
-from voice_clone_client.statements import Statement
+from voice_clone_provenance.examination import examined
+from voice_clone_provenance.manifests import Manifest
+from voice_clone_provenance.statements import Statement
 
 from ..http.auth import guarded
 from ..http.connection import while_connected

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 from safetensors.numpy import load
-from voice_clone_client import Client, DeadlineExceeded, VoiceCloneError, cli
+from voice_clone_client import Client, DeadlineExceeded, VoiceCloneError
 from voice_clone_client.spans import first_audio_spans
+from voice_clone_command import cli
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.bare import Bare

@@ -15,9 +15,10 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
-from voice_clone_client import AsyncClient, Client, DeadlineExceeded, InvalidArgument, Unsupported, cli
+from voice_clone_client import AsyncClient, Client, DeadlineExceeded, InvalidArgument, Unsupported
 from voice_clone_client.callers import on_behalf_of
-from voice_clone_client.manifests import TYPES, FileSigner
+from voice_clone_command import cli
+from voice_clone_provenance.manifests import TYPES, FileSigner
 
 from perf.bench.gateway_process import Gateway
 from tests.support.doubles.fakes import together

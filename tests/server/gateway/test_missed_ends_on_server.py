@@ -94,7 +94,7 @@ def test_the_client_reports_it(server: TritonServer, reason: str, text: str) -> 
 
 def test_the_command_reports_it(server: TritonServer, tmp_path: Path) -> None:
     np.save(tmp_path / "voice.npy", EMBEDDING)
-    command = [sys.executable, "-m", "voice_clone_client.cli", "--url", server.url, "--model", FAMILY]
+    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", server.url, "--model", FAMILY]
     command += [
         "speak",
         LONG,

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from voice_clone_client import Client, cli
+from voice_clone_client import Client
 from voice_clone_client.embedding import blend, load
+from voice_clone_command import cli
 
 from tests.support.same_audio import is_same_audio
 from voice_clone_server.triton_server import TritonServer

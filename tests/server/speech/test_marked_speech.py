@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tritonclient.grpc import InferResult
-from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, _requests, cli
-from voice_clone_client.statements import Statement, find
+from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, requests
+from voice_clone_command import cli
+from voice_clone_provenance.statements import Statement, find
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
@@ -149,7 +150,7 @@ def test_the_command(
 def test_a_whole_speech_carries_it(asked_server: TritonServer, reference_clip: bytes) -> None:
     for mark, said in ((None, None), ("required", "marked")):
         inputs = {"text": TEXT, "reference_audio": reference_clip, "x_vector_only": True, "max_frames": 3}
-        request = _requests.infer("speech_whole", inputs)
+        request = requests.infer("speech_whole", inputs)
         if mark is not None:
             request.parameters["mark"].string_param = mark
         with Client(asked_server.url) as client:

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import expect
 from voice_clone_client import Client, Preset, Unsupported, VoiceNotFound
-from voice_clone_client.cli import main
+from voice_clone_command.cli import main
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families import trials

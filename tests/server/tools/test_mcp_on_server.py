@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
 
 def test_it_lists_the_voices_and_speaks_in_them(server: TritonServer, voice: str) -> None:
-    command = ["-m", "voice_clone_client.cli", "--url", server.url, "mcp"]
+    command = ["-m", "voice_clone_command.cli", "--url", server.url, "mcp"]
     parameters = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
 
     async def session() -> list[CallToolResult]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from voice_clone_client import Client, InvalidArgument, cli
+from voice_clone_client import Client, InvalidArgument
+from voice_clone_command import cli
 
 from tests.support.families.factories import CheckpointFactory
 from voice_clone_server.triton_server import TritonServer

@@ -51,11 +51,11 @@ def test_a_silent_clip_and_a_phones_clip_are_refused_with_the_reason(client: Cli
             call()
     # The client would decode it: this is what another caller of Triton reads.
     hidden = b"data:audio/mp4;base64," + b"AAAAGGZ0eXBNNEEgAAAA"
-    from voice_clone_client import _requests, _responses
+    from voice_clone_client import requests, responses
 
-    request = _requests.infer("speaker_cache", {"operation": "upload", "name": "Phone", "audio": hidden})
+    request = requests.infer("speaker_cache", {"operation": "upload", "name": "Phone", "audio": hidden})
     with pytest.raises(InvalidArgument, match=r"an MP4 file .* this server takes WAV, FLAC, OGG and MP3"):
-        _responses.voice(client._servers.infer(request, 60.0))
+        responses.voice(client._servers.infer(request, 60.0))
 
 
 def test_a_phones_clip_through_the_client(client: Client) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import trustme
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from voice_clone_client import Client, ConnectionFailed, PermissionDenied, VoiceNotFound, cli, tls_credentials
+from voice_clone_client import Client, ConnectionFailed, PermissionDenied, VoiceNotFound, tls_credentials
+from voice_clone_command import cli
 
 from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory

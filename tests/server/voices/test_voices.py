@@ -63,10 +63,10 @@ def test_a_new_upload_replaces_and_is_never_stale(client: Client, reference_clip
 
 
 def test_a_request_by_name_is_small() -> None:  # A8
-    from voice_clone_client import _requests
+    from voice_clone_client import requests
 
     knobs: Any = {"language": "English", "seed": 2**63, "max_frames": 100}
-    request = _requests.speech("Good morning. " * 20, {"voice": "Harbour", **knobs}, None, None)
+    request = requests.speech("Good morning. " * 20, {"voice": "Harbour", **knobs}, None, None)
     request.model_name = "qwen3_tts"
     assert request.ByteSize() < 2048
 

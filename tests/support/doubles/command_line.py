@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from voice_clone_client import cli
+from voice_clone_command import cli
 
 from tests.support.doubles.triton_double import Server
 

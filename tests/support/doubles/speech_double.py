@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded, SpeechStatus
-from voice_clone_client._speeches.async_streaming_text import AsyncStreamingTextSpeech, Bell
-from voice_clone_client._speeches.parts import Part, PartsReader, WrittenText
+from voice_clone_client.speeches.async_streaming_text import AsyncStreamingTextSpeech, Bell
+from voice_clone_client.speeches.parts import Part, PartsReader, WrittenText
 
 RATE = 24000
 FRAME = 1920

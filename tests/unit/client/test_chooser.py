@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 from voice_clone_client import InvalidArgument
-from voice_clone_client._servers import addresses
-from voice_clone_client._servers.addresses import Address, Addresses
-from voice_clone_client._servers.affinity import of_voice
-from voice_clone_client._servers.chooser import FIRST_PAUSE, FREE, LONGEST_PAUSE, Chooser
+from voice_clone_client.servers import addresses
+from voice_clone_client.servers.addresses import Address, Addresses
+from voice_clone_client.servers.affinity import of_voice
+from voice_clone_client.servers.chooser import FIRST_PAUSE, FREE, LONGEST_PAUSE, Chooser
 
 from tests.support.doubles.clock import Clock
 

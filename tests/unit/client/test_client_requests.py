@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import voice_clone_client as vc
 from safetensors.numpy import save
-from voice_clone_client import _requests
-from voice_clone_client._servers.affinity import HEADER, STREAM_HEADER
-from voice_clone_client._sources import PART
+from voice_clone_client import requests
+from voice_clone_client.servers.affinity import HEADER, STREAM_HEADER
+from voice_clone_client.sources import PART
 
 from tests.support.doubles.triton_double import Failure, Server
 from tests.support.request_values import another
@@ -349,7 +349,7 @@ def test_a_certificate_that_is_none(tmp_path: Path) -> None:
 )
 def test_values_without_a_place_in_their_tensor(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(vc.InvalidArgument) as caught:
-        _requests.infer("qwen3_tts", arguments)
+        requests.infer("qwen3_tts", arguments)
     assert text in str(caught.value)
 
 
@@ -380,7 +380,7 @@ def test_options_that_json_cannot_hold(triton: Server, client: Any, options: Any
 
 
 def test_numpy_scalars_are_fine() -> None:
-    request = _requests.infer("m", {"top_k": np.int64(3), "temperature": np.float32(0.5), "do_sample": np.bool_(True)})
+    request = requests.infer("m", {"top_k": np.int64(3), "temperature": np.float32(0.5), "do_sample": np.bool_(True)})
     assert list(request.raw_input_contents) == [b"\x03\0\0\0", b"\0\0\0?", b"\x01"]
 
 

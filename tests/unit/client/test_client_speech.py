@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 import voice_clone_client as vc
-from voice_clone_client._servers import channel
+from voice_clone_client.servers import channel
 
 from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, empty_final, endless, samples_of, speech
 from tests.support.waiting import WAIT

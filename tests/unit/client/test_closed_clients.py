@@ -120,7 +120,7 @@ def test_a_task_that_waits_for_the_address_of_a_name(monkeypatch: pytest.MonkeyP
         found.wait(WAIT)
         return [(None, None, None, "", ("127.0.0.1", port))]
 
-    monkeypatch.setattr("voice_clone_client._servers.addresses.socket.getaddrinfo", look_up)
+    monkeypatch.setattr("voice_clone_client.servers.addresses.socket.getaddrinfo", look_up)
 
     async def run() -> None:
         async with vc.AsyncClient("dns:///voices.example:8001", model="qwen3_tts") as client:

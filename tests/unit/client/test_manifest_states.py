@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from voice_clone_client import Internal, InvalidArgument
-from voice_clone_client._audio_file import AudioFile
-from voice_clone_client.manifests import TYPES, FileSigner, Manifest, read
-from voice_clone_client.statements import Statement
 from voice_clone_client.wav import WavWriter
+from voice_clone_command.audio_file import AudioFile
+from voice_clone_provenance.manifests import TYPES, FileSigner, Manifest, read
+from voice_clone_provenance.statements import Statement
 
 from tests.support.official.certificates import SigningFiles, signing_files
 from tests.support.official.encoded_sound import RATE, SOUND

@@ -14,10 +14,11 @@ import grpc
 import numpy as np
 import pytest
 import soundfile
-from voice_clone_client import InvalidArgument, Unsupported, cli
-from voice_clone_client.manifests import TYPES, FileSigner, read
-from voice_clone_client.statements import GENERATOR, Statement
+from voice_clone_client import InvalidArgument, Unsupported
 from voice_clone_client.wav import WavWriter
+from voice_clone_command import cli
+from voice_clone_provenance.manifests import TYPES, FileSigner, read
+from voice_clone_provenance.statements import GENERATOR, Statement
 
 from tests.support.doubles.command_line import Run, answer, in_process
 from tests.support.doubles.triton_double import Failure, Server, chunk, speech

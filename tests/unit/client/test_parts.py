@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from voice_clone_client import Chunk, ConnectionFailed
-from voice_clone_client._speeches.parts import LEAST, USUAL, WIDE, Part, PartsReader, WrittenText
 from voice_clone_client.long_text.plan import sentence_seed
-from voice_clone_client.sentences import size
+from voice_clone_client.speeches.parts import LEAST, USUAL, WIDE, Part, PartsReader, WrittenText
+from voice_clone_text.sentences import size
 
 LATIN = " ".join(f"This is sentence number {number}, and it costs 3.50 euros." for number in range(100))
 WIDE_TEXT = "".join(f"这是第{number}句话，大家都能听懂它的意思。" for number in range(100))

@@ -50,7 +50,7 @@ def test_the_environment_is_not_asked(
     with serving() as serve:
         answer = serve(triton.url).post("/v1/audio/speech", json={"input": "A text.", "voice": "ada"})
         assert answer.status_code == 200
-    command = [sys.executable, "-m", "voice_clone_client.cli", "--url", triton.url, "models"]
+    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, "models"]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
     assert not proxy.asked
 
@@ -66,7 +66,7 @@ def test_a_proxy_that_is_given(triton: Server, proxy: HttpProxy) -> None:
     with serving() as serve:
         http = serve(triton.url, triton_proxy=proxy.url)
         assert http.post("/v1/audio/speech", json={"input": "A text.", "voice": "ada"}).status_code == 200
-    command = [sys.executable, "-m", "voice_clone_client.cli", "--url", triton.url, "--proxy", proxy.url, "models"]
+    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, "--proxy", proxy.url, "models"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     assert proxy.asked == [f"CONNECT {triton.url} HTTP/1.1"] * 4
 

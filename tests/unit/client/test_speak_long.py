@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import voice_clone_client as vc
 from voice_clone_client.long_text.plan import sentence_seed
-from voice_clone_client.sentences import MAX_CHARACTERS
+from voice_clone_text.sentences import MAX_CHARACTERS
 
 from tests.support.doubles.gateway_thread import serving
 from tests.support.doubles.triton_double import Failure, Server, chunk, endless

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from voice_clone_client.statements import GENERATOR, Statement, find
+from voice_clone_provenance.statements import GENERATOR, Statement, find
 
 START = "digital_source_type=trainedAlgorithmicMedia, family=qwen3_tts"
 TEXT = f'{START}, generator="voice-clone 1.2.3"'

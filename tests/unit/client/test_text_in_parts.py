@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 import voice_clone_client as vc
-from voice_clone_client.cli import main
 from voice_clone_client.long_text.plan import sentence_seed
+from voice_clone_command.cli import main
 
 from tests.support.doubles.triton_double import Failure, Server, chunk
 from tests.support.waiting import WAIT, until

@@ -12,13 +12,6 @@ from tests.support.doubles.gateway_thread import Serve, Shared, client_of, servi
 from tests.support.doubles.triton_double import Server, listening
 
 
-@pytest.fixture
-def triton() -> Iterator[Server]:
-    """The double, listening on a free port."""
-    with listening() as server:
-        yield server
-
-
 @pytest.fixture(scope="session")
 def ending() -> Iterator[list[threading.Thread]]:
     """Gateways that end while the next tests run; the run waits for them."""

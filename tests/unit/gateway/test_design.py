@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from voice_clone_client import AsyncClient, Candidate, Client, InvalidArgument, Unsupported
-from voice_clone_client.cli import main
+from voice_clone_command.cli import main
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, Failure, Server

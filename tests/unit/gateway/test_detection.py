@@ -13,11 +13,11 @@ import grpc
 import httpx2
 import pytest
 from voice_clone_client import Unsupported
-from voice_clone_client.manifests import TYPES, FileSigner, Manifest, read
-from voice_clone_client.statements import Statement
 from voice_clone_gateway import confined
 from voice_clone_gateway.audio import Encoder
 from voice_clone_gateway.manifest_reader import ManifestReader
+from voice_clone_provenance.manifests import TYPES, FileSigner, Manifest, read
+from voice_clone_provenance.statements import Statement
 
 from tests.support.doubles.command_line import answer
 from tests.support.doubles.gateway_thread import Serve, Shared
@@ -167,7 +167,7 @@ def test_a_file_that_takes_for_ever(signed: dict[str, bytes], monkeypatch: pytes
 def test_without_the_package(
     signed: dict[str, bytes], triton: Server, serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = "import sys\nsys.modules['c2pa'] = None\nfrom voice_clone_client.confined_process import main\n"
+    program = "import sys\nsys.modules['c2pa'] = None\nfrom voice_clone_gateway.confined_process import main\n"
     in_place_of_the_process(monkeypatch, tmp_path, f"{program}sys.exit(main())")
     with pytest.raises(Unsupported, match="pip install c2pa-python"):
         run(signed["wav"])
@@ -187,8 +187,8 @@ def test_the_process_is_confined(signed: dict[str, bytes], monkeypatch: pytest.M
         f"    try: {each}\n    except OSError as error: found.append(str(error.errno))\n" for each in attacks
     )
     program = (
-        "import os, socket, sys\nimport voice_clone_client.confined_process as process\n"
-        "from voice_clone_client.manifests import broken\n"
+        "import os, socket, sys\nimport voice_clone_gateway.confined_process as process\n"
+        "from voice_clone_provenance.manifests import broken\n"
         f"def attack(data):\n    found = []\n{tries}    return broken(' '.join(found))\n"
         "process._load_c2pa(); process.TASKS['manifest'] = (lambda: None, process._read_manifest)\n"
         "process.read = attack\nsys.exit(process.main())"

@@ -171,9 +171,8 @@ def test_the_process_has_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def in_a_confined_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attack: str) -> bytes:
     """What a program writes that runs in place of the decoder, when all is ready to decode."""
-    program = (
-        "import ctypes, os, socket, subprocess, sys, threading\nimport voice_clone_client.confined_process as process\n"
-    )
+    program = "import ctypes, os, socket, subprocess, sys, threading\n"
+    program += "import voice_clone_gateway.confined_process as process\n"
     program += "libc = ctypes.CDLL(None, use_errno=True)\n"
     program += f"def attack(clip):\n    {attack}\n"
     program += "process.readable = attack\nsys.exit(process.main())"

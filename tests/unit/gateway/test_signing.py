@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 from voice_clone_client import Internal, InvalidArgument
-from voice_clone_client.manifests import FileSigner, read
 from voice_clone_gateway import Settings, create_app
+from voice_clone_provenance.manifests import FileSigner, read
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Failure, Server, chunk

@@ -12,9 +12,9 @@ import av
 import numpy as np
 import pytest
 import soundfile
-from voice_clone_client.manifests import read
-from voice_clone_client.statements import Statement, find
 from voice_clone_gateway.audio import FORMATS, Encoder
+from voice_clone_provenance.manifests import read
+from voice_clone_provenance.statements import Statement, find
 from websockets.sync.client import connect
 
 from tests.support.doubles.gateway_thread import Serve, Shared

@@ -155,11 +155,12 @@ def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
 
 
 def test_the_packages_are_released_together() -> None:
-    """They have one version, and the gateway takes the client of its own."""
-    versions = {metadata.version(name) for name in ("voice-clone-server", "voice-clone-client", "voice-clone-gateway")}
+    """They have one version, and each takes the others of its own."""
+    ours = {f"voice-clone-{name}" for name in ("client", "command", "gateway", "server")}
+    versions = {metadata.version(name) for name in ours}
     assert len(versions) == 1
-    needed = [each for name in ("voice-clone-server", "voice-clone-gateway") for each in required(name, "demo")]
-    own = {str(each.specifier) for each in needed if each.name in ("voice-clone-client", "voice-clone-gateway")}
+    needed = [each for name in ours for each in required(name, "demo")]
+    own = {str(each.specifier) for each in needed if each.name in ours and not each.extras}
     assert own == {f"=={versions.pop()}"}
 
 
@@ -184,7 +185,8 @@ def test_the_constraints_of_the_gateway_are_within_its_ranges() -> None:
 def test_only_folders_are_installed_under_our_names() -> None:
     """The public registry does not have our packages: who installs one by name there gets a stranger's."""
     folders = [
-        ROOT / name for name in ("client", "docs", "gateway", "perf", "tools", "voice_clone", "voice_clone_server")
+        ROOT / name
+        for name in ("client", "command", "docs", "gateway", "perf", "tools", "voice_clone", "voice_clone_server")
     ]
     files = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
     wrong = re.compile(r"""pip install[^`\n|;&]*[ '"]voice[-_]clone|\bvoice[-_]clone[-_\w]*\[[a-z]""")

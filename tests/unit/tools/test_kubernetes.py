@@ -11,7 +11,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from voice_clone_client._servers import addresses, affinity
+from voice_clone_client.servers import addresses, affinity
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.settings import Settings as GatewaySettings
 

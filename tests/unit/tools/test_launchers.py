@@ -64,9 +64,10 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
     for name in (*LAUNCHERS, "tools/env.sh"):
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in ("client", "gateway"):
+    for name in ("client", "command", "gateway"):
         (tmp_path / name).mkdir()
-    for name in ("pyproject.toml", "client/pyproject.toml", "gateway/pyproject.toml", "gateway/constraints.txt"):
+        shutil.copy(ROOT / name / "pyproject.toml", tmp_path / name)
+    for name in ("pyproject.toml", "gateway/constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "bin").mkdir()
     return tmp_path
@@ -140,7 +141,7 @@ def test_the_torch_of_an_image_is_taken(checkout: Path) -> None:
         (checkout / "calls").unlink(missing_ok=True)
         reported, calls = recorded(checkout, CONFIGURED="", IMAGE="/opt/torch", IMAGE_TORCH=version)
         assert "The torch of /opt/torch is used" in reported and not any("torch==" in call for call in calls)
-        assert calls[0].split()[4:] == [*ours, "-e", "./client", "-e", "./gateway"]
+        assert calls[0].split()[4:] == [*ours, "-e", "./client", "-e", "./command", "-e", "./gateway"]
         [path] = checkout.glob(".venv/lib/*/site-packages/*.pth")
         assert path.read_text() == "/opt/torch\n"
 

@@ -125,7 +125,7 @@ def test_no_file_of_a_server_becomes_readable_to_all(tmp_path: Path) -> None:
 def test_a_kernel_that_cannot_filter_calls_starts_the_server_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("voice_clone_client.confinement._CALLS", {})
+    monkeypatch.setattr("voice_clone_program.confinement._CALLS", {})
     started: list[bool] = []
     start_privately(lambda: started.append(True))
     assert started and "not filtered" in capsys.readouterr().err

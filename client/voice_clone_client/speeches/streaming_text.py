@@ -1,0 +1,256 @@
+"""A speech of the synchronous client whose text is written while it is spoken."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+
+from .. import responses
+from ..errors import Cancelled, Overloaded, VoiceCloneError
+from ..servers.blocking import Call
+from ..types import Chunk
+from . import appends
+from .parts import WAIT_SECONDS, Part, PartsReader, WrittenText
+from .speech import Speech
+
+
+class PartSpeech(Speech):
+    """The speech of one part, whose text a thread sends.
+
+    Args:
+        call: of the speech.
+        began: when it was asked for, on `time.monotonic`.
+        part: its text, which grows under the lock of `changed`.
+        text: to which it belongs; it learns what the server says of the model.
+        changed: notified when the text grows.
+        timeout: seconds for the answer to a piece.
+        family: that speaks.
+        mark: see `SpeechReader`.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        began: float,
+        part: Part,
+        text: WrittenText,
+        changed: threading.Condition,
+        timeout: float | None,
+        family: str,
+        mark: str | None,
+    ) -> None:
+        super().__init__(call, began, responses.SpeechReader(False, mark))
+        self.part = part
+        self._text = text
+        self._changed = changed
+        self._timeout = timeout
+        self._pieces = appends.Pieces(part)
+        self._over = False  # no more text is wanted
+        self._failure: BaseException | None = None
+        threading.Thread(target=self._run, args=(family,), daemon=True).start()
+
+    def __next__(self) -> Chunk:
+        try:
+            return super().__next__()
+        except BaseException as error:
+            self._stop_text()
+            if self._failure is not None and not isinstance(error, StopIteration):
+                raise self._failure from None
+            raise
+
+    def end(self) -> None:
+        """Its last chunk was read."""
+        self._stop_text()
+        self._let_end()
+
+    def close(self) -> None:
+        self._stop_text()
+        super().close()
+
+    def _run(self, family: str) -> None:
+        try:
+            self._send(family)
+        except BaseException as error:
+            if not self._over:
+                self._failure = error
+                self._call.cancel()
+
+    def _send(self, family: str) -> None:
+        taken = True
+        while taken and not self._pieces.done:
+            with self._changed:
+                self._changed.wait_for(lambda: self._over or self._pieces.waiting)
+                if self._over:
+                    return
+                request = self._pieces.next(family)
+            taken = self._answer(request)
+
+    def _answer(self, request: Any) -> bool:
+        """Whether more text is taken after this piece, which is sent until the server has room for it."""
+        while not self._over:
+            try:
+                messages = self._call.beside(request, self._timeout)
+                answers = [said for message in messages if (said := appends.answer(message)) is not None]
+            except grpc.RpcError as error:
+                raise self._call.error_of(error) from None
+            except Overloaded:
+                time.sleep(appends.RETRY_SECONDS)
+            except VoiceCloneError:
+                if self._reader.finished:
+                    return False
+                raise
+            else:
+                with self._changed:
+                    for said in answers:
+                        self._text.learn(said.get("part_characters"))
+                return all(map(appends.takes_more, answers))
+        return False
+
+    def _stop_text(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+
+class StreamingTextSpeech(Speech):
+    """As `Speech`. An error of the text's iterator stops the speech and is raised with the next chunk.
+
+    A thread waits for the text's iterator, another one sends what came.
+
+    Args:
+        begin: asks the server for a part.
+        began: when the speech was asked for, on `time.monotonic`.
+        text: the pieces of the text.
+        reader: joins the parts.
+        changed: its lock is that of the text; notified when that grows.
+    """
+
+    _reader: PartsReader
+
+    def __init__(
+        self,
+        begin: Callable[[Part], PartSpeech],
+        began: float,
+        text: Iterable[str],
+        reader: PartsReader,
+        changed: threading.Condition,
+    ) -> None:
+        super().__init__(None, began, reader)
+        self._begin_part = begin
+        self._changed = changed
+        self._text = reader.text
+        self._text.changed = changed.notify_all
+        self._failure: BaseException | None = None
+        self._current: PartSpeech | None = None
+        self._gives_up: float | None = None  # when to stop waiting for a server that is full
+        self._go_on()  # the first part is there before its text
+        threading.Thread(target=self._read, args=(text,), daemon=True).start()
+
+    def __next__(self) -> Chunk:
+        try:
+            return super().__next__()
+        except BaseException as error:
+            self._stop()
+            if self._failure is not None and not isinstance(error, StopIteration):
+                self._progress.fail(self._failure)
+                raise self._failure from None
+            raise
+
+    def close(self) -> None:
+        """See `Speech.close`. A thread that waits for the text's iterator ends when that has a piece or its end."""
+        self._progress.cancel()
+        self._stop()
+
+    def _next(self) -> Chunk:
+        while not self._closed:
+            if self._reader.finished:
+                self._reader.end()
+                break
+            if self._current is None and not self._wait_for_part():
+                return self._reader.last()
+            chunk = None if self._current is None else self._chunk_of(self._current)
+            if chunk is not None:
+                return chunk
+        if self._reader.finished:
+            self._closed = True
+            raise StopIteration
+        raise Cancelled("the speech was closed before its end")
+
+    def _chunk_of(self, current: PartSpeech) -> Chunk | None:
+        """The next one of a part; None if the part begins again, because the server was full."""
+        try:
+            chunk = next(current)
+        except VoiceCloneError as error:
+            if self._closed or not self._may_wait(current, error):
+                raise self._reader.failed(error) from None
+            current.close()
+            time.sleep(appends.RETRY_SECONDS)
+            current.part.renew()
+            self._begin(current.part)
+            return None
+        with self._changed:
+            taken = self._reader.take(current.part, chunk)
+        if chunk.final:
+            current.end()
+            self._current = None
+            if not taken.final:
+                self._go_on()
+        return taken
+
+    def _may_wait(self, current: PartSpeech, error: VoiceCloneError) -> bool:
+        """Whether a later part may be asked for again."""
+        if not isinstance(error, Overloaded) or current.part.index == 0 or current.status.seconds:
+            return False
+        now = time.monotonic()
+        self._gives_up = self._gives_up or now + WAIT_SECONDS
+        return now < self._gives_up
+
+    def _wait_for_part(self) -> bool:
+        """Begin the next part when its text is there; false if the text has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._text.waiting or self._text.over or self._closed)
+        self._go_on()
+        return self._current is not None or self._closed
+
+    def _go_on(self) -> None:
+        """Begin the next part, if its text is there."""
+        with self._changed:
+            part = None if self._closed else self._reader.begin()
+        if part is not None:
+            self._gives_up = None
+            self._begin(part)
+
+    def _begin(self, part: Part) -> None:
+        begun = self._begin_part(part)
+        with self._changed:
+            self._current, closed = begun, self._closed
+        if closed:
+            begun.close()
+
+    def _read(self, text: Iterable[str]) -> None:
+        try:
+            for piece in text:
+                with self._changed:
+                    if self._closed:
+                        return
+                    self._text.write(piece)
+            with self._changed:
+                self._text.end()
+        except BaseException as error:
+            if not self._closed:
+                self._failure = error
+            self._stop()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._current is not None:
+            self._current.close()
+
+    def _let_end(self) -> None:
+        """Its parts have ended one by one."""

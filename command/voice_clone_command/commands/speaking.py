@@ -1,0 +1,222 @@
+"""Speaking a text: speak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from voice_clone_client import embedding
+from voice_clone_client.client import Client
+from voice_clone_client.errors import Unsupported, VoiceNotFound
+from voice_clone_client.fields import DTYPES, MEANINGS, Knobs
+from voice_clone_client.long_text.long_speech import LongSpeech
+from voice_clone_client.responses import missed_end
+from voice_clone_client.speeches.speech import Speech
+from voice_clone_client.types import Chunk
+from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
+from voice_clone_provenance.statements import comment_of
+from voice_clone_text.sentences import MAX_CHARACTERS
+
+from ..audio_file import SUFFIXES, refusal
+from ..output import AudioOutput, progress
+from ..player import Player
+from ..stdin import Tee, written
+from .common import add_mark, command, complain, given, report
+
+_TYPES = {"INT32": int, "UINT64": int, "FP32": float}
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    speak = command(commands, "speak", _speak, "speak a text in a voice")
+    speak.add_argument("text", help="the text, of any length; - speaks stdin while it is written, if the model can")
+    voice = speak.add_mutually_exclusive_group()
+    voice.add_argument(
+        "--voice",
+        metavar="NAME",
+        help="a registered voice; a model that needs no voice speaks without any of these four options, too",
+    )
+    voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
+    voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
+    voice.add_argument("--prompt", metavar="FILE", help="a ready prompt: a bundle of one voice, made by export")
+    speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
+    speak.add_argument(
+        "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
+    )
+    add_mark(speak)
+    speak.add_argument("--sign-key", metavar="FILE", help="sign the file (C2PA) with this private key, EC P-256, PEM")
+    speak.add_argument("--sign-certificates", metavar="FILE", help="its certificate and those of its authorities, PEM")
+    speak.add_argument(
+        "--sign-consent", action="store_true", help="the signed record has the id of the consent to --voice, too"
+    )
+    speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
+    speak.add_argument(
+        "--allow-partial",
+        action="store_true",
+        help="a speech whose end the model missed is no failure; a line on stderr says so",
+    )
+    speak.add_argument(
+        "--sentence-characters",
+        type=int,
+        default=MAX_CHARACTERS,
+        metavar="N",
+        help="speak a longer text sentence by sentence, and cut a longer sentence (default: %(default)s)",
+    )
+    speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
+    speak.add_argument(
+        "--x-vector-only",
+        action=argparse.BooleanOptionalAction,
+        help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
+    )
+    for name, meaning in MEANINGS.items():
+        if name != "options":
+            _add_knob(speak, name, meaning)
+    speak.add_argument(
+        "--option",
+        dest="options",
+        action="append",
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="a parameter that only this model family has, see models --details; VALUE is JSON, or else a text; may be "
+        "repeated",
+    )
+
+
+def _add_knob(speak: argparse.ArgumentParser, name: str, meaning: str) -> None:
+    option, dtype = name.replace("_", "-"), DTYPES.get(name)
+    if dtype == "BOOL":
+        value, _, effect = meaning.partition(": ")
+        given = f"--{option}" if value == "true" else f"--no-{option}"
+        speak.add_argument(f"--{option}", action=argparse.BooleanOptionalAction, help=f"{given}: {effect}")
+    elif dtype is None:
+        speak.add_argument(f"--{option}", help=meaning)
+    else:
+        speak.add_argument(f"--{option}", type=_TYPES[dtype], metavar="N", help=meaning)
+
+
+def _speak(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.output is None and not parsed.play:
+        parsed.parser.error("give -o FILE, --play or both")
+    if parsed.output is not None and (reason := refusal(parsed.output)):
+        parsed.parser.error(reason)
+    sign = _signing(parsed)
+    knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
+    knobs["options"] = None if parsed.options is None else dict(parsed.options)
+    how = {
+        "voice": parsed.voice,
+        "reference_audio": parsed.reference and given(parsed.reference),
+        "reference_text": parsed.reference_text,
+        "speaker_embedding": None if parsed.embedding is None else embedding.load(given(parsed.embedding)),
+        "voice_prompt": parsed.prompt and given(parsed.prompt),
+        "x_vector_only": parsed.x_vector_only,
+        "deadline": parsed.deadline,
+        **knobs,
+    }
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress(parsed.quiet))
+        outputs: list[AudioOutput | Player] = []
+        if parsed.play:  # it ends after the file, which does not depend on it
+            outputs.append(stack.enter_context(Player(parsed.output)))
+        speech, chunks = _begin(client, parsed, how)
+        if parsed.output is not None:
+            seal = sign and partial(sign, client, speech)
+            saved = AudioOutput(parsed.output, partial(_comment, client, parsed), seal)
+            outputs.insert(0, stack.enter_context(saved))
+        stack.enter_context(speech)
+        for chunk in chunks:
+            for output in outputs:
+                output.write(chunk)
+            shown.update(chunk)
+    if parsed.output not in (None, "-"):
+        report(parsed, f"{parsed.output}\t{shown.audio:.2f} s{_frames(speech.info)}")
+    if (speech.info or {}).get("mark") == "failed":
+        complain("the speech could not be marked as synthetic, and was made without the mark")
+    if not speech.whole:
+        missed = missed_end(speech.info)
+        if not parsed.allow_partial:
+            raise missed  # the file is complete by now, and the player has played it
+        complain(str(missed))
+
+
+def _frames(info: Mapping[str, Any] | None) -> str:
+    frames = (info or {}).get("frames")
+    return "" if frames is None else f"\t{frames} frames"
+
+
+def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any] | None) -> str | None:
+    """What the tag of the file says."""
+    return comment_of(client._family(parsed.model), info, signs=parsed.sign_key is not None)
+
+
+def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], bytes] | None:
+    """What signs the whole file; None if that is not asked for."""
+    if parsed.sign_key is None and parsed.sign_certificates is None:
+        if parsed.sign_consent:
+            parsed.parser.error("--sign-consent belongs to --sign-key and --sign-certificates")
+        return None
+    if None in (parsed.sign_key, parsed.sign_certificates):
+        parsed.parser.error("--sign-key and --sign-certificates belong together")
+    media_type = TYPES.get(Path(parsed.output or "-").suffix.lower(), "")
+    if not media_type:
+        parsed.parser.error(f"only files can be signed that end in {', '.join(TYPES)}; give such a -o FILE")
+    signer = FileSigner(given(parsed.sign_certificates), given(parsed.sign_key))
+
+    def sign(client: Client, speech: Speech, data: bytes) -> bytes:
+        digest = (speech.info or {}).get("voice_digest")
+        consent = _consent(client, parsed.voice, digest) if parsed.sign_consent and digest is not None else None
+        return signer.sign(data, media_type, client._family(parsed.model), digest, consent)
+
+    return sign
+
+
+def _consent(client: Client, voice: str, digest: str) -> str | None:
+    """The id of the consent to this generation; None: there is none, or the voice is another one by now."""
+    try:
+        return consent_of(client.get(voice), digest)
+    except VoiceNotFound:
+        return None
+
+
+def _begin(client: Client, parsed: argparse.Namespace, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:
+    """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
+    if parsed.text != "-" or how["non_streaming_mode"]:
+        speech = _whole_text(client, "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text, parsed, how)
+        return speech, speech
+    stdin = Tee(written(sys.stdin))
+    streamed = client.speak_stream(stdin, **how)
+    try:
+        return streamed, chain(list(islice(streamed, 1)), streamed)
+    except Unsupported:
+        speech = _whole_text(client, stdin.rest(), parsed, how)
+        return speech, speech
+
+
+def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> LongSpeech:
+    """The speech of a text that is there. A file gets each of many sentences when it is whole: one whose end the model
+    missed is made again before that."""
+    most = parsed.sentence_characters
+    heard = parsed.play or parsed.output == "-"
+    return client.speak_long(text, sentence_characters=most, hold=not heard and len(text) > most, **how)
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """Name and value of NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value, parse_constant=_no_json)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _no_json(constant: str) -> Any:
+    """Refuse NaN and Infinity, which Python's parser accepts."""
+    raise ValueError(f"{constant} is no JSON")

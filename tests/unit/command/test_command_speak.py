@@ -1,0 +1,412 @@
+"""The command that speaks: to a file, to stdout, to a player, and broken off; against the protocol double."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from voice_clone_client import pcm16
+from voice_clone_program.running import READER_LEFT
+
+from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, endless, samples_of, speech
+from tests.support.waiting import WAIT, until
+
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+@pytest.fixture
+def run(triton: Server) -> Run:
+    return in_process(triton)
+
+
+def command(triton: Server, *arguments: object) -> list[str]:
+    """`voice-clone` against the double, for a process of its own."""
+    return [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, *map(str, arguments)]
+
+
+def start(triton: Server, output: object) -> subprocess.Popen[bytes]:
+    """`voice-clone speak` in a process of its own."""
+    speak = command(triton, "speak", "Hi.", "--voice", "Ada", "-o", output)
+    return subprocess.Popen(speak, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED)
+
+
+def pcm_of(path: Path) -> bytes:
+    """The PCM of a WAV whose sizes are exactly right."""
+    with wave.open(str(path)) as wav:
+        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (RATE, 1, 2)
+        assert path.stat().st_size == 44 + 2 * wav.getnframes()
+        return bytes(wav.readframes(wav.getnframes()))
+
+
+def size_so_far(out: Path) -> int:
+    """Of the file that is written beside `out`."""
+    return sum(path.stat().st_size for path in out.parent.glob(f".{out.name}.*.part{out.suffix}"))
+
+
+def pcm_of_chunks(count: int) -> bytes:
+    return b"".join(pcm16(samples_of(index, 1920)) for index in range(count))
+
+
+def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.wav"
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 0
+    assert pcm_of(out) == pcm_of_chunks(3)
+    assert triton.calls == [STATS, ("qwen3_tts", {"text": b"Hi.", "voice": b"Ada"})]  # absent options are not sent
+    assert capsys.readouterr() == (f"{out}\t0.24 s\t3 frames\n", "")  # stderr is no terminal
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("reason", ["budget", "runaway", "length"])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_speech_whose_end_was_missed(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str, allowed: bool
+) -> None:
+    """The file has what was made; the exit code and a line on stderr tell that it is not whole."""
+    triton.play = lambda context: iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
+    out = tmp_path / "out.wav"
+    code = run("speak", "Hi.", "--voice", "Ada", "-o", out, *(["--allow-partial"] if allowed else []))
+    assert pcm_of(out) == pcm_of_chunks(2)
+    said = capsys.readouterr().err
+    if reason == "length":
+        assert (code, said) == (0, "")
+    else:
+        assert code == (0 if allowed else 1)
+        assert said.count("\n") == 1 and "the speech is not whole" in said and said.startswith("voice-clone: ")
+
+
+def test_speak_options(triton: Server, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"clip")
+    options = (
+        "--reference-text Said. --language German --seed 5 --max-frames 7 --temperature 0.5 --top-k 3 --top-p 0.25 "
+        "--repetition-penalty 1.5 --no-do-sample --non-streaming-mode --no-cache --no-x-vector-only --deadline 60 "
+        "--option warmth=2 --option layers=[1,2.5] --option loud=true --option style=calm=very --option warmth=3 "
+        '--option name="5" --option limit=NaN --option none='
+    )
+    source = ["--reference", tmp_path / "a.wav"]
+    assert run("speak", "Hi.", *source, "-o", tmp_path / "out.wav", *options.split()) == 0
+    [(_, inputs)] = triton.speeches
+    assert json.loads(inputs.pop("options")) == {
+        "warmth": 3,  # the last value of a name
+        "layers": [1, 2.5],
+        "loud": True,
+        "style": "calm=very",
+        "name": "5",
+        "limit": "NaN",
+        "none": "",
+    }
+    assert {name: value if isinstance(value, bytes) else value.item() for name, value in inputs.items()} == {
+        "text": b"Hi.",
+        "reference_audio": b"clip",
+        "reference_text": b"Said.",
+        "language": b"German",
+        "seed": 5,
+        "max_frames": 7,
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.25,
+        "repetition_penalty": 1.5,
+        "do_sample": False,
+        "non_streaming_mode": True,
+        "cache": False,
+        "x_vector_only": False,
+    }
+
+
+def test_speak_with_a_ready_prompt(triton: Server, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada.bundle").write_bytes(b"bundle")
+    assert run("speak", "Hi.", "--prompt", tmp_path / "ada.bundle", "-o", tmp_path / "out.wav") == 0
+    assert triton.speeches[-1][1] == {"text": b"Hi.", "voice_prompt": b"bundle"}
+
+
+def speak_stdin_to_stdout(triton: Server) -> None:
+    speak = command(triton, "speak", "-", "--voice", "Ada", "-o", "-")
+    process = subprocess.run(speak, input=b"From stdin.", capture_output=True, env=BUFFERED, timeout=WAIT)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout == pcm_of_chunks(3)
+
+
+def test_speak_from_stdin_to_stdout(triton: Server) -> None:
+    speak_stdin_to_stdout(triton)
+    [(family, opened)] = [call for call in triton.speeches if "append" not in call[1]]
+    appended = [call for call in triton.speeches if "append" in call[1]]  # by another thread: one may come first
+    assert (family, opened["voice"], "text" in opened) == ("qwen3_tts", b"Ada", False)
+    assert {model for model, _ in appended} <= {"qwen3_tts_talker"}
+    assert {piece["append"] for _, piece in appended} <= {opened["text_stream"]}
+
+
+def test_speak_from_stdin_with_a_model_that_needs_the_whole_text(triton: Server) -> None:
+    opened: list[int] = []
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        opened.append(1)
+        if len(opened) == 1:
+            raise Failure(grpc.StatusCode.UNIMPLEMENTED, "unsupported: this model needs the whole text")
+        return iter(speech(3))
+
+    triton.play = play
+    speak_stdin_to_stdout(triton)
+    assert triton.speeches[-1][1]["text"] == b"From stdin."
+
+
+SENTENCES = [f"This is the sentence number {index}, and no other." for index in range(100)]
+
+
+@pytest.mark.parametrize("way", ["argument", "stdin", "a model that needs the whole text"])
+def test_speak_a_long_text(triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        if "text_stream" in triton.speeches[0][1] and len(triton.spoken) == 1:
+            raise Failure(grpc.StatusCode.UNIMPLEMENTED, "unsupported: this model needs the whole text")
+        return iter(speech(3))
+
+    triton.play = play
+    monkeypatch.setattr(sys, "stdin", io.StringIO(" ".join(SENTENCES)))
+    text = " ".join(SENTENCES) if way == "argument" else "-"
+    more = ["--non-streaming-mode"] if way == "stdin" else []
+    assert run("speak", text, "--voice", "Ada", "-o", tmp_path / "out.wav", *more) == 0
+    assert pcm_of(tmp_path / "out.wav") == 100 * pcm_of_chunks(3)
+    said = [inputs["text"].decode() for model, inputs in triton.speeches if model == "qwen3_tts" and "text" in inputs]
+    assert said == SENTENCES
+
+
+@pytest.mark.parametrize(("text", "code"), [("Hi.", 1), (" ".join(SENTENCES), 0)], ids=["short", "long"])
+def test_a_sentence_of_a_long_file_is_tried_again(
+    triton: Server, run: Run, tmp_path: Path, text: str, code: int
+) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        reason = "budget" if len(triton.speeches) == 1 else "stop"
+        return iter([chunk(0), chunk(1, final=True, info={"finish_reason": reason})])
+
+    triton.play = play
+    assert run("speak", text, "--voice", "Ada", "-o", tmp_path / "out.wav") == code
+    assert len(triton.speeches) == (101 if code == 0 else 1)
+
+
+@pytest.mark.parametrize(("end", "code"), [("interrupted", 130), ("refused", 1), ("spoken", 0)])
+def test_a_speech_that_ends_while_its_text_is_still_written(
+    triton: Server, tmp_path: Path, end: str, code: int
+) -> None:
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        if end == "refused":
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no such voice")
+        return endless()(context) if end == "interrupted" else iter(speech(3))
+
+    triton.play = play
+    out = tmp_path / "out.wav"
+    speak = command(triton, "speak", "-", "--voice", "Ada", "-o", out)
+    process = subprocess.Popen(speak, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None and process.stderr is not None and process.stdout is not None
+    process.stdin.write(b"The first words, ")
+    process.stdin.flush()
+    if end == "interrupted":
+        until(lambda: size_so_far(out) > 20000)
+        process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=WAIT) == code  # stdin is open
+    said = process.stderr.read()
+    assert said == (b"voice-clone: speaker_not_found: no such voice\n" if end == "refused" else b"")
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        pipe.close()
+
+
+def test_speak_with_a_chosen_model(triton: Server, run: Run, tmp_path: Path) -> None:
+    triton.model_types = ["qwen3_tts", "made_up"]
+    triton.play = lambda context: iter(speech(2, rate=44100))
+    assert run("--model", "made_up", "speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav") == 0
+    assert triton.calls == [("made_up", {"text": b"Hi.", "voice": b"Ada"})]  # an explicit model costs no call
+    with wave.open(str(tmp_path / "out.wav")) as wav:
+        assert wav.getframerate() == 44100
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_speak_that_fails_at_once_leaves_the_file_alone(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], existing: bool
+) -> None:
+    out = tmp_path / "out.wav"
+    if existing:
+        out.write_bytes(b"before")
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice\nis registered under the name 'Ada'")
+        yield
+
+    triton.play = play
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out) == 1
+    said = capsys.readouterr().err
+    assert said == "voice-clone: speaker_not_found: no voice is registered under the name 'Ada'\n"  # one line
+    assert out.read_bytes() == b"before" if existing else not out.exists()
+
+
+def test_speak_that_breaks_off_leaves_a_valid_file(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triton.play = lambda context: iter(speech(3)[:2])
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav") == 1
+    assert pcm_of(tmp_path / "out.wav") == pcm_of_chunks(2)
+    assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
+
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+
+def interrupted(triton: Server, out: Path, number: int) -> None:
+    """Speak to a file until a signal comes; nothing is left beside the file."""
+    triton.play = endless()
+    process = start(triton, out)
+    until(lambda: size_so_far(out) > 20000)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=WAIT)
+    assert (process.returncode, stdout, stderr) == (128 + number, b"", b"")
+    assert list(out.parent.iterdir()) == [out]
+
+
+@SIGNALS
+def test_a_signal_leaves_an_older_file_as_it_was(triton: Server, tmp_path: Path, number: int) -> None:
+    (tmp_path / "out.wav").write_bytes(b"before")
+    interrupted(triton, tmp_path / "out.wav", number)
+    assert (tmp_path / "out.wav").read_bytes() == b"before"
+
+
+@SIGNALS
+def test_a_signal_stops_the_server_and_leaves_a_valid_file(triton: Server, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out.wav"
+    interrupted(triton, out, number)
+    pcm = pcm_of(out)
+    assert len(pcm) >= 3840 and len(pcm) % 3840 == 0
+    assert pcm == pcm_of_chunks(len(pcm) // 3840)
+    assert triton.left.acquire(timeout=WAIT)
+
+
+def test_reader_of_stdout_goes_away(triton: Server) -> None:
+    received = threading.Event()
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        assert received.wait(WAIT)
+        yield from (chunk(index) for index in range(1, 10000))
+
+    triton.play = play
+    process = start(triton, "-")
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.read(3840) == pcm_of_chunks(1)  # nothing is held back
+    process.stdout.close()
+    received.set()
+    assert process.wait(timeout=WAIT) == READER_LEFT
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert triton.left.acquire(timeout=WAIT)
+
+
+def test_progress_on_a_terminal(triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav") == 0
+    updates = terminal.getvalue().split("\r\x1b[K")
+    assert len(updates) == 4 and updates[0] == "" and updates[-1].endswith("\n")
+    assert updates[-1].startswith("0.2 s of audio, first after ")
+    assert "real-time factor" in updates[-1]
+
+
+@pytest.fixture
+def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Makes the only player on the PATH: a script of that name; answers where it may leave what it heard."""
+
+    def make(name: str, script: str) -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\nheard={tmp_path / 'heard'}\n{script}\n")
+        (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        return tmp_path / "heard"
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["paplay", "aplay", "play", "ffplay"])
+def test_speak_plays_and_saves(
+    triton: Server, run: Run, tmp_path: Path, player: Callable[[str, str], Path], name: str
+) -> None:
+    heard = player(name, 'echo "$*" > "$heard.options"; cat > "$heard"')
+    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", tmp_path / "out.wav") == 0
+    assert heard.read_bytes() == pcm_of_chunks(3) == pcm_of(tmp_path / "out.wav")
+    assert "24000" in heard.with_suffix(".options").read_text()
+
+
+def test_playing_begins_before_the_speech_is_whole(
+    triton: Server, run: Run, player: Callable[[str, str], Path]
+) -> None:
+    heard = player("aplay", 'head -c 3840 > "$heard"; cat >> "$heard"')
+
+    def play(context: grpc.ServicerContext) -> Iterator[Any]:
+        yield chunk(0)
+        until(lambda: heard.exists() and heard.stat().st_size == 3840)
+        yield chunk(1, final=True)
+
+    triton.play = play
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 0
+    assert heard.read_bytes() == pcm_of_chunks(2)
+
+
+def test_no_player(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    assert "no audio player found; install one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["echo first >&2; echo no sound card >&2; exit 3", "exit 0"])
+def test_player_that_gives_up(
+    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], script: str
+) -> None:
+    player("aplay", script)
+    triton.play = endless()
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
+    hint = "without a sound device here, save the speech with -o FILE and play it elsewhere"
+    assert capsys.readouterr().err == f"voice-clone: aplay {reason}; {hint}\n"
+    assert triton.left.acquire(timeout=WAIT)
+
+
+@pytest.mark.parametrize("script", ["echo no sound card >&2; exit 3", "exit 0", "cat > /dev/null; exit 1"])
+@pytest.mark.parametrize("suffix", [".wav", ".mp3"])
+def test_a_player_that_gives_up_costs_no_audio(
+    triton: Server,
+    run: Run,
+    tmp_path: Path,
+    player: Callable[[str, str], Path],
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    suffix: str,
+) -> None:
+    player("aplay", script)
+    triton.play = lambda context: iter(speech(60))
+    output = tmp_path / f"out{suffix}"
+    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", output) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("voice-clone: aplay ")
+    assert error.endswith(f"; the whole speech is in {output}\n") and "-o FILE" not in error
+    assert suffix == ".mp3" or pcm_of(output) == pcm_of_chunks(60)
+    assert not triton.left.acquire(blocking=False)
+
+
+def test_player_stops_with_a_speech_that_fails(
+    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    player("aplay", "exec sleep 60")
+    triton.play = lambda context: iter(speech(3)[:2])
+    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
+    assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
