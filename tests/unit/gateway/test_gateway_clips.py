@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voice_clone_client import InvalidArgument, confined_process
+from voice_clone_client import InvalidArgument
 from voice_clone_client.clips import readable
-from voice_clone_gateway import confined
+from voice_clone_gateway import confined, confined_process
 from voice_clone_gateway.audio.clips import ClipReader
 
 from tests.support.doubles.command_line import VOICE, answer
@@ -160,7 +160,7 @@ def test_a_clip_that_takes_for_ever_is_given_up_and_its_process_is_gone(
 
 
 def test_the_process_has_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = "import sys\nfrom voice_clone_client import confined_process\n"
+    program = "import sys\nfrom voice_clone_gateway import confined_process\n"
     program += "confined_process.readable = lambda clip: bytes(bytearray(4 << 30)[:1])\n"
     program += "sys.exit(confined_process.main())"
     in_place_of_the_process(monkeypatch, tmp_path, program)
@@ -182,7 +182,7 @@ def in_a_confined_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, attac
 
 
 def test_a_confined_process_lets_all_others_compute_first() -> None:
-    program = "import os, sys\nfrom voice_clone_client import confined_process as process\nseen = []\n"
+    program = "import os, sys\nfrom voice_clone_gateway import confined_process as process\nseen = []\n"
     program += "process.TASKS['clip'] = (lambda: seen.append(os.nice(0)), lambda clip: bytes(seen))\n"
     program += "sys.exit(process.main())"
     done = subprocess.run([sys.executable, "-c", program, "clip"], input=b"", capture_output=True, check=True)
@@ -240,7 +240,8 @@ def test_calls_by_number_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_where_the_kernel_cannot_filter_calls_nothing_can_be_opened_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    program = "import sys\nfrom voice_clone_client import confined_process, confinement\nconfinement._CALLS = {}\n"
+    program = "import sys\nfrom voice_clone_gateway import confined_process\n"
+    program += "from voice_clone_program import confinement\nconfinement._CALLS = {}\n"
     program += (
         "def attack(clip):\n    try: open('/etc/passwd')\n    except OSError as error: return b'%d' % error.errno\n"
     )
