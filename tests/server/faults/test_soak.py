@@ -1,6 +1,6 @@
 """Full load for a long time: memory does not grow, nothing is left. SOAK_SECONDS (900) says how long.
 
-SOAK_JSON names a file for the memory of each process over time; `perf/plot soak FILE` draws it.
+SOAK_JSON names a file for the memory of each process over time.
 Whether speed drifts is printed, not asserted: other processes of the machine change it too.
 """
 
@@ -167,7 +167,7 @@ def report(log: Log) -> str:
 
 
 def write(log: Log, path: str) -> None:
-    """What `perf/plot soak` reads."""
+    """The memory of each process, as JSON."""
     calls = sum(log.outcomes.values())
     series = [{"at_s": round(at, 1), "bytes": found} for at, found in log.memory]
     Path(path).write_text(json.dumps({"seconds": SECONDS, "calls": calls, "memory": series}), encoding="utf-8")
