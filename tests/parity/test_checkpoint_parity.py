@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from perf.bench.official.packages import quiet
-from perf.bench.official.qwen_tts import qwen_tts
+from tests.support.oracles.packages import quiet
+from tests.support.oracles.qwen_tts import qwen_tts
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes

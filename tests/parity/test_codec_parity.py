@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.bench.official.packages import quiet
-from perf.bench.official.qwen_tts import qwen_tts
 from tests.support.families.random_weights import fill_random
+from tests.support.oracles.packages import quiet
+from tests.support.oracles.qwen_tts import qwen_tts
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder

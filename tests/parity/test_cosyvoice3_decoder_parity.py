@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.bench.official.cosyvoice3 import source
-from perf.bench.official.cosyvoice3_decoder import official_flow, official_mel, official_vocoder
 from tests.support.families.cosyvoice_decoder import make_cosyvoice_decoder, some_reference, some_tokens
+from tests.support.oracles.cosyvoice3 import source
+from tests.support.oracles.cosyvoice3_decoder import official_flow, official_mel, official_vocoder
 from voice_clone.families.cosyvoice3.config import BLOCK, MEL, MEL_FRAMES, MEL_STEPS, SPEAKER
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 from voice_clone.families.cosyvoice3.networks.flow import Block, FlowNetwork, Page, Span

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from perf.bench.official.cosyvoice3 import source
-from perf.bench.official.cosyvoice3_decoder import official_modules
+from tests.support.oracles.cosyvoice3 import source
+from tests.support.oracles.cosyvoice3_decoder import official_modules
 from tools.families.cosyvoice3.fixed_noise import fixed_noise
 
 pytestmark = [

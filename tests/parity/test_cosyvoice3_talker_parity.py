@@ -1,6 +1,6 @@
 """CosyVoice3's talker against transformers' Qwen2 and, where it is there, the official code: random weights, fp32.
 
-`perf/bench/official/cosyvoice3.py` says where the official code is sought.
+`tests/support/oracles/cosyvoice3.py` says where the official code is sought.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perf.bench.official.cosyvoice3 import official_talker, source
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.cosyvoice3 import load_cosyvoice3_talker, make_cosyvoice3_talker, some_clip
+from tests.support.oracles.cosyvoice3 import official_talker, source
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest

@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.bench.official.fish_speech import (
+from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
+from tests.support.families.in_torch import InTorch
+from tests.support.families.speech_like import rms, speech_like
+from tests.support.oracles.fish_speech import (
     dac_of,
     fill_official_codec,
     fill_official_transformer,
@@ -22,9 +25,6 @@ from perf.bench.official.fish_speech import (
     random_prompt,
     s2_transformer,
 )
-from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
-from tests.support.families.in_torch import InTorch
-from tests.support.families.speech_like import rms, speech_like
 from tools.families.fish_speech.checkpoint_maker import make_checkpoint
 from voice_clone.array_kinds import array_of
 from voice_clone.autoregressive.generator import Generator

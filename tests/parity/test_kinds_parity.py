@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from perf.bench.official.qwen_tts import load_official, spoken
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_bare import BareQwen3
 from tests.support.official.official_talker import our_draws
+from tests.support.oracles.qwen_tts import load_official, spoken
 from tools.families.qwen3_tts.checkpoint_config import DIALECTS, SPEAKERS
 from tools.families.qwen3_tts.checkpoint_maker import make_checkpoint, make_endless
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters

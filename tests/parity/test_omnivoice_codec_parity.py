@@ -11,8 +11,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from perf.bench.official.omnivoice import official_module
-from perf.bench.official.omnivoice_codec import codec_of_transformers, resample
 from tests.support.families.omnivoice_codec import (
     cut_at_random,
     heard,
@@ -21,6 +19,8 @@ from tests.support.families.omnivoice_codec import (
     some_frames,
 )
 from tests.support.families.speech_like import speech_like
+from tests.support.oracles.omnivoice import official_module
+from tests.support.oracles.omnivoice_codec import codec_of_transformers, resample
 from voice_clone.families.omnivoice.codec import FORM
 from voice_clone.families.omnivoice.codec_streams import CodecStreams
 from voice_clone.families.omnivoice.encoder import prepare_clip

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perf.bench.official.omnivoice import OfficialTalker
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, some_voice
+from tests.support.oracles.omnivoice import OfficialTalker
 from voice_clone.families.omnivoice.chunks import with_end
 from voice_clone.families.omnivoice.config import CODEC_CODES
 from voice_clone.speech import ResolvedVoice

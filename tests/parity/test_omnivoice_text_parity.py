@@ -11,8 +11,8 @@ import torch
 from tokenizers import Tokenizer as LibraryTokenizer
 from torch import Tensor
 
-from perf.bench.official.omnivoice import OfficialTalker, official_module
 from tests.support.families.omnivoice_talkers import make_omnivoice_talker
+from tests.support.oracles.omnivoice import OfficialTalker, official_module
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, split, with_end
 from voice_clone.families.omnivoice.config import load_config

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perf.bench.official.qwen_tts import load_official, official_speech
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_bare import GREEDY, BareQwen3
+from tests.support.oracles.qwen_tts import load_official, official_speech
 from tools.demo_voice.dataset import sentence_of
 from tools.demo_voice.qwen3_tts.export import export
 from tools.demo_voice.qwen3_tts.shape import EOS, GENERATION, SHAPE

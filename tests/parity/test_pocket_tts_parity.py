@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from perf.bench.official.pocket_tts import official_latents, official_model, official_speech, prepared_texts
 from tests.support.doubles.fakes import clip
 from tests.support.families.trials import bare
+from tests.support.oracles.pocket_tts import official_latents, official_model, official_speech, prepared_texts
 from tools.families.byte_level_bpe import CORPUS
 from tools.families.pocket_tts.checkpoint_maker import make_checkpoint
 from tools.families.pocket_tts.tokenizer import convert

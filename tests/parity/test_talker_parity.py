@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from perf.bench.official.packages import quiet
 from tests.support.families.talkers import (
     LANGUAGES,
     SHAPES,
@@ -18,6 +17,7 @@ from tests.support.families.talkers import (
     make_sampler,
 )
 from tests.support.official.official_talker import Pair, modeling
+from tests.support.oracles.packages import quiet
 from voice_clone.autoregressive.samplers import penalise
 from voice_clone.families.qwen3_tts.networks.native_speaker_encoder import NativeSpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_clip import mel_filterbank

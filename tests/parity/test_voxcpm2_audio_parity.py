@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.bench.official.voxcpm_audio import official_audio_vae, official_frames, official_waveform
 from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import rms, speech_like
 from tests.support.families.voxcpm2_audio import AUDIO_VAE_SHAPES, load_audio_vae, make_audio_vae_folder
+from tests.support.oracles.voxcpm_audio import official_audio_vae, official_frames, official_waveform
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import AudioVAECheckpoint
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.native_audio_decoder import NativeAudioDecoder

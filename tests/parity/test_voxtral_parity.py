@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.speech_like import rms, speech_like
 from tests.support.families.voxtral import (
     clip_prompt,
@@ -20,6 +18,8 @@ from tests.support.families.voxtral import (
     make_voxtral,
     preset_prompt,
 )
+from tests.support.oracles.voxtral import OfficialTalker, noise, official_codec, official_codes
+from tests.support.pretend_gpu import pretend_gpu
 from tools.families.voxtral.checkpoint_maker import make_checkpoint
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest

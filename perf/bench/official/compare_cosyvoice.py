@@ -12,7 +12,7 @@ knows the voice, as a server knows a registered one. Runs are in turns; each fig
     MB            that ours keeps of a stream when it ends: keys and values of the flow, and the vocoder's state
 
 The official code is a checkout of https://github.com/FunAudioLLM/CosyVoice, see VOICE_CLONE_COSYVOICE in
-`perf.bench.official.cosyvoice3`. Its talker's hop, which grows from request to request, is set back before each run.
+`tests.support.oracles.cosyvoice3`. Its talker's hop, which grows from request to request, is set back before each run.
 Several streams are calls in threads of their own there; here their tokens come in one batch and are decoded in turn.
 """
 
@@ -33,11 +33,11 @@ from numpy.typing import NDArray
 from perf.bench import report
 from perf.bench.machine import give_threads, keep_threads
 from perf.bench.official.comparison import cpu_settings, parser
-from perf.bench.official.cosyvoice3 import official_package, official_talker
-from perf.bench.official.cosyvoice3_decoder import official_flow, official_vocoder
-from perf.bench.official.packages import quiet
 from perf.bench.reference import TEXT, TRANSCRIPT
 from perf.bench.spent import clock
+from tests.support.oracles.cosyvoice3 import official_package, official_talker
+from tests.support.oracles.cosyvoice3_decoder import official_flow, official_vocoder
+from tests.support.oracles.packages import quiet
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest

@@ -26,7 +26,7 @@ from perf.bench import report
 from perf.bench.families.family import frame_bytes
 from perf.bench.machine import bandwidth, best, give_threads, keep_threads
 from perf.bench.official.comparison import Times, check_waveform, cpu_settings, parser, show
-from perf.bench.official.fish_speech import (
+from tests.support.oracles.fish_speech import (
     dac_of,
     fill_official_codec,
     fill_official_transformer,

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from perf.bench import report
 from perf.bench.machine import best, give_threads
 from perf.bench.official.comparison import Times, cpu_settings, parser
-from perf.bench.official.omnivoice import OfficialTalker
-from perf.bench.official.omnivoice_codec import timed_codec
 from perf.bench.reference import TEXT, TRANSCRIPT
+from tests.support.oracles.omnivoice import OfficialTalker
+from tests.support.oracles.omnivoice_codec import timed_codec
 from tools.families.omnivoice.talker import TALKERS
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.omnivoice.codec import load_decoder

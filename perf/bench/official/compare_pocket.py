@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from perf.bench import report
 from perf.bench.machine import give_threads, keep_threads
 from perf.bench.official.comparison import Times, cpu_settings, parser
-from perf.bench.official.pocket_tts import official_model, official_speech
 from perf.bench.reference import TEXT
+from tests.support.oracles.pocket_tts import official_model, official_speech
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.pocket_tts.codec import load_decoder
 from voice_clone.families.pocket_tts.encoder import load_encoder

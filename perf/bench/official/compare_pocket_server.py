@@ -34,8 +34,8 @@ from voice_clone_client import Client
 
 from perf.bench import report
 from perf.bench.gateway_process import WAIT, Gateway
-from perf.bench.official.packages import PACKAGES
-from perf.bench.official.pocket_tts import official_config
+from tests.support.oracles.packages import PACKAGES
+from tests.support.oracles.pocket_tts import official_config
 from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_endless
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.settings import PRECISIONS

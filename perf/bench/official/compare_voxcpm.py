@@ -31,10 +31,10 @@ from torch import Tensor
 from perf.bench import report
 from perf.bench.machine import arithmetic, bandwidth, best, give_threads
 from perf.bench.official.comparison import Clock, Times, cpu_settings, parser, show
-from perf.bench.official.voxcpm import official_frames, official_model
-from perf.bench.official.voxcpm_audio import official_audio_vae, official_waveform
-from perf.bench.official.voxcpm_audio import official_frames as official_latents
 from perf.bench.reference import TEXT
+from tests.support.oracles.voxcpm import official_frames, official_model
+from tests.support.oracles.voxcpm_audio import official_audio_vae, official_waveform
+from tests.support.oracles.voxcpm_audio import official_frames as official_latents
 from tools.families.voxcpm2.talker import TALKERS
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack

@@ -29,8 +29,8 @@ from torch import Tensor
 from perf.bench import report
 from perf.bench.machine import bandwidth, best, give_threads
 from perf.bench.official.comparison import Clock, Times, check_waveform, cpu_settings, parser, show
-from perf.bench.official.voxtral import OfficialTalker, noise, official_codec, official_codes
 from perf.bench.reference import TEXT
+from tests.support.oracles.voxtral import OfficialTalker, noise, official_codec, official_codes
 from tools.families.voxtral.checkpoint_config import SHAPES
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.stack.native_stack import NativeStack

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 
 from perf.bench.machine import give_threads
-from perf.bench.official.packages import quiet
-from perf.bench.official.qwen_tts import qwen_tts
 from perf.bench.reference import CLIP, TEXT, TRANSCRIPT
 from perf.bench.spent import Spent, clock
+from tests.support.oracles.packages import quiet
+from tests.support.oracles.qwen_tts import qwen_tts
 from voice_clone.audio import decode
 
 FRAME_SECONDS = 0.08

@@ -13,8 +13,8 @@ import soundfile
 from torch import Tensor
 from voice_clone_client import Client
 
-from perf.bench.official.qwen_tts import load_official, official_speech, quiet
 from tests.support.official.official_talker import our_draws
+from tests.support.oracles.qwen_tts import load_official, official_speech, quiet
 from tests.support.same_audio import ROUNDING
 from tests.support.servers.running import running
 from tools.families.qwen3_tts.checkpoint_config import SHAPES, Shape

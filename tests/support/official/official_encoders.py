@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from perf.bench.official.packages import importable
+from tests.support.oracles.packages import importable
 from tools.families.cosyvoice3.encoders import EncoderShape, s3tokenizer_name
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import HEAD_DIM, SpeechTokenizer
 

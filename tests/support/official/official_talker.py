@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
-from perf.bench.official.packages import quiet
-from perf.bench.official.qwen_tts import qwen_tts
 from tests.support.families.talkers import codes_of, config_json, native_of, randomise, read_config
+from tests.support.oracles.packages import quiet
+from tests.support.oracles.qwen_tts import qwen_tts
 from voice_clone.autoregressive import philox
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.philox import uniforms

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.talkers import read_config
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.code_head import CodeVariant
 from voice_clone.autoregressive.sampling import USUAL
 from voice_clone.autoregressive.static_step import StaticStep

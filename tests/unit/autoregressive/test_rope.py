@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import (

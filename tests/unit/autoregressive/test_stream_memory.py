@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.factories import CheckpointFactory
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.generator import stream_bytes, streams_that_fit
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.talker import load_talker

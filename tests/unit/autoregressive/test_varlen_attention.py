@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from perf.on_gpu import pretend_gpu as pretended
-from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support import pretend_gpu as pretended
 from tests.support.families.small_stack import PLAIN, on_gpu
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.stack.varlen_attention import Starts, VarlenDecode, VarlenPrefill, varlen_works
 
 CONFIG = replace(PLAIN, num_attention_heads=6)

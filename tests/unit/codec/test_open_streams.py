@@ -9,7 +9,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.graph_safety import NoSynchronisation, Recorder
 from tests.support.families.random_weights import fill_random
 from tests.support.families.small_codec import (
@@ -22,6 +21,7 @@ from tests.support.families.small_codec import (
     random_codes,
     whole,
 )
+from tests.support.pretend_gpu import pretend_gpu
 from tests.support.same_audio import assert_same_audio
 from voice_clone import compute
 from voice_clone.codec.chunk import CodecChunk, Decoded

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from perf.bench.families import FAMILIES
 from perf.bench.families.family import Networks
-from perf.on_gpu.pretend_gpu import PretendGPU, pretend_gpu
+from tests.support.pretend_gpu import PretendGPU, pretend_gpu
 from voice_clone.autoregressive.frame_head import Row
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.static_step import StaticStep

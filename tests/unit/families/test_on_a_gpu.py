@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from perf.on_gpu.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from tests.support.doubles.backend_double import backend_double
 from tests.support.families.bare import Bare
 from tests.support.families.trials import CARDS, TRIALS, bare, package_of
+from tests.support.pretend_gpu import MixedDevices, PretendGPU, pretend_gpu
 from voice_clone import compute
 from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.talker import MoreText

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.families.fish_speech.codec_decoder import DecoderQuantizer
 from voice_clone.families.fish_speech.config import CodecConfig
 from voice_clone.layers.attention import additive_mask

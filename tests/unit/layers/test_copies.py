@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.layers.graphs import Download
 
 

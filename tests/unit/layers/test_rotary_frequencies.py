@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.layers.attention import rotary_cos_sin, rotary_frequencies
 from voice_clone.layers.streaming import ChunkPass, streaming_slots
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer

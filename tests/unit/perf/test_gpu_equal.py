@@ -19,7 +19,7 @@ from perf.bench.families.qwen3_tts import Qwen3TTS
 from perf.bench.families.voxcpm2 import VoxCPM2
 from perf.bench.families.voxtral import Voxtral
 from perf.on_gpu import engines, equality
-from perf.on_gpu.pretend_gpu import FLASH, pretend_gpu
+from tests.support.pretend_gpu import FLASH, pretend_gpu
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from tools.families.toolkit import checkpoint_maker
 from voice_clone import compute

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.bare import run
 from tests.support.families.cosyvoice3 import make_cosyvoice3_talker, some_clip, some_voice
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import Internal, InvalidArgument, Unsupported

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perf.on_gpu.pretend_gpu import MEMORY, pretend_gpu
 from tests.support.families.cosyvoice_decoder import make_cosyvoice_decoder, some_reference, some_tokens
 from tests.support.families.graph_safety import Recorder
+from tests.support.pretend_gpu import MEMORY, pretend_gpu
 from voice_clone.families.cosyvoice3.codec import load_decoder
 from voice_clone.families.cosyvoice3.decoder_config import STEPS
 from voice_clone.families.cosyvoice3.flow_streams import FlowStreams

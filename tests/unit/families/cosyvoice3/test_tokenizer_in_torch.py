@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.cosyvoice3 import make_voice_encoder
 from tests.support.families.speech_like import speech_like
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.errors import CheckpointError, Unsupported
 from voice_clone.families.cosyvoice3 import encoder as encoder_stages
 from voice_clone.families.cosyvoice3.encoder import TokenStage, load_tokens

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from perf.bench.official.fish_speech import load_codec, random_prompt
 from tests.support.families.fish import FISH_SHAPES, load_fish_talker, make_fish
 from tests.support.families.in_torch import InTorch
 from tests.support.families.trials import bare
+from tests.support.oracles.fish_speech import load_codec, random_prompt
 from tools.families.fish_speech.checkpoint_config import RELEASED_VOCABULARY, SHAPES, model_config
 from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.checkpoint_folder import parse

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.omnivoice_talkers import BareTalker, make_omnivoice_talker, settings_of, some_voice
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone import compute
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.config import CODEBOOKS

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.in_torch import InTorch
 from tests.support.families.speech_like import speech_like
 from tests.support.families.voxcpm2_audio import load_audio_vae, make_audio_vae_folder
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import load_code2wav
 from voice_clone.codec.decoder import StreamState

@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from perf.on_gpu.pretend_gpu import pretend_gpu
 from tests.support.families.voxcpm2_talker import (
     load_voxcpm2_talker,
     made_frames,
     some_prompt,
 )
 from tests.support.families.voxcpm2_whole import make_voxcpm2
+from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import CONTEXT_FRAMES
 from voice_clone.families.voxcpm2.config import load_config

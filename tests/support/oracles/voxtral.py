@@ -21,8 +21,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from perf.bench.official.fish_speech import BARE
-from perf.bench.official.packages import bare_packages, check_there, importable, quiet
+from tests.support.oracles.fish_speech import BARE
+from tests.support.oracles.packages import bare_packages, check_there, importable, quiet
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL

@@ -1,6 +1,6 @@
 """The flow and vocoder of CosyVoice3 in the official code and in vllm-omni 0.30.0, with the weights of a checkpoint.
 
-The official code is a checkout, which may be missing: see `perf.bench.official.cosyvoice3`. vllm-omni is put into
+The official code is a checkout, which may be missing: see `tests.support.oracles.cosyvoice3`. vllm-omni is put into
 `.venv/official` by tools/env.sh, without what it depends on. Of vllm, diffusers and others the modules import names;
 stubs stand in. vllm-omni has the official networks, but for the mask of the flow's attention and the precision of the
 pitch: the official code lets each frame see its block of 50 frames and those before it, and computes the pitch in fp64.
@@ -23,8 +23,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from perf.bench.official.cosyvoice3 import official_package
-from perf.bench.official.packages import bare_packages, check_there, importable, quiet
+from tests.support.oracles.cosyvoice3 import official_package
+from tests.support.oracles.packages import bare_packages, check_there, importable, quiet
 from voice_clone.families.cosyvoice3.config import FLOW, HIFT
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 

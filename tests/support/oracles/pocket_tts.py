@@ -20,7 +20,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
-from perf.bench.official.packages import PACKAGES
+from tests.support.oracles.packages import PACKAGES
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.checkpoint_folder import read_json
 from voice_clone.families.pocket_tts.config import CONFIG_FILE

@@ -5,7 +5,7 @@ Both are in `.venv/official`; of their modules only the networks are imported.
 S2 Pro differs from fish-speech 0.1.0 in three places, which `s2_transformer` sets right: its fast transformer reads the
 normed hidden state, embeddings at codes are scaled, and only codes and the end may win.
 
-    from perf.bench.official.fish_speech import dac_of, generate, omni_dac_of, s2_transformer
+    from tests.support.oracles.fish_speech import dac_of, generate, omni_dac_of, s2_transformer
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from perf.bench.official.packages import bare_packages, check_there, importable, quiet
+from tests.support.oracles.packages import bare_packages, check_there, importable, quiet
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import CODEC, MODEL

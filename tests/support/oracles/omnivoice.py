@@ -23,7 +23,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import Tensor
 
-from perf.bench.official.packages import importable, quiet
+from tests.support.oracles.packages import importable, quiet
 from voice_clone.families.omnivoice.config import FRAME_RATE
 from voice_clone.mask_predict.unmasking import CLASSES, POSITIONS, Unmasking, uniforms
 

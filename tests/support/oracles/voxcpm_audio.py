@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from perf.bench.official.packages import PACKAGES, quiet
+from tests.support.oracles.packages import PACKAGES, quiet
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import BOUNDARIES, AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, WIDTH
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perf.bench.official.packages import bare_packages, check_there, empty_packages, quiet
+from tests.support.oracles.packages import bare_packages, check_there, empty_packages, quiet
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import CONFIG_FILE, LEAST_FRAMES

@@ -3,7 +3,7 @@
 It imports torchaudio for its 25 Hz tokenizer, which nothing here uses: an empty module stands in for it. The
 package warns on import and when its models are built; those warnings do not concern our tests.
 
-    from perf.bench.official.qwen_tts import qwen_tts
+    from tests.support.oracles.qwen_tts import qwen_tts
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from perf.bench.official.packages import KALDI, empty_packages, quiet
+from tests.support.oracles.packages import KALDI, empty_packages, quiet
 
 Array = np.ndarray[Any, Any]
 

@@ -19,7 +19,7 @@ import torch
 import transformers
 from torch import nn
 
-from perf.bench.official.packages import KALDI, PACKAGES, empty_packages, quiet
+from tests.support.oracles.packages import KALDI, PACKAGES, empty_packages, quiet
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, LLM
 
 
