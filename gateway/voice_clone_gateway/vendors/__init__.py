@@ -1,9 +1,12 @@
 """Adapters for the APIs of other vendors: an application keeps its code and changes the base URL.
 
 Each is a folder with tables from the vendor's fields, errors and ids to ours. The rest of the gateway names no vendor.
+An installed package adds one by an entry point of the group `voice_clone_gateway.vendors` that names its `Vendor`.
 """
 
 from __future__ import annotations
+
+from importlib.metadata import entry_points
 
 from starlette.types import Scope
 
@@ -14,8 +17,10 @@ from .deepgram import DEEPGRAM
 from .elevenlabs import ELEVENLABS
 from .openai import OPENAI
 from .vapi import VAPI
+from .vendor import Vendor
 
-VENDORS = (OPENAI, ELEVENLABS, DEEPGRAM, CARTESIA, AZURE, VAPI)
+INSTALLED: tuple[Vendor, ...] = tuple(each.load() for each in entry_points(group=__name__))
+VENDORS = (OPENAI, ELEVENLABS, DEEPGRAM, CARTESIA, AZURE, VAPI, *INSTALLED)
 ROUTERS = tuple(router for vendor in VENDORS for router in vendor.routers)
 READABLE = tuple(name for vendor in VENDORS for name in vendor.headers)
 """Headers of answers that pages of other origins may read."""
