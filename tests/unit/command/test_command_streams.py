@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.doubles.command_line import VOICE, answer
-from tests.support.doubles.triton_double import Server
+from tests.support.doubles.triton_double import Server, endless
 
 NAME = "Łódź"
 
@@ -107,7 +107,10 @@ def test_a_text_on_stdin_is_utf8_or_refused(triton: Server, environment: dict[st
             triton, f"voice-clone speak - --voice Ada -o /dev/null {more} < {tmp_path / 'text'}", **environment
         )
 
-    for done in (speak("Grün.".encode("latin-1"), ""), speak("Grün.".encode("utf-16"))):
+    usual, triton.play = triton.play, endless()  # as a server whose speech has no end before its text has
+    refused = speak("Grün.".encode("latin-1"), "")
+    triton.play = usual
+    for done in (refused, speak("Grün.".encode("utf-16"))):
         assert done.returncode == 1 and b"stdin is not UTF-8" in done.stderr and done.stderr.count(b"\n") == 1
     speak("\ufeffGrün.".encode())
     assert triton.speeches[-1][1]["text"] == "Grün.".encode()
