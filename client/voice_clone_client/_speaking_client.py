@@ -8,13 +8,15 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from voice_clone_text.parts import Part, WrittenText
+
 from . import requests
 from .long_text.long_speech import LongSpeech
 from .long_text.plan import Plan
 from .responses import SpeechReader
 from .servers import channel
 from .servers.blocking import Servers
-from .speeches.parts import Part, PartsReader, WrittenText
+from .speeches.parts_reader import PartsReader
 from .speeches.speech import Speech
 from .speeches.streaming_text import PartSpeech, StreamingTextSpeech
 from .types import LongOptions, SpeechOptions, StreamOptions
@@ -32,7 +34,7 @@ class Speaking:
     _mark: str | None
 
     @abstractmethod
-    def _family(self, model: str | None = None, limit: float | None = None) -> str:
+    def family(self, model: str | None = None, limit: float | None = None) -> str:
         """See `Client`."""
 
     def speak(
@@ -55,7 +57,7 @@ class Speaking:
         """
         request = requests.speech(text, options, self._owner, self._mark)
         began = time.monotonic()
-        request.model_name = self._family(options.get("model"), deadline)
+        request.model_name = self.family(options.get("model"), deadline)
         left = None if deadline is None else deadline - (time.monotonic() - began)
         call = self._servers.stream(request, left, headers=channel.metadata(options.get("headers"), None))
         return Speech(call, began, SpeechReader(options.get("require_whole", False), self._mark))
@@ -113,7 +115,7 @@ class Speaking:
         """
         request = requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
-        request.model_name = family = self._family(options.get("model"), deadline)
+        request.model_name = family = self.family(options.get("model"), deadline)
         changed, written = threading.Condition(), WrittenText()
 
         def begin(part: Part) -> PartSpeech:

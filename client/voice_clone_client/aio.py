@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
-from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from voice_clone_text.parts import Part, WrittenText
 
-from . import designs, environment, requests, responses
-from .bundles import ExportedBundle, id_of, imported_part
+from . import designs, requests, responses
+from ._client_base import ClientBase
+from .bundles import ExportedBundle, imported_part
 from .clips import Source
 from .errors import DeadlineExceeded, Unsupported, VoiceCloneError
 from .fields import Knobs
@@ -30,7 +30,7 @@ from .servers.asynchronous import AsyncServers
 from .sources import LARGEST_BUNDLE, parts
 from .speeches.async_speech import AsyncSpeech
 from .speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
-from .speeches.parts import Part, PartsReader, WrittenText
+from .speeches.parts_reader import PartsReader
 from .types import (
     Candidate,
     Candidates,
@@ -39,7 +39,6 @@ from .types import (
     Detection,
     Family,
     LongOptions,
-    Mark,
     Names,
     Presets,
     SpeechOptions,
@@ -52,42 +51,22 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class AsyncClient:
+class AsyncClient(ClientBase[AsyncServers]):
     """Voices and speech of one server or of several, for one event loop. The arguments are those of `Client`.
 
     `speak` is no coroutine: `async for chunk in client.speak(...)`, or `await client.speak(...).read()`.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        model: str | None = None,
-        timeout: float | None = 60.0,
-        credentials: grpc.ChannelCredentials | None = None,
-        headers: Mapping[str, str] | None = None,
-        token: str | None = None,
-        owner: str | None = None,
-        max_owned: int | None = None,
-        reserved: Sequence[str] = (),
-        mark: Mark | None = None,
-        proxy: str | None = None,
-    ) -> None:
-        self._servers = AsyncServers(
-            environment.server(url),
-            credentials,
-            channel.metadata(headers, environment.token(token)),
-            environment.proxy(proxy),
-        )
-        self._shared = False  # the connections are another client's
+    _connect = AsyncServers
+
+    def _begin(self) -> None:
         # A speech is added to each set: that of its client, and those of the clients whose connections it uses.
         self._speeches: tuple[WeakSet[AsyncSpeech], ...] = (WeakSet(),)
-        self._model = model
         self._default: str | None = None  # the server's default family, once it is known
         self._default_task: asyncio.Task[str] | None = None  # asks the server for it
-        self._timeout = timeout
-        self._owner, self._max_owned, self._mark = owner, max_owned, mark
-        self._reserved = tuple(reserved)
+
+    def _begin_shared(self) -> None:
+        self._speeches, self._default_task = (WeakSet(), *self._speeches), None
 
     def speak(
         self,
@@ -99,7 +78,7 @@ class AsyncClient:
         """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
         request = requests.speech(text, options, self._owner, self._mark)
         began = time.monotonic()
-        family = partial(self._family, options.get("model"), deadline)
+        family = partial(self.family, options.get("model"), deadline)
         sent = channel.metadata(options.get("headers"), None)
         call = self._servers.stream(request, family, deadline, headers=sent)
         reader = responses.SpeechReader(options.get("require_whole", False), self._mark)
@@ -129,11 +108,11 @@ class AsyncClient:
         **options: Unpack[StreamOptions],
     ) -> AsyncSpeech:
         """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
-        speech = self._speak_written(WrittenText(), deadline=deadline, **options)
+        speech = self.speak_written(WrittenText(), deadline=deadline, **options)
         speech.read_from(text)
         return speech
 
-    def _speak_written(
+    def speak_written(
         self,
         text: WrittenText,
         *,
@@ -149,7 +128,7 @@ class AsyncClient:
         """
         request = requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
-        family, changed = partial(self._family, options.get("model"), deadline), Bell()
+        family, changed = partial(self.family, options.get("model"), deadline), Bell()
 
         def begin(part: Part) -> AsyncPartSpeech:
             now = time.monotonic()
@@ -312,7 +291,7 @@ class AsyncClient:
         model: str | None = None,
     ) -> Voice:
         """Prepare a voice; see `Client.prepare`."""
-        family = await self._family(model)
+        family = await self.family(model)
         answer = await self._cache(
             "prepare", name=name, model_type=family, force=force or None, mode=mode, timeout=timeout
         )
@@ -320,7 +299,7 @@ class AsyncClient:
 
     async def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
         """The speaker embedding of a voice; see `Client.speaker_embedding`."""
-        answer = await self._cache("resolve", name=name, model_type=await self._family(model))
+        answer = await self._cache("resolve", name=name, model_type=await self.family(model))
         return responses.speaker_embedding(answer)
 
     async def models(self) -> Names:
@@ -334,7 +313,7 @@ class AsyncClient:
     async def ready(self, *, model: str | None = None) -> bool:
         """Whether a server can be reached where a model family is ready; see `Client.ready`."""
         try:
-            return await self._servers.ready(await self._family(model), self._timeout)
+            return await self._servers.ready(await self.family(model), self._timeout)
         except Unsupported:
             raise
         except VoiceCloneError:
@@ -353,11 +332,15 @@ class AsyncClient:
         bundle = ExportedBundle(name=name, include_audio=None if include_audio else False)
         try:
             while bundle.offset < bundle.size:
-                yield bundle.take(await self._cache("export", **bundle.fields()))
+                yield await self.export_part(bundle)
         finally:
-            self._leave(bundle)
+            self.forget_export(bundle)
 
-    def _leave(self, bundle: ExportedBundle) -> None:
+    async def export_part(self, bundle: ExportedBundle) -> bytes:
+        """The next part of a bundle; see `Client.export_part`."""
+        return bundle.take(await self._cache("export", **bundle.fields()))
+
+    def forget_export(self, bundle: ExportedBundle) -> None:
         """Let the server forget a bundle of which not all is wanted; who leaves waits for no answer."""
         if bundle.skip():
             quiet_task(self._cache("export", **bundle.fields()))
@@ -369,9 +352,11 @@ class AsyncClient:
             for part in parts(bundle, LARGEST_BUNDLE):
                 yield part
 
-        return await self._import_parts(read(), reextract, replace)
+        return await self.import_parts(read(), reextract, replace)
 
-    async def _import_parts(self, bundle: AsyncIterator[bytes], reextract: bool, replace: bool) -> Voices:
+    async def import_parts(
+        self, bundle: AsyncIterable[bytes], reextract: bool = False, replace: bool = False
+    ) -> Voices:
         """Register the voices of a bundle whose parts have `PART` bytes or more; the last one is smaller."""
         name, index, answer = uuid.uuid4().hex, 0, None
         async for part in bundle:
@@ -387,25 +372,6 @@ class AsyncClient:
         except VoiceCloneError as error:
             raise responses.without_detector(error) from None
         return responses.detection(answer)
-
-    def acting_for(
-        self,
-        owner: str | None,
-        max_owned: int | None = None,
-        mark: Mark | None = None,
-        reserved: Sequence[str] = (),
-    ) -> AsyncClient:
-        """A client that acts for another owner; see `Client.acting_for`."""
-        other = copy(self)
-        other._shared, other._speeches, other._default_task = True, (WeakSet(), *self._speeches), None
-        other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
-        other._reserved = tuple(reserved)
-        return other
-
-    @property
-    def owner(self) -> str | None:
-        """For whom it acts; None: the operator."""
-        return self._owner
 
     async def close(self) -> None:
         """Close the connections. Speeches that run and calls that wait end with `Cancelled`."""
@@ -428,8 +394,8 @@ class AsyncClient:
             speeches.add(speech)
         return speech
 
-    async def _family(self, model: str | None = None, limit: float | None = None) -> str:
-        """The family of a call; see `Client._family`."""
+    async def family(self, model: str | None = None, limit: float | None = None) -> str:
+        """The family of a call; see `Client.family`."""
         given = model or self._model
         if given:
             return requests.family(given)
@@ -451,7 +417,4 @@ class AsyncClient:
 
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = requests.cache(
-            operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
-        )
-        return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))
+        return await self._servers.infer(*self._operation(operation, fields))

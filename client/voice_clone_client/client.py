@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import grpc
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import designs, environment, requests, responses
+from . import designs, requests, responses
+from ._client_base import ClientBase
 from ._default_family import DefaultFamily
 from ._speaking_client import Speaking
-from .bundles import ExportedBundle, id_of, imported_part
+from .bundles import ExportedBundle, imported_part
 from .clips import Source
 from .errors import Unsupported, VoiceCloneError
 from .fields import Knobs
 from .servers import channel
 from .servers.blocking import Servers
 from .sources import LARGEST_BUNDLE, parts
-from .types import Candidate, Candidates, Consent, Consents, Detection, Family, Mark, Names, Presets, Voice, Voices
+from .types import Candidate, Candidates, Consent, Consents, Detection, Family, Names, Presets, Voice, Voices
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Client(Speaking):
+class Client(ClientBase[Servers], Speaking):
     """Voices and speech of one server, or of several that have the same voices. Thread-safe.
 
     With several servers, each voice has a home among them, which speaks unless it fails or is much busier than the
@@ -64,33 +63,10 @@ class Client(Speaking):
             it requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        model: str | None = None,
-        timeout: float | None = 60.0,
-        credentials: grpc.ChannelCredentials | None = None,
-        headers: Mapping[str, str] | None = None,
-        token: str | None = None,
-        owner: str | None = None,
-        max_owned: int | None = None,
-        reserved: Sequence[str] = (),
-        mark: Mark | None = None,
-        proxy: str | None = None,
-    ) -> None:
-        self._servers = Servers(
-            environment.server(url),
-            credentials,
-            channel.metadata(headers, environment.token(token)),
-            environment.proxy(proxy),
-        )
-        self._shared = False  # the connections are another client's
-        self._model = model
+    _connect = Servers
+
+    def _begin(self) -> None:
         self._default = DefaultFamily(self._ask_models)
-        self._timeout = timeout
-        self._owner, self._max_owned, self._mark = owner, max_owned, mark
-        self._reserved = tuple(reserved)
 
     def upload(
         self,
@@ -311,7 +287,7 @@ class Client(Speaking):
             VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.
         """
         answer = self._cache(
-            "prepare", name=name, model_type=self._family(model), force=force or None, mode=mode, timeout=timeout
+            "prepare", name=name, model_type=self.family(model), force=force or None, mode=mode, timeout=timeout
         )
         return responses.voice(answer)
 
@@ -325,7 +301,7 @@ class Client(Speaking):
         Raises:
             VoiceNotFound, Overloaded. Unsupported: the family has no speaker embeddings.
         """
-        answer = self._cache("resolve", name=name, model_type=self._family(model))
+        answer = self._cache("resolve", name=name, model_type=self.family(model))
         return responses.speaker_embedding(answer)
 
     def models(self) -> Names:
@@ -351,7 +327,7 @@ class Client(Speaking):
             Unsupported: no family is named, and the server lists none.
         """
         try:
-            return self._servers.ready(self._family(model), self._timeout)
+            return self._servers.ready(self.family(model), self._timeout)
         except Unsupported:
             raise
         except VoiceCloneError:
@@ -379,11 +355,19 @@ class Client(Speaking):
         bundle = ExportedBundle(name=name, include_audio=None if include_audio else False)
         try:
             while bundle.offset < bundle.size:
-                yield bundle.take(self._cache("export", **bundle.fields()))
+                yield self.export_part(bundle)
         finally:
-            if bundle.skip():
-                with suppress(VoiceCloneError):
-                    self._cache("export", **bundle.fields())
+            self.forget_export(bundle)
+
+    def export_part(self, bundle: ExportedBundle) -> bytes:
+        """The next part of a bundle, from its `offset` on. Raises: as `export_parts`, BrokenStream."""
+        return bundle.take(self._cache("export", **bundle.fields()))
+
+    def forget_export(self, bundle: ExportedBundle) -> None:
+        """Let the server forget a bundle of which not all is wanted."""
+        if bundle.skip():
+            with suppress(VoiceCloneError):
+                self._cache("export", **bundle.fields())
 
     def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
         """Register the voices of a bundle (path or bytes), all or none, and return them.
@@ -396,8 +380,12 @@ class Client(Speaking):
         Raises:
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
         """
+        return self.import_parts(parts(bundle, LARGEST_BUNDLE), reextract, replace)
+
+    def import_parts(self, bundle: Iterable[bytes], reextract: bool = False, replace: bool = False) -> Voices:
+        """As `import_`, of a bundle in parts: each but the last has `sources.PART` bytes or more."""
         name, answer = uuid.uuid4().hex, None
-        for index, part in enumerate(parts(bundle, LARGEST_BUNDLE)):
+        for index, part in enumerate(bundle):
             fields = imported_part(name, index, part)
             answer = self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
         return responses.voices(answer)
@@ -419,30 +407,6 @@ class Client(Speaking):
             raise responses.without_detector(error) from None
         return responses.detection(answer)
 
-    def acting_for(
-        self,
-        owner: str | None,
-        max_owned: int | None = None,
-        mark: Mark | None = None,
-        reserved: Sequence[str] = (),
-    ) -> Client:
-        """A client that acts for another owner over the same connections. They end with this client.
-
-        Args:
-            owner, max_owned, reserved: as of the class.
-            mark: likewise; None for that of this client.
-        """
-        other = copy(self)
-        other._shared = True
-        other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
-        other._reserved = tuple(reserved)
-        return other
-
-    @property
-    def owner(self) -> str | None:
-        """For whom it acts; None: the operator."""
-        return self._owner
-
     def close(self) -> None:
         """Close the connections. Speeches that run and calls that wait end with `Cancelled`."""
         if not self._shared:
@@ -456,7 +420,7 @@ class Client(Speaking):
     ) -> None:
         self.close()
 
-    def _family(self, model: str | None = None, limit: float | None = None) -> str:
+    def family(self, model: str | None = None, limit: float | None = None) -> str:
         """The family of a call: the one it names, `model`, the client's, or the server's default, asked for once, in at
         most `limit` seconds.
 
@@ -471,7 +435,4 @@ class Client(Speaking):
 
     def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        request = requests.cache(
-            operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
-        )
-        return self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))
+        return self._servers.infer(*self._operation(operation, fields))

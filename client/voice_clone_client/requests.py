@@ -19,7 +19,7 @@ from .sources import Source, content
 from .types import SpeechOptions, StreamOptions
 
 if TYPE_CHECKING:
-    from .speeches.parts import Part
+    from voice_clone_text.parts import Part
 
 CACHE = "speaker_cache"
 DETECTOR = "mark_detector"

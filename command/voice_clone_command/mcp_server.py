@@ -113,7 +113,7 @@ class _Tools:
         file = io.BytesIO()
         async with _refusals(self._client, voice), self._speech(text, voice, language, seed) as speech:
             wav: WavWriter | None = None
-            family = await self._client._family()
+            family = await self._client.family()
             async for chunk in speech:
                 wav = wav or WavWriter(file, chunk.sample_rate, comment_of(family, chunk.info, signs=False))
                 wav.write(chunk.samples)
@@ -134,7 +134,7 @@ class _Tools:
             raise ToolError(f"invalid_argument: {reason}")
         seconds = 0.0
         async with _refusals(self._client, voice), self._speech(text, voice, language, seed) as speech:
-            family = await self._client._family()
+            family = await self._client.family()
             with _new(path), AudioOutput(str(path), partial(comment_of, family, signs=False)) as output:
                 async for chunk in speech:
                     output.write(chunk)

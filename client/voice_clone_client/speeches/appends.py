@@ -7,13 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from tritonclient.grpc import InferResult
+from voice_clone_text.parts import Part
 
 from .. import requests
-from ..errors import Unsupported, from_status
-from .parts import Part
+from ..errors import InvalidArgument, Unsupported, from_status
 
 MOST = 256  # characters of a piece: they never have more tokens than the server takes at once
 RETRY_SECONDS = 0.2  # after the server has said that too much of the text is unread, or too many texts are open
+
+
+def checked(piece: object) -> str:
+    """A piece of text from a caller's iterator.
+
+    Raises:
+        InvalidArgument: it is no text.
+    """
+    if not isinstance(piece, str):
+        raise InvalidArgument(f"a piece of text must be a string, not {type(piece).__name__}")
+    return piece
 
 
 class Pieces:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import Any
 
 import grpc
+from voice_clone_text.parts import Part, WrittenText
 
 from .. import responses
 from ..errors import Cancelled, Overloaded, VoiceCloneError
@@ -16,7 +17,7 @@ from ..servers.asynchronous import AsyncCall
 from ..types import Chunk
 from . import appends
 from .async_speech import AsyncSpeech
-from .parts import WAIT_SECONDS, Part, PartChunk, PartsReader, WrittenText
+from .parts_reader import WAIT_SECONDS, PartChunk, PartsReader
 from .progress import Progress
 
 
@@ -227,10 +228,10 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         try:
             if isinstance(text, AsyncIterable):
                 async for piece in text:
-                    self._text.write(piece)
+                    self._text.write(appends.checked(piece))
             else:
                 for piece in text:
-                    self._text.write(piece)
+                    self._text.write(appends.checked(piece))
                     await asyncio.sleep(0)
             self._text.end()
         except Exception as error:

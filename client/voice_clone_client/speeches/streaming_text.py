@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
+from voice_clone_text.parts import Part, WrittenText
 
 from .. import responses
 from ..errors import Cancelled, Overloaded, VoiceCloneError
 from ..servers.blocking import Call
 from ..types import Chunk
 from . import appends
-from .parts import WAIT_SECONDS, Part, PartsReader, WrittenText
+from .parts_reader import WAIT_SECONDS, PartsReader
 from .speech import Speech
 
 
@@ -237,7 +238,7 @@ class StreamingTextSpeech(Speech):
                 with self._changed:
                     if self._closed:
                         return
-                    self._text.write(piece)
+                    self._text.write(appends.checked(piece))
             with self._changed:
                 self._text.end()
         except BaseException as error:

@@ -152,7 +152,7 @@ def _frames(info: Mapping[str, Any] | None) -> str:
 
 def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any] | None) -> str | None:
     """What the tag of the file says."""
-    return comment_of(client._family(parsed.model), info, signs=parsed.sign_key is not None)
+    return comment_of(client.family(parsed.model), info, signs=parsed.sign_key is not None)
 
 
 def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], bytes] | None:
@@ -171,7 +171,7 @@ def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], by
     def sign(client: Client, speech: Speech, data: bytes) -> bytes:
         digest = (speech.info or {}).get("voice_digest")
         consent = _consent(client, parsed.voice, digest) if parsed.sign_consent and digest is not None else None
-        return signer.sign(data, media_type, client._family(parsed.model), digest, consent)
+        return signer.sign(data, media_type, client.family(parsed.model), digest, consent)
 
     return sign
 

@@ -1,7 +1,7 @@
 """A text that goes to the server as it is written, token by token, and is spoken in parts of some sentences.
 
 As an `AsyncLongSpeech`, but nothing waits for the end of a sentence, and prosody does not start again with each. The
-client cuts the text into parts (`voice_clone_client.speeches.parts`); `flush` ends one, too. To a listener a part is
+client cuts the text into parts (`voice_clone_text.parts`); `flush` ends one, too. To a listener a part is
 what a sentence is there.
 """
 
@@ -19,7 +19,8 @@ from voice_clone_client.finish_reasons import is_whole
 from voice_clone_client.long_text.plan import Plan, Report
 from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_client.speeches.async_streaming_text import AsyncStreamingTextSpeech
-from voice_clone_client.speeches.parts import Part, PartChunk, WrittenText
+from voice_clone_client.speeches.parts_reader import PartChunk
+from voice_clone_text.parts import Part, WrittenText
 from voice_clone_text.sentences import LINE_ENDS, Sentence
 
 PACE = 12  # characters a second, of slow speech
@@ -94,7 +95,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         Args:
             options: of `AsyncClient.speak_stream`; `deadline` and `max_frames` are those of each part.
         """
-        self._speech = self._speaker._speak_written(self._text, of_each_part=True, **options)
+        self._speech = self._speaker.speak_written(self._text, of_each_part=True, **options)
 
     def write(self, text: str) -> None:
         """Add to the text.

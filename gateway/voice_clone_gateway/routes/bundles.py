@@ -45,7 +45,7 @@ async def import_voices(
     """Register the voices of an exported bundle."""
     with recorded(request, "import", None) as entry:
         async with aclosing(_parts(request)) as parts:
-            voices = await request.state.client._import_parts(parts, reextract, replace)
+            voices = await request.state.client.import_parts(parts, reextract, replace)
         names = entry["voices"] = [voice.name for voice in voices]  # which only the server reads out of the bundle
     return Imported(voices=names)
 
@@ -197,7 +197,7 @@ class _Bundle(Response):
                 log.warning("request %s broke off: %s", state.request_id, error)
                 return []  # without an end the web server breaks it off
         finally:
-            state.client._leave(bundle)
+            state.client.forget_export(bundle)
 
     async def _send(self, bundle: ExportedBundle, part: bytes, wanted: range, send: Send) -> Message:
         """Send the bytes that are wanted, which may begin in this first part; the last message is returned."""
@@ -213,7 +213,8 @@ class _Bundle(Response):
     async def _part(self, bundle: ExportedBundle) -> bytes:
         """The next part; the server makes the bundle with the first one."""
         async with services_of(self._request).after_speech.turn():
-            return bundle.take(await self._request.state.client._cache("export", **bundle.fields()))
+            part: bytes = await self._request.state.client.export_part(bundle)
+            return part
 
 
 def _start(head: Response) -> Message:

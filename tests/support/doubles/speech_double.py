@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded, SpeechStatus
 from voice_clone_client.speeches.async_streaming_text import AsyncStreamingTextSpeech, Bell
-from voice_clone_client.speeches.parts import Part, PartsReader, WrittenText
+from voice_clone_client.speeches.parts_reader import PartsReader
+from voice_clone_text.parts import Part, WrittenText
 
 RATE = 24000
 FRAME = 1920
@@ -163,7 +164,7 @@ class Double:
         self.speeches.append(DoubleSpeech(self, text, options))
         return self.speeches[-1]
 
-    def _speak_written(self, text: WrittenText, **options: Any) -> AsyncStreamingTextSpeech:
+    def speak_written(self, text: WrittenText, **options: Any) -> AsyncStreamingTextSpeech:
         changed = Bell()
 
         def begin(part: Part) -> Any:

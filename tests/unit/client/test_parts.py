@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from voice_clone_client import Chunk, ConnectionFailed
 from voice_clone_client.long_text.plan import sentence_seed
-from voice_clone_client.speeches.parts import LEAST, USUAL, WIDE, Part, PartsReader, WrittenText
+from voice_clone_client.speeches.parts_reader import PartsReader
+from voice_clone_text.parts import LEAST, USUAL, WIDE, Part, WrittenText
 from voice_clone_text.sentences import size
 
 LATIN = " ".join(f"This is sentence number {number}, and it costs 3.50 euros." for number in range(100))

@@ -1,4 +1,4 @@
-"""A text that is written while it is spoken, in the parts that the server speaks one after another. No I/O.
+"""A text that is written while it is spoken, in the parts that the server speaks one after another.
 
 In one piece a model speaks well only so many characters (`part_characters`, which it says with its first answer): then
 it speaks faster and faster, and may end before its text does. So a part ends with the first sentence that ends behind a
@@ -14,33 +14,15 @@ from __future__ import annotations
 import secrets
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-from voice_clone_text.sentences import SPOKEN, SentenceSplitter, WholeCharacters, fitting, size
-
-from ..errors import (
-    BrokenStream,
-    ConnectionFailed,
-    DeadlineExceeded,
-    Internal,
-    InvalidArgument,
-    Overloaded,
-    VoiceCloneError,
-)
-from ..finish_reasons import worse
-from ..long_text.plan import sentence_seed
-from ..responses import SpeechReader
-from ..types import Chunk
+from .sentences import SPOKEN, SentenceSplitter, WholeCharacters, fitting, size
 
 USUAL = 600  # characters, of a server that does not say how many its model speaks well
 LEAST = 180  # a model that speaks fewer gets so many
 WIDE = 3  # for how many a wide character counts, such as one of Chinese
-WAIT_SECONDS = 60.0  # for a server that is too busy to begin a further part
 MOST_ATTEMPTS = 3  # of a part whose model ends within its first sentence
-_COUNTED = ("text_tokens", "read", "reference_frames", "frames")  # entries of `info` that add up over parts
 
 
 @dataclass(eq=False)
@@ -97,13 +79,7 @@ class WrittenText:
             self._open(0, "")
 
     def write(self, text: str) -> None:
-        """More of it.
-
-        Raises:
-            InvalidArgument: it is no text.
-        """
-        if not isinstance(text, str):
-            raise InvalidArgument(f"a piece of text must be a string, not {type(text).__name__}")
+        """More of it."""
         self._add(self._whole.feed(text, False), False)
 
     def end(self) -> None:
@@ -221,106 +197,3 @@ class WrittenText:
         if self._part is not None:
             self._part.ended = True
         self._part, self._before = None, ""
-
-
-@dataclass(frozen=True, eq=False)
-class PartChunk(Chunk):
-    """A chunk of a text in parts. `index` and `info` are those of the whole speech."""
-
-    part: Part
-    first: bool
-    """Whether it is the first one of its part."""
-    last: bool
-    part_info: Mapping[str, Any] | None
-    """The server's, on the part alone."""
-
-
-class PartsReader(SpeechReader):
-    """Joins the chunks of parts to one speech.
-
-    Args:
-        text: that is spoken.
-        seed: of the whole speech.
-        max_frames: likewise; None: it has no limit, but each part may have one.
-        require_whole: as of `SpeechReader`.
-    """
-
-    def __init__(self, text: WrittenText, seed: int | None, max_frames: int | None, require_whole: bool) -> None:
-        super().__init__(require_whole, None)
-        self.text = text
-        self._seed = seed
-        self._max_frames = max_frames
-        self._parts = 0
-        self._first = False  # whether the next chunk is the first of its part
-        self._start = 0  # where the part that began last begins in the text
-        self._reason: str | None = "stop"  # the worst of the parts
-        self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # of the parts that have ended
-
-    def begin(self) -> Part | None:
-        """The part that begins now, if one is there."""
-        part = self.text.begin()
-        if part is not None:
-            part.index, self._first, self._start = self._parts, True, part.start
-            self._parts += 1
-            part.seed = sentence_seed(self._seed, part.index)
-            if self._max_frames is not None:
-                part.max_frames = max(1, self._max_frames - self._counts["frames"])
-        return part
-
-    def take(self, part: Part, chunk: Chunk) -> PartChunk:
-        """The next chunk of a part, as one of the speech."""
-        said = chunk.info or {}
-        if self._seed is None:
-            self._seed = said.get("seed")  # the server's choice
-        self.sample_rate = chunk.sample_rate
-        counts = {name: self._counts[name] + said[name] for name in _COUNTED if name in said}
-        place = {"characters": part.start + said["characters"]} if "characters" in said else {}
-        seed = {"seed": self._seed} if "seed" in said else {}  # that of the whole speech, which it repeats
-        info = {**said, **counts, **place, **seed, "parts": self._parts}
-        if chunk.final:
-            self._counts |= counts
-            self.text.learn(None)  # if no answer came before its end
-            self.finished = self._ends(part, said) or self.text.over
-            continued = {"continued": self.text.continued} if self.text.continued else {}
-            info |= {**continued, "finish_reason": self._reason}
-        self.info = {**(self.info or {}), **info}
-        first, self._first = self._first, False
-        index, self._next_index = self._next_index, self._next_index + 1
-        return PartChunk(
-            samples=chunk.samples,
-            sample_rate=chunk.sample_rate,
-            index=index,
-            final=self.finished,
-            info=info if said else None,
-            part=part,
-            first=first,
-            last=chunk.final,
-            part_info=chunk.info,
-        )
-
-    def last(self) -> Chunk:
-        """The final chunk of a speech whose text has ended behind its last part: it is empty."""
-        self.finished = True
-        rate = self.sample_rate or 1  # of a text without a word: it has no part
-        return Chunk(np.zeros(0, np.float32), rate, self._next_index, True, self.info)
-
-    def failed(self, error: VoiceCloneError) -> VoiceCloneError:
-        """The error of a part, which says how far the text was read, and from where it must be spoken again."""
-        characters = (self.info or {}).get("characters")
-        if not characters or not isinstance(error, _LOST):
-            return error
-        spoken = f"; all of the first {self._start} characters was spoken" if self._start else ""
-        return type(error)(f"{error}; the speech came to character {characters} of its text{spoken}")
-
-    def _ends(self, part: Part, said: Mapping[str, Any]) -> bool:
-        """Whether the speech ends with this part, whatever its text."""
-        reason = said.get("finish_reason")
-        if reason == "text_left" and self.text.go_on(part, int(said.get("characters", 0))):
-            return False
-        self._reason = worse(self._reason, reason)
-        if not part.ended:  # an older server, which does not say that text is left
-            return True
-        return reason in ("text_left", "text_timeout") or (reason == "length" and self._max_frames is not None)
-
-
-_LOST = (BrokenStream, ConnectionFailed, DeadlineExceeded, Internal, Overloaded)
