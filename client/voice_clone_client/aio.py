@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from voice_clone_text.parts import Part, WrittenText
 
 from . import designs, requests, responses
@@ -38,11 +38,13 @@ from .types import (
     Consents,
     Detection,
     Family,
+    KeepOptions,
     LongOptions,
     Names,
     Presets,
     SpeechOptions,
     StreamOptions,
+    UploadOptions,
     Voice,
     Voices,
 )
@@ -143,47 +145,9 @@ class AsyncClient(ClientBase[AsyncServers]):
         self._remembered(speech)
         return speech
 
-    async def upload(
-        self,
-        name: str,
-        audio: Source | None = None,
-        *,
-        reference_text: str | None = None,
-        consent: str | None = None,
-        description: str | None = None,
-        speaker_embedding: ArrayLike | None = None,
-        wait: bool = False,
-        timeout: float | None = None,
-        replace: bool = False,
-        strict: bool = False,
-        trim_silence: bool = False,
-        shared: bool = False,
-        model: str | None = None,
-        design: str | None = None,
-        design_model: str | None = None,
-        design_seed: int | None = None,
-    ) -> Voice:
+    async def upload(self, name: str, audio: Source | None = None, **options: Unpack[UploadOptions]) -> Voice:
         """Register a voice; see `Client.upload`."""
-        answer = await self._cache(
-            "upload",
-            name=name,
-            model_type=model or self._model,
-            audio=audio,
-            reference_text=reference_text,
-            consent=consent,
-            description=description,
-            speaker_embedding=speaker_embedding,
-            wait=wait or None,
-            timeout=timeout,
-            replace=replace or None,
-            strict=strict or None,
-            trim_silence=trim_silence or None,
-            shared=shared or None,
-            design=design,
-            design_model=design_model,
-            design_seed=design_seed,
-        )
-        return responses.voice(answer)
+        return responses.voice(await self._cache("upload", **requests.upload(name, audio, options, self._model)))
 
     async def design(
         self,
@@ -201,31 +165,9 @@ class AsyncClient(ClientBase[AsyncServers]):
             heard = [await speech.read() for speech in speeches]  # they are made side by side
         return [designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 
-    async def keep(
-        self,
-        name: str,
-        candidate: Candidate,
-        *,
-        consent: str | None = None,
-        description: str | None = None,
-        wait: bool = False,
-        timeout: float | None = None,
-        replace: bool = False,
-        shared: bool = False,
-        model: str | None = None,
-    ) -> Voice:
+    async def keep(self, name: str, candidate: Candidate, **options: Unpack[KeepOptions]) -> Voice:
         """Register a candidate of `design` as a voice; see `Client.keep`."""
-        return await self.upload(
-            name,
-            consent=consent,
-            description=description,
-            wait=wait,
-            timeout=timeout,
-            replace=replace,
-            shared=shared,
-            model=model,
-            **designs.upload_of(candidate),
-        )
+        return await self.upload(name, **designs.upload_of(candidate, options))
 
     async def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
         """The registered voices, by name; see `Client.list`."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from . import designs, requests, responses
 from ._client_base import ClientBase
@@ -22,7 +22,20 @@ from .fields import Knobs
 from .servers import channel
 from .servers.blocking import Servers
 from .sources import LARGEST_BUNDLE, parts
-from .types import Candidate, Candidates, Consent, Consents, Detection, Family, Names, Presets, Voice, Voices
+from .types import (
+    Candidate,
+    Candidates,
+    Consent,
+    Consents,
+    Detection,
+    Family,
+    KeepOptions,
+    Names,
+    Presets,
+    UploadOptions,
+    Voice,
+    Voices,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -68,26 +81,7 @@ class Client(ClientBase[Servers], Speaking):
     def _begin(self) -> None:
         self._default = DefaultFamily(self._ask_models)
 
-    def upload(
-        self,
-        name: str,
-        audio: Source | None = None,
-        *,
-        reference_text: str | None = None,
-        consent: str | None = None,
-        description: str | None = None,
-        speaker_embedding: ArrayLike | None = None,
-        wait: bool = False,
-        timeout: float | None = None,
-        replace: bool = False,
-        strict: bool = False,
-        trim_silence: bool = False,
-        shared: bool = False,
-        model: str | None = None,
-        design: str | None = None,
-        design_model: str | None = None,
-        design_seed: int | None = None,
-    ) -> Voice:
+    def upload(self, name: str, audio: Source | None = None, **options: Unpack[UploadOptions]) -> Voice:
         """Register a voice: exactly one of `audio`, `speaker_embedding`.
 
         If a voice of that name was uploaded just like this one, it stays as it is, and is the answer. So an upload
@@ -96,43 +90,12 @@ class Client(ClientBase[Servers], Speaking):
         Args:
             name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
             audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
-            reference_text: its transcript; with it the voice is cloned in context, else by its speaker embedding alone.
-            consent: how the speaker consented.
-            description: free text.
-            speaker_embedding: float [dimension of the model], instead of a clip.
-            wait: return when all `artifacts` are ready or failed; False returns when the voice is stored.
-            timeout: seconds to wait for them, instead of the server's default.
-            replace: replace a voice of that name that differs; otherwise it is an error.
-            strict: refuse a clip that has warnings, see `Voice.warnings`.
-            trim_silence: cut the silence off both ends of the clip; `Voice.report` says how much.
-            shared: whether other owners may use the voice.
-            model: the family for which the server prepares the voice; None takes the client's, and if that is None
-                too, all families of the server.
-            design, design_model, design_seed: how a designed voice was made, see `Voice`; `keep` sets them.
+            **options: see `UploadOptions`.
 
         Raises:
             InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. An older voice of that name is then unchanged.
         """
-        answer = self._cache(
-            "upload",
-            name=name,
-            model_type=model or self._model,
-            audio=audio,
-            reference_text=reference_text,
-            consent=consent,
-            description=description,
-            speaker_embedding=speaker_embedding,
-            wait=wait or None,
-            timeout=timeout,
-            replace=replace or None,
-            strict=strict or None,
-            trim_silence=trim_silence or None,
-            shared=shared or None,
-            design=design,
-            design_model=design_model,
-            design_seed=design_seed,
-        )
-        return responses.voice(answer)
+        return responses.voice(self._cache("upload", **requests.upload(name, audio, options, self._model)))
 
     def design(
         self,
@@ -163,33 +126,11 @@ class Client(ClientBase[Servers], Speaking):
             heard = [speech.read() for speech in speeches]
         return [designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 
-    def keep(
-        self,
-        name: str,
-        candidate: Candidate,
-        *,
-        consent: str | None = None,
-        description: str | None = None,
-        wait: bool = False,
-        timeout: float | None = None,
-        replace: bool = False,
-        shared: bool = False,
-        model: str | None = None,
-    ) -> Voice:
+    def keep(self, name: str, candidate: Candidate, **options: Unpack[KeepOptions]) -> Voice:
         """Register a candidate of `design` as a voice, which families that clone then speak in. Its record says how it
         was made (`Voice.design`). Args and errors: as `upload`.
         """
-        return self.upload(
-            name,
-            consent=consent,
-            description=description,
-            wait=wait,
-            timeout=timeout,
-            replace=replace,
-            shared=shared,
-            model=model,
-            **designs.upload_of(candidate),
-        )
+        return self.upload(name, **designs.upload_of(candidate, options))
 
     def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
         """The registered voices, by name.

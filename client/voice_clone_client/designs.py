@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InvalidArgument, Unsupported
-from .types import Candidate, Family
+from .types import Candidate, Family, KeepOptions
 from .wav import WavWriter
 
 KIND = "_voice_design"  # ends the name of a model that was made for it
@@ -91,9 +91,10 @@ def candidate(
     return Candidate(*sound, text, description, order["model"], order["seed"])
 
 
-def upload_of(candidate: Candidate) -> dict[str, Any]:
+def upload_of(candidate: Candidate, options: KeepOptions) -> dict[str, Any]:
     """What an upload gets of a candidate: its sound as a WAV, its words, and where it comes from."""
     return {
+        **options,
         "audio": wav(candidate.samples, candidate.sample_rate),
         "reference_text": candidate.text,
         "design": candidate.description,

@@ -16,7 +16,7 @@ from .clips import readable
 from .errors import InvalidArgument, VoiceCloneError, quoted, renamed
 from .fields import DTYPES, SOURCES, Knobs
 from .sources import Source, content
-from .types import SpeechOptions, StreamOptions
+from .types import SpeechOptions, StreamOptions, UploadOptions
 
 if TYPE_CHECKING:
     from voice_clone_text.parts import Part
@@ -138,6 +138,22 @@ def cache(
             "options": json.dumps(sent) if sent else None,
         },
     )
+
+
+def upload(name: str, audio: Source | None, options: UploadOptions, model: str | None) -> dict[str, Any]:
+    """The fields of the operation `upload`.
+
+    Args:
+        model: of the client.
+
+    Raises:
+        TypeError: an option is unknown.
+    """
+    for key in options:
+        if key not in UploadOptions.__annotations__:
+            raise TypeError(f"upload() has no parameter {key!r}")
+    fields = {key: None if value is False else value for key, value in options.items()}
+    return {"name": name, "audio": audio, "model_type": fields.pop("model", None) or model, **fields}
 
 
 def detection_seconds(usual: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +57,43 @@ class LongOptions(SpeechOptions, total=False):
     a `seed` of the caller's, or `do_sample` False, there are none: they would be the same."""
     hold: bool
     """A sentence is read when it is whole, so each of them can be tried again. `read` holds by itself."""
+
+
+class KeepOptions(TypedDict, total=False):
+    """The other arguments of `Client.keep`."""
+
+    consent: str | None
+    """How the speaker consented."""
+    description: str | None
+    """Free text."""
+    wait: bool
+    """Return when all `artifacts` are ready or failed; by default when the voice is stored."""
+    timeout: float | None
+    """Seconds to wait for them, instead of the server's default."""
+    replace: bool
+    """Replace a voice of that name that differs; otherwise it is an error."""
+    shared: bool
+    """Whether other owners may use the voice."""
+    model: str | None
+    """The family for which the server prepares the voice; None takes the client's, and if that is None too, all
+    families of the server."""
+
+
+class UploadOptions(KeepOptions, total=False):
+    """Those of `Client.upload`."""
+
+    reference_text: str | None
+    """The transcript of the clip; with it the voice is cloned in context, else by its speaker embedding alone."""
+    speaker_embedding: ArrayLike | None
+    """float [dimension of the model], instead of a clip."""
+    strict: bool
+    """Refuse a clip that has warnings, see `Voice.warnings`."""
+    trim_silence: bool
+    """Cut the silence off both ends of the clip; `Voice.report` says how much."""
+    design: str | None
+    """How a designed voice was made, see `Voice`; `keep` sets this and the next two."""
+    design_model: str | None
+    design_seed: int | None
 
 
 Mark = Literal["off", "on", "required"]

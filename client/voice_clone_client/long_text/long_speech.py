@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextvars import copy_context
-from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +16,6 @@ from voice_clone_text.sentences import Sentence
 from ..callers import in_time
 from ..errors import Cancelled
 from ..servers.channel import END_SECONDS
-from ..speeches.progress import Progress
 from ..speeches.speech import Speech
 from .plan import Plan
 from .text import LongText, SentenceChunk, SpokenSentence
@@ -51,9 +49,9 @@ class LongSpeech(Speech):
         *,
         at_once: bool = False,
     ) -> None:
-        self._closed = False
-        self._progress = Progress(time.monotonic())
-        self._made = self._call = _Made(speaker, plan)
+        self._made = _Made(speaker, plan)
+        reader: Any = self._made  # which also says what was read of it
+        super().__init__(self._made, time.monotonic(), reader)
         self._made.say(text, at_once=at_once)
         self._made.begin(options, deadline)
         threading.Thread(target=copy_context().run, args=(self._made.run,), daemon=True).start()
@@ -72,32 +70,6 @@ class LongSpeech(Speech):
         self._made.hold()
         return super().read()
 
-    @property
-    def _sample_rate(self) -> int:
-        return self._made.sample_rate
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """See `LongText.info`."""
-        return self._made.info
-
-    @property
-    def finish_reason(self) -> str | None:
-        """See `LongText.finish_reason`."""
-        return self._made.finish_reason
-
-    @property
-    def whole(self) -> bool:
-        """See `LongText.whole`."""
-        return self._made.whole
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._made.finished and not self._closed:  # as in `Speech`
-            self._made.let_end()
-        self.close()
-
     def _next(self) -> SentenceChunk:
         try:
             chunk = self._made.next()
@@ -110,6 +82,9 @@ class LongSpeech(Speech):
             self._progress.end()
             raise StopIteration
         return chunk
+
+    def _let_end(self) -> None:
+        self._made.let_end()
 
 
 class _Made(LongText[SpokenSentence]):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any
 
 import grpc
 import numpy as np
@@ -15,22 +14,19 @@ from .. import responses
 from ..errors import BrokenStream, Cancelled, VoiceCloneError
 from ..servers.async_calls import is_cancelled, let_end
 from ..servers.asynchronous import AsyncCall
-from ..types import Chunk, SpeechStatus
-from .progress import Progress
+from ..types import Chunk
+from .speech_base import SpeechBase
 
 
-class AsyncSpeech(AsyncIterator[Chunk]):
+class AsyncSpeech(SpeechBase, AsyncIterator[Chunk]):
     """A speech while the server makes it: an asynchronous iterator of its chunks; see `Speech`.
 
     Cancelling the task that waits for a chunk stops the speech on the server too.
     """
 
     def __init__(self, call: AsyncCall, began: float, reader: responses.SpeechReader) -> None:
-        self._call = call
+        super().__init__(call, began, reader)
         self._messages = aiter(call)
-        self._reader = reader
-        self._closed = False
-        self._progress = Progress(began)
 
     async def __anext__(self) -> Chunk:
         try:
@@ -75,36 +71,6 @@ class AsyncSpeech(AsyncIterator[Chunk]):
         async for chunk in self:
             samples.add(chunk)
         return samples.all(), self._sample_rate
-
-    @property
-    def _sample_rate(self) -> int:
-        return self._reader.sample_rate
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server on this speech."""
-        return self._reader.info
-
-    @property
-    def finish_reason(self) -> str | None:
-        """How the speech ended; see `Speech.finish_reason`."""
-        return self._reader.finish_reason
-
-    @property
-    def whole(self) -> bool:
-        """Whether all chunks were read and the speech ended with `stop` or `length`."""
-        return self._reader.whole
-
-    @property
-    def status(self) -> SpeechStatus:
-        """How it goes, or how it ended, and its times."""
-        return self._progress.status(self.finish_reason)
-
-    def close(self) -> None:
-        """Stop the speech. Chunks that were not read are lost; a task that waits gets `Cancelled`."""
-        self._closed = True
-        self._progress.cancel()
-        self._call.cancel()
 
     async def __aenter__(self) -> AsyncSpeech:
         return self

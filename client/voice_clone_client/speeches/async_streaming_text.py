@@ -18,7 +18,7 @@ from ..types import Chunk
 from . import appends
 from .async_speech import AsyncSpeech
 from .parts_reader import WAIT_SECONDS, PartChunk, PartsReader
-from .progress import Progress
+from .speech_base import SpeechBase
 
 
 class Bell:
@@ -137,13 +137,11 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
     _reader: PartsReader
 
     def __init__(self, begin: Callable[[Part], AsyncPartSpeech], began: float, reader: PartsReader, changed: Bell):
+        SpeechBase.__init__(self, None, began, reader)
         self._begin_part = begin
-        self._reader = reader
         self._text = reader.text
         self._changed = changed
         self._text.changed = changed.ring
-        self._closed = False
-        self._progress = Progress(began)
         self._failure: BaseException | None = None
         self._reading: asyncio.Task[None] | None = None
         self._current: AsyncPartSpeech | None = None

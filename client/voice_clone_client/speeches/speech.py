@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 import grpc
 import numpy as np
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 from .. import responses
 from ..errors import BrokenStream, Cancelled, VoiceCloneError
 from ..servers.channel import let_end
-from ..types import Chunk, SpeechStatus
-from .progress import Progress
+from ..types import Chunk
+from .speech_base import SpeechBase
 
 
-class Speech(Iterator[Chunk]):
+class Speech(SpeechBase, Iterator[Chunk]):
     """A speech while the server makes it: an iterator of its chunks.
 
     The request is sent before the first chunk is read; an error of the server is raised with the first chunk. `close`
@@ -25,12 +24,6 @@ class Speech(Iterator[Chunk]):
     was iterated to its end has all that the model made. The model may have missed the end of the text, which is rare:
     then `whole` is False and, with `require_whole`, `Incomplete` is raised after the last chunk.
     """
-
-    def __init__(self, call: Any, began: float, reader: responses.SpeechReader) -> None:
-        self._call = call
-        self._reader = reader
-        self._closed = False
-        self._progress = Progress(began)
 
     def __next__(self) -> Chunk:
         try:
@@ -72,38 +65,6 @@ class Speech(Iterator[Chunk]):
         for chunk in self:
             samples.add(chunk)
         return samples.all(), self._sample_rate
-
-    @property
-    def _sample_rate(self) -> int:
-        return self._reader.sample_rate
-
-    @property
-    def info(self) -> Mapping[str, Any] | None:
-        """The latest info of the server on this speech; at the end: frames, `cache` status, milliseconds by stage."""
-        return self._reader.info
-
-    @property
-    def finish_reason(self) -> str | None:
-        """How the speech ended, None before its end: `stop`, the model said the text; `length`, it has `max_frames`
-        frames; `budget` or `runaway`, the model missed the end of the text; `text_left`, it ended before it had read
-        all of it; `text_timeout`, the rest of a text that was being written did not come in time."""
-        return self._reader.finish_reason
-
-    @property
-    def whole(self) -> bool:
-        """Whether all chunks were read and the speech ended with `stop` or `length`."""
-        return self._reader.whole
-
-    @property
-    def status(self) -> SpeechStatus:
-        """How it goes, or how it ended, and its times."""
-        return self._progress.status(self.finish_reason)
-
-    def close(self) -> None:
-        """Stop the speech, from any thread. Chunks that were not read are lost; a waiting thread gets `Cancelled`."""
-        self._closed = True
-        self._progress.cancel()
-        self._call.cancel()
 
     def __enter__(self) -> Speech:
         return self
