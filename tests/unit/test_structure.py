@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -55,6 +56,17 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
         arrows += [f"{module} -> {name} (" for name in imported]
     found = lint(tmp_path)
     assert found.returncode != 0 and [arrow for arrow in arrows if arrow not in found.stdout] == [], found.stdout
+
+
+def test_what_a_package_takes_of_another_is_public() -> None:
+    private, found = re.compile(r"_[a-z]"), []
+    for path in sources("voice_clone", "voice_clone_server", "client", "command", "gateway", "tools", "perf"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
+            if module and module.startswith("voice_clone") and module.partition(".")[0] not in path.parts:
+                names = [*module.split("."), *(each.name for each in node.names)]
+                found += [f"{path}: {module}" for name in names if private.match(name)]
+    assert found == []
 
 
 def test_a_family_is_named_in_its_own_packages_alone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..servers.asynchronous import AsyncCall
 from ..types import Chunk
 from . import appends
 from .async_speech import AsyncSpeech
-from .parts_reader import WAIT_SECONDS, PartChunk, PartsReader
+from .parts_reader import PartChunk, PartsReader
 from .speech_base import SpeechBase
 
 
@@ -145,7 +144,6 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         self._failure: BaseException | None = None
         self._reading: asyncio.Task[None] | None = None
         self._current: AsyncPartSpeech | None = None
-        self._gives_up: float | None = None  # when to stop waiting for a server that is full
         self._go_on()
 
     def read_from(self, text: AsyncIterable[str] | Iterable[str]) -> None:
@@ -192,7 +190,7 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         try:
             chunk = await anext(current)
         except VoiceCloneError as error:
-            if self._closed or not self._may_wait(current, error):
+            if self._closed or not self._reader.may_wait(current.part, current.status.seconds, error):
                 raise self._reader.failed(error) from None
             current.close()
             await asyncio.sleep(appends.RETRY_SECONDS)
@@ -207,19 +205,10 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
                 self._go_on()
         return taken
 
-    def _may_wait(self, current: AsyncPartSpeech, error: VoiceCloneError) -> bool:
-        """Whether a later part may be asked for again."""
-        if not isinstance(error, Overloaded) or current.part.index == 0 or current.status.seconds:
-            return False
-        now = time.monotonic()
-        self._gives_up = self._gives_up or now + WAIT_SECONDS
-        return now < self._gives_up
-
     def _go_on(self) -> None:
         """Begin the next part, if its text is there."""
         part = None if self._closed else self._reader.begin()
         if part is not None:
-            self._gives_up = None
             self._current = self._begin_part(part)
 
     async def _read(self, text: AsyncIterable[str] | Iterable[str]) -> None:

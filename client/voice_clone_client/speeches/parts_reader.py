@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +50,13 @@ class PartsReader(SpeechReader):
         self._parts = 0
         self._first = False  # whether the next chunk is the first of its part
         self._start = 0  # where the part that began last begins in the text
+        self._gives_up: float | None = None  # when to stop waiting for a server that is full
         self._reason: str | None = "stop"  # the worst of the parts
         self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # of the parts that have ended
 
     def begin(self) -> Part | None:
         """The part that begins now, if one is there."""
-        part = self.text.begin()
+        part, self._gives_up = self.text.begin(), None
         if part is not None:
             part.index, self._first, self._start = self._parts, True, part.start
             self._parts += 1
@@ -62,6 +64,15 @@ class PartsReader(SpeechReader):
             if self._max_frames is not None:
                 part.max_frames = max(1, self._max_frames - self._counts["frames"])
         return part
+
+    def may_wait(self, part: Part, seconds: float, error: VoiceCloneError) -> bool:
+        """Whether a part that has failed after so many seconds of audio may be asked for again: a later one, if the
+        server is full."""
+        if not isinstance(error, Overloaded) or part.index == 0 or seconds:
+            return False
+        now = time.monotonic()
+        self._gives_up = self._gives_up or now + WAIT_SECONDS
+        return now < self._gives_up
 
     def take(self, part: Part, chunk: Chunk) -> PartChunk:
         """The next chunk of a part, as one of the speech."""

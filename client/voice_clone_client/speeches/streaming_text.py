@@ -15,7 +15,7 @@ from ..errors import Cancelled, Overloaded, VoiceCloneError
 from ..servers.blocking import Call
 from ..types import Chunk
 from . import appends
-from .parts_reader import WAIT_SECONDS, PartsReader
+from .parts_reader import PartsReader
 from .speech import Speech
 
 
@@ -147,7 +147,6 @@ class StreamingTextSpeech(Speech):
         self._text.changed = changed.notify_all
         self._failure: BaseException | None = None
         self._current: PartSpeech | None = None
-        self._gives_up: float | None = None  # when to stop waiting for a server that is full
         self._go_on()  # the first part is there before its text
         threading.Thread(target=self._read, args=(text,), daemon=True).start()
 
@@ -186,7 +185,7 @@ class StreamingTextSpeech(Speech):
         try:
             chunk = next(current)
         except VoiceCloneError as error:
-            if self._closed or not self._may_wait(current, error):
+            if self._closed or not self._reader.may_wait(current.part, current.status.seconds, error):
                 raise self._reader.failed(error) from None
             current.close()
             time.sleep(appends.RETRY_SECONDS)
@@ -202,14 +201,6 @@ class StreamingTextSpeech(Speech):
                 self._go_on()
         return taken
 
-    def _may_wait(self, current: PartSpeech, error: VoiceCloneError) -> bool:
-        """Whether a later part may be asked for again."""
-        if not isinstance(error, Overloaded) or current.part.index == 0 or current.status.seconds:
-            return False
-        now = time.monotonic()
-        self._gives_up = self._gives_up or now + WAIT_SECONDS
-        return now < self._gives_up
-
     def _wait_for_part(self) -> bool:
         """Begin the next part when its text is there; false if the text has ended."""
         with self._changed:
@@ -222,7 +213,6 @@ class StreamingTextSpeech(Speech):
         with self._changed:
             part = None if self._closed else self._reader.begin()
         if part is not None:
-            self._gives_up = None
             self._begin(part)
 
     def _begin(self, part: Part) -> None:
