@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterator
 
-from voice_clone_client.types import Artifacts, Voice
+from voice_clone_client.types import Voice
 
 from .common import in_words
 
@@ -47,10 +47,6 @@ def _clip(voice: Voice) -> str | None:
     if voice.duration is None:
         return "none: a speaker embedding"
     return f"{voice.duration:.2f} s, {voice.sample_rate} Hz, {voice.mime_type}, {voice.file_size} bytes"
-
-
-def _state(entry: Artifacts) -> str:
-    return entry.state if entry.reason is None else f"{entry.state}: {entry.reason}"
 
 
 def _measurements(voice: Voice) -> dict[str, str]:
