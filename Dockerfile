@@ -20,10 +20,10 @@ ARG PYTHON=3.11
 # What pip has to download, apart from our code: a change of that downloads nothing again.
 FROM python:${PYTHON}-slim-bookworm AS required
 WORKDIR /src
-COPY pyproject.toml ./
+COPY pyproject.toml constraints.txt ./
 COPY client/pyproject.toml client/
 COPY command/pyproject.toml command/
-COPY gateway/pyproject.toml gateway/constraints.txt gateway/
+COPY gateway/pyproject.toml gateway/
 COPY tools/requirements.py tools/
 RUN python tools/requirements.py server,postgresql > cpu.txt \
     && python tools/requirements.py server,postgresql,marking --without-gateway > server.txt
@@ -44,9 +44,10 @@ FROM python:${PYTHON}-slim-bookworm AS gateway
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
+COPY constraints.txt /tmp/
 COPY client /tmp/client
 COPY gateway /tmp/gateway
-RUN pip install --no-cache-dir -c /tmp/gateway/constraints.txt /tmp/client /tmp/gateway && rm -rf /tmp/client /tmp/gateway \
+RUN pip install --no-cache-dir -c /tmp/constraints.txt /tmp/client /tmp/gateway && rm -rf /tmp/constraints.txt /tmp/client /tmp/gateway \
     && useradd --system --no-create-home gateway
 USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-torch_version=2.13.0 # as pyproject.toml pins it
+torch_version="$(sed -n 's/^torch==//p' "$ROOT/constraints.txt")"
 
 python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
@@ -71,8 +71,6 @@ END
     echo "$found" >"$(echo .venv/lib/python3.*/site-packages)/torch_of_the_image.pth"
 }
 
-version_of_torch() { .venv/bin/python -c 'import torch; print(torch.__version__.partition("+")[0])'; }
-
 complain_late() { # run a command; what it writes to stderr is shown if it fails, but not if Ctrl-C ends it
     local errors missing
     errors="$ROOT/.venv.errors"
@@ -122,14 +120,8 @@ install_torch() { # first and by itself: a plain '==' keeps pip from looking for
 }
 
 install_packages() { # of $extras, ours, the client, the command and the gateway
-    local packages
-    if [ ! -e "$(echo .venv/lib/python3.*/site-packages)/torch_of_the_image.pth" ] || [ "$(version_of_torch)" = "$torch_version" ]; then
-        pip_install -c gateway/constraints.txt -e ".[$extras]" -e ./client -e ./command -e ./gateway
-        return
-    fi
-    # Ours is not installed, but used from its folder: it is pinned to another torch.
-    mapfile -t packages < <(.venv/bin/python tools/requirements.py "$extras")
-    pip_install "${packages[@]}" -e ./client -e ./command -e ./gateway
+    grep -v "^torch==" constraints.txt >.venv/constraints.txt # it is there already, and may be an image's of another version
+    pip_install -c .venv/constraints.txt -e ".[$extras]" -e ./client -e ./command -e ./gateway
 }
 
 has_extras() { # whether some installation of what $2 stands for had all extras in $1, separated by commas
@@ -148,7 +140,7 @@ make_environment() { # $1: extras of pyproject.toml to install
     local extras="$1" wanted python
     local stamp="$ROOT/.venv/.installed-$1"
     check_python
-    wanted="$(cat "$ROOT"/{pyproject.toml,{client,command,gateway}/pyproject.toml,gateway/constraints.txt,tools/env.sh} | sha256sum)"
+    wanted="$(cat "$ROOT"/{pyproject.toml,{client,command,gateway}/pyproject.toml,constraints.txt,tools/env.sh} | sha256sum)"
     has_extras "$extras" "$wanted" && return
     trap 'printf "\nStopped; the next call goes on with the installation.\n" >&2; exit 130' INT
     (
@@ -170,7 +162,7 @@ make_environment() { # $1: extras of pyproject.toml to install
         install_packages
         env -u PYTHONPATH .venv/bin/pip uninstall --yes voice-clone >/dev/null 2>&1 || true # as ours was called before
         # Only the tritonserver binary and its libraries are wanted from this wheel, not its Python dependencies.
-        pip_install --no-deps nvidia-pytriton==0.7.0
+        pip_install --no-deps "$(grep ^nvidia-pytriton== constraints.txt)"
         if [ "$extras" = server,test ]; then
             # The official implementation, for the parity tests: without the packages of its web demo.
             pip_install --no-deps qwen-tts==0.1.1

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+PINS = ROOT / "constraints.txt"
 _OWN = re.compile(r"([\w-]+)\[([\w,-]+)\]$")
+_RANGE = re.compile(r"([\w.-]+)(\[[\w,]+\])?[<>]")
 
 
 def project(folder: Path) -> dict[str, Any]:
@@ -37,10 +39,13 @@ def requirements(of: dict[str, Any], extras: list[str]) -> Iterator[str]:
 
 
 def pinned(requirement: str) -> str:
-    """The version of a requirement of the gateway that gateway/constraints.txt names."""
-    name = re.split(r"[<>=!~ ]", requirement)[0]
-    lines = (ROOT / "gateway" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return next((line for line in lines if line.startswith(f"{name}==")), requirement)
+    """A requirement in the version that constraints.txt names; one that is exact stays as it is."""
+    found = _RANGE.match(requirement)
+    if found is None:
+        return requirement
+    name, extras = found.groups("")
+    [pin] = [line for line in PINS.read_text(encoding="utf-8").splitlines() if line.startswith(f"{name}==")]
+    return pin.replace("==", f"{extras}==")
 
 
 def is_missing(requirement: str) -> bool:
@@ -64,8 +69,8 @@ def main() -> None:
     extras = [*given.extras.split(","), *(["torch"] if given.missing else [])]
     wanted = [*requirements(ours, extras), *requirements(client, [])]
     if not given.without_gateway:
-        wanted += map(pinned, requirements(gateway, []))
-    found = dict.fromkeys(each for each in wanted if not each.startswith("voice-clone-"))
+        wanted += requirements(gateway, [])
+    found = dict.fromkeys(pinned(each) for each in wanted if not each.startswith("voice-clone-"))
     if given.missing:
         lacking = [each.partition(";")[0].strip() for each in found if is_missing(each)]
         print(*lacking, *ours["build"])  # pip wants these for each build of ours, whatever is installed

@@ -15,7 +15,7 @@ import sys
 
 from voice_clone.model_start import prepare_imports
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if "c_python_backend_utils" in sys.builtin_module_names:  # built into the program of Triton that serves a model
     prepare_imports()

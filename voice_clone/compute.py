@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from voice_clone.errors import InvalidArgument, Unsupported
@@ -169,8 +168,9 @@ def packed_file(
 ) -> PackedFile:
     """Where the packed weights of a network, or other arrays, are kept for the next start, beside the compiled code.
 
-    The key has all that shapes them: the checkpoint, this package's code, torch's, and the processor. It has numba's,
-    too: where weights are found, the code that computes with them is compiled.
+    The key has all that shapes them: the checkpoint, this package's code, and the processor. What is made in torch does
+    not depend on its version beyond the last bit. The key has numba's: where weights are found, the code that computes
+    with them is compiled.
 
     Args:
         network: its name, with the precision if there are several.
@@ -187,19 +187,10 @@ def packed_file(
         "files": identity,
         "config": asdict(config),
         "sources": digest_of(PACKAGE),
-        "torch": _version_of_torch(),
         "numba": version("numba"),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)
-
-
-def _version_of_torch() -> str:
-    """The version of the torch that packs weights here; where none is installed, of the one that this package wants."""
-    try:
-        return version("torch").partition("+")[0]
-    except PackageNotFoundError:
-        return "".join(re.findall(r"^torch==([\w.]+)", "\n".join(requires("voice-clone") or ()), re.MULTILINE))
 
 
 def encoder_threads(settings: EncoderSettings) -> int:

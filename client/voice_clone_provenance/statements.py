@@ -1,6 +1,6 @@
 """The unsigned statement that speech is synthetic: in the tags of files and streams, and in a header over HTTP.
 
-    digital_source_type=trainedAlgorithmicMedia, family=some_family, mark=marked, generator="voice-clone 0.1.0"
+    digital_source_type=trainedAlgorithmicMedia, family=some_family, mark=marked, generator="voice-clone 0.2.0"
 
 A dictionary of Structured Fields (RFC 9651, section 3.2), in ASCII. `trainedAlgorithmicMedia` is IPTC's word for what a
 trained model made (https://cv.iptc.org/newscodes/digitalsourcetype/). Everyone can write or remove such a line.

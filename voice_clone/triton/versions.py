@@ -1,10 +1,10 @@
-"""Whether the installed packages are those that this one is pinned to, and the server new enough."""
+"""Whether the installed packages are those that this one needs, and the server new enough."""
 
 from __future__ import annotations
 
+import operator
 import re
 from importlib import metadata
-from operator import attrgetter
 from typing import Any
 
 from voice_clone.errors import Unsupported
@@ -12,11 +12,13 @@ from voice_clone.errors import Unsupported
 # What the Python backend of Triton 2.51 has and an older one may lack; those of NGC 24.10 to 26.07 have it all.
 BACKEND = ("MetricFamily.HISTOGRAM", "TritonError.CANCELLED", "TritonError.ALREADY_EXISTS", "Logger")
 
-_PIN = re.compile(r"""([A-Za-z0-9._-]+)==([^;\s]+)(?:\s*; extra == (["']torch["']))?$""")  # of no other extra
+_NEED = re.compile(r"""([A-Za-z0-9._-]+)([<>=]=?[^;\s]+)(?:\s*; extra == (["']torch["']))?$""")  # of no other extra
+_BOUND = re.compile(r"(==|>=|<)([\d.]+)")
+_FITS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
 
 
 def check_versions(package: str = "voice-clone-server") -> None:
-    """Compare what is installed with the exact pins of `package`; a build suffix such as `+cpu` does not matter.
+    """Compare what is installed with the ranges of `package`; a build suffix such as `+cpu` does not matter.
 
     torch may be missing, because not every family needs it.
 
@@ -25,18 +27,30 @@ def check_versions(package: str = "voice-clone-server") -> None:
     """
     try:
         requirements = metadata.requires(package) or []
-    except metadata.PackageNotFoundError:  # run from a source folder: nothing is pinned
+    except metadata.PackageNotFoundError:  # run from a source folder: nothing is stated
         return
-    for pin in filter(None, map(_PIN.match, requirements)):
-        name, wanted, optional = pin.groups()
+    for need in filter(None, map(_NEED.match, requirements)):
+        name, wanted, optional = need.groups()
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
             if optional:
                 continue
             found = "not installed"
-        if found.partition("+")[0] != wanted:
-            raise Unsupported(f"{name} is {found}; this version needs {name}=={wanted}: install {package} again")
+        if not _is_within(found, wanted):
+            raise Unsupported(f"{name} is {found}; this version needs {name}{wanted}: install {package} again")
+
+
+def _is_within(version: str, wanted: str) -> bool:
+    """Whether a version is within bounds such as `>=1.26,<2`, by the numbers in front."""
+    found = _numbers(version)
+    return found != () and all(_FITS[how](found, _numbers(bound)) for how, bound in _BOUND.findall(wanted))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Without zeros at the end: 1.26.0 is 1.26."""
+    found = re.match(r"[\d.]*\d", version)
+    return tuple(map(int, re.sub(r"(\.0+)+$", "", found[0]).split("."))) if found else ()
 
 
 def check_backend(backend: Any) -> None:
@@ -47,7 +61,7 @@ def check_backend(backend: Any) -> None:
     """
     for name in BACKEND:
         try:
-            attrgetter(name)(backend)
+            operator.attrgetter(name)(backend)
         except AttributeError:
             raise Unsupported(
                 f"this Triton's Python backend has no {name}: Triton 2.51 (NGC 24.10) or a newer one is needed"

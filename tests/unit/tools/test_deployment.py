@@ -34,6 +34,9 @@ from tools.triton_releases import NEWEST, RELEASES
 from voice_clone_server import serve
 from voice_clone_server.triton_server import EXIT_TIMEOUT, ROOT, free_ports
 
+OURS = ("voice-clone-client", "voice-clone-command", "voice-clone-gateway", "voice-clone-server")
+PINS = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+
 
 def test_every_copied_path_is_in_the_repository() -> None:
     copied = [shlex.split(arguments)[:-1] for keyword, arguments in instructions() if keyword == "COPY"]
@@ -80,9 +83,7 @@ def test_the_image_has_torch_and_the_onnx_runtime_of_its_release(tmp_path: Path)
     arguments = defaults("packages")
     assert arguments["TRITON"] == NEWEST.name
     assert arguments["ONNX_RUNTIME"] == "onnxruntime-gpu" and arguments["PIP_EXTRA_INDEX_URL"] == ""
-    [torch] = [
-        f"{each.name}{each.specifier}" for each in required("voice-clone-server", "torch") if each.name == "torch"
-    ]
+    [torch] = [each for each in PINS if each.startswith("torch==")]
     builds = re.findall(r"torch==[\w.+]+", DOCKERFILE + DOCUMENT)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
     [line] = values("RUN", "packages")
@@ -112,8 +113,7 @@ def test_pip_installs_beside_the_system_s_packages() -> None:
 
 
 def test_the_tools_and_the_image_for_a_cpu_have_the_same_triton() -> None:
-    [pinned] = re.findall(r"nvidia-pytriton==[\d.]+", (ROOT / "tools" / "env.sh").read_text(encoding="utf-8"))
-    assert defaults("triton")["PYTRITON"] == pinned
+    assert defaults("triton")["PYTRITON"] in PINS
 
 
 def required(package: str, extra: str = "") -> list[Requirement]:
@@ -156,11 +156,10 @@ def test_the_gateway_s_package_brings_all_that_it_imports() -> None:
 
 def test_the_packages_are_released_together() -> None:
     """They have one version, and each takes the others of its own."""
-    ours = {f"voice-clone-{name}" for name in ("client", "command", "gateway", "server")}
-    versions = {metadata.version(name) for name in ours}
+    versions = {metadata.version(name) for name in OURS}
     assert len(versions) == 1
-    needed = [each for name in ours for each in required(name, "demo")]
-    own = {str(each.specifier) for each in needed if each.name in ours and not each.extras}
+    needed = [each for name in OURS for each in required(name, "demo")]
+    own = {str(each.specifier) for each in needed if each.name in OURS and not each.extras}
     assert own == {f"=={versions.pop()}"}
 
 
@@ -171,15 +170,20 @@ def test_the_server_s_package_has_the_models_and_the_demo_s_voice() -> None:
     packed = {path for each in tables["package-data"][package.name] for path in package.glob(each) if path.is_file()}
     linked = [package / "data", package / "model_repository"]
     there = {path for link in linked for path in link.resolve().rglob("*") if path.is_file()}
+    packed.remove(package / "py.typed")
     assert {path.resolve() for path in packed} == {path for path in there if "__pycache__" not in path.parts}
 
 
-def test_the_constraints_of_the_gateway_are_within_its_ranges() -> None:
-    ranges = {each.name: each.specifier for each in required("voice-clone-gateway")}
-    lines = (ROOT / "gateway" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert set(pins) == set(ranges) - {"voice-clone-client"}
-    assert [f"{name}=={pin}" for name, pin in pins.items() if not ranges[name].contains(pin)] == []
+@pytest.mark.parametrize("package", OURS)
+def test_each_range_has_a_pin_within_it_and_is_closed(package: str) -> None:
+    """A major version that nobody has tried is not taken."""
+    pins = dict(each.split("==") for each in PINS)
+    for each in map(Requirement, metadata.requires(package) or []):
+        if str(each.specifier).startswith("==") or each.name in OURS:
+            continue
+        assert each.specifier.contains(pins[each.name.lower()]), each
+        bounds = {bound.operator for bound in each.specifier}
+        assert bounds == ({">="} if each.name == "regex" else {">=", "<"}), f"{each}; regex has no major versions"
 
 
 def test_only_folders_are_installed_under_our_names() -> None:

@@ -6,13 +6,14 @@ import json
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tools.requirements import ROOT, project, requirements
+from tools.requirements import pinned as pin
 from tools.triton_releases import NEWEST, NUMPY, RELEASES, TORCH, Release, find, main, table
 from voice_clone.onnx import session
 
@@ -27,13 +28,10 @@ NAMES = ("onnxruntime", "onnxruntime-gpu")
 
 
 def pinned() -> list[Requirement]:
-    """What the image installs of ours: exact versions."""
-    extras = [{"extra": extra} for extra in ("torch", "server", "postgresql")]
-    return [
-        each
-        for each in map(Requirement, metadata.requires("voice-clone-server") or [])
-        if each.marker is None or any(map(each.marker.evaluate, extras))
-    ]
+    """What the image installs of ours, but the client: exact versions."""
+    extras = ["torch", "server", "postgresql"]
+    wanted = requirements(project(ROOT), extras)
+    return [Requirement(pin(each)) for each in wanted if not each.startswith("voice-clone-")]
 
 
 def plain(requirement: Requirement) -> str:
