@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.doubles.counted_frames import Collector
 from tests.support.waiting import until
+from voice_clone.batching import engine as engine_module
 from voice_clone.batching.engine import Engine
 from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.errors import Overloaded
@@ -83,7 +84,8 @@ def model() -> Model:
 
 
 @pytest.fixture
-def engine(model: Model) -> Iterator[Engine[int]]:
+def engine(model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine[int]]:
+    monkeypatch.setattr(engine_module, "MAX_UNSENT", 1000)  # a step takes no time, so the outbox has none to deliver
     engine: Engine[int] = Engine(
         model,  # type: ignore[arg-type] # every text is whole
         (1, 2, 4, 8, 12),
