@@ -26,13 +26,13 @@ def tensors(**values: Any) -> list[triton.InferInput]:
     return made
 
 
-def prompt_arrays(*, seed: int = 1, icl: bool = False) -> dict[str, NDArray[Any]]:
-    """What qwen3_tts_prompt packs for the talker."""
+def prompt_arrays(*, seed: int = 1, icl: bool = False, tokens: int = 90) -> dict[str, NDArray[Any]]:
+    """What qwen3_tts_prompt packs for the talker, with so many tokens of text."""
     rng = np.random.default_rng(seed)
     reference = 70 if icl else 0
     return {
         "role_ids": np.array([1, 2, 3], np.int32),
-        "text_ids": rng.integers(0, 200, 90, dtype=np.int32),
+        "text_ids": rng.integers(0, 200, tokens, dtype=np.int32),
         "reference_ids": rng.integers(0, 200, 20 if icl else 0, dtype=np.int32),
         "reference_codes": rng.integers(0, 2048, (reference, 16), dtype=np.int32),
         "speaker_embedding": rng.normal(size=64).astype(np.float32),
@@ -45,9 +45,13 @@ def prompt_arrays(*, seed: int = 1, icl: bool = False) -> dict[str, NDArray[Any]
 def prompt(
     stream_id: Any, *, seed: int = 1, frames: int = 20, icl: bool = False, **changed: NDArray[Any]
 ) -> dict[str, Any]:
-    """Inputs of the talker, as qwen3_tts_prompt makes them; `changed` replaces arrays of the prompt."""
+    """Inputs of the talker, as qwen3_tts_prompt makes them; `changed` replaces arrays of the prompt.
+
+    A text that is too short for so many frames would end the stream before.
+    """
+    tokens = max(90, frames // 12)
     return {
-        "prompt": pack({**prompt_arrays(seed=seed, icl=icl), **changed}),
+        "prompt": pack({**prompt_arrays(seed=seed, icl=icl, tokens=tokens), **changed}),
         "prompt_info": json.dumps({"stream_id": stream_id}),
         "seed": np.array([seed], np.uint64),
         "max_frames": np.array([frames], np.int32),
