@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from voice_clone_text.parts import Part, WrittenText
 
 from . import requests
+from ._client_base import ClientBase
 from .long_text.long_speech import LongSpeech
 from .long_text.plan import Plan
 from .responses import SpeechReader
@@ -25,13 +26,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Speaking:
+class Speaking(ClientBase[Servers]):
     """The part of `Client` that speaks."""
 
-    _servers: Servers
-    _timeout: float | None
-    _owner: str | None
-    _mark: str | None
+    _connect = Servers
 
     @abstractmethod
     def family(self, model: str | None = None, limit: float | None = None) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import designs, requests, responses
-from ._client_base import ClientBase
 from ._default_family import DefaultFamily
 from ._speaking_client import Speaking
 from .bundles import ExportedBundle, imported_part
@@ -20,7 +19,6 @@ from .clips import Source
 from .errors import Unsupported, VoiceCloneError
 from .fields import Knobs
 from .servers import channel
-from .servers.blocking import Servers
 from .sources import LARGEST_BUNDLE, parts
 from .types import (
     Candidate,
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Client(ClientBase[Servers], Speaking):
+class Client(Speaking):
     """Voices and speech of one server, or of several that have the same voices. Thread-safe.
 
     With several servers, each voice has a home among them, which speaks unless it fails or is much busier than the
@@ -75,8 +73,6 @@ class Client(ClientBase[Servers], Speaking):
             its first call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if
             it requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
-
-    _connect = Servers
 
     def _begin(self) -> None:
         self._default = DefaultFamily(self._ask_models)
