@@ -1,0 +1,142 @@
+"""What a text becomes before it is spoken: words, silences and marks; and the plan that they make together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Style(NamedTuple):
+    """How words are spoken. What differs in it is spoken by speeches of their own."""
+
+    voice: str | None = None
+    """As the text names it; None: that of the request."""
+    language: str | None = None
+    """A code such as `en-US`, or as the request names it."""
+    rate: float = 1.0
+    """Factor of the tempo."""
+    gain: float = 1.0
+    """Factor of the samples."""
+
+
+class Words(NamedTuple):
+    """A part of what is spoken."""
+
+    text: str
+    start: int
+    """Where it is written: a position in the whole text, in characters (code points)."""
+    end: int
+    style: Style
+    fixed: bool = False
+    """Whether it was put in place of what is written, and is not read again."""
+
+    @property
+    def written(self) -> bool:
+        """Whether each of its characters is one of the text."""
+        return not self.fixed and len(self.text) == self.end - self.start
+
+
+class Silence(NamedTuple):
+    """A pause, and where it is written."""
+
+    seconds: float
+    start: int
+    end: int
+
+
+class Mark(NamedTuple):
+    """A named place, which changes no sound."""
+
+    name: str
+    start: int
+    """Where it is written."""
+
+
+Piece = Words | Silence | Mark
+
+
+class Replaced(NamedTuple):
+    """A part of a span that is not spoken as it is written."""
+
+    spoken: tuple[int, int]
+    """Begin and end in the text of the span."""
+    written: tuple[int, int]
+    """Begin and end in the whole text."""
+
+
+class Span(NamedTuple):
+    """What is spoken at once, in one style."""
+
+    text: str
+    start: int
+    """Where it is written."""
+    end: int
+    style: Style
+    replaced: tuple[Replaced, ...] = ()
+    """Each other character is one of the text."""
+
+
+class MarkPlace(NamedTuple):
+    """Where a mark is in a plan."""
+
+    name: str
+    item: int
+    """The item that it is in, or before; the number of items at the end."""
+    character: int
+    """Characters of the item before it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole text: spans and silences in their order."""
+
+    items: tuple[Span | Silence, ...]
+    marks: tuple[MarkPlace, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def spans(self) -> list[Span]:
+        return [item for item in self.items if isinstance(item, Span)]
+
+
+@dataclass
+class Joiner:
+    """Joins pieces to the items of a plan."""
+
+    items: list[Span | Silence] = field(default_factory=list)
+    marks: list[MarkPlace] = field(default_factory=list)
+    _open: list[Words] = field(default_factory=list)
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, Words):
+                if self._open and self._open[0].style != piece.style:
+                    self._close()
+                self._open.append(piece)
+            elif isinstance(piece, Mark):
+                at = sum(len(words.text) for words in self._open)
+                self.marks.append(MarkPlace(piece.name, len(self.items), at))
+            else:
+                self._close()
+                self.items.append(piece)
+
+    def plan(self, warnings: Iterable[str] = ()) -> Plan:
+        """All that was added."""
+        self._close()
+        return Plan(tuple(self.items), tuple(self.marks), tuple(warnings))
+
+    def _close(self) -> None:
+        if self._open:
+            text = "".join(words.text for words in self._open)
+            first, last = self._open[0], self._open[-1]
+            self.items.append(Span(text, first.start, last.end, first.style, tuple(_replaced(self._open))))
+            self._open.clear()
+
+
+def _replaced(parts: Iterable[Words]) -> Iterator[Replaced]:
+    at = 0
+    for words in parts:
+        if not words.written:
+            yield Replaced((at, at + len(words.text)), (words.start, words.end))
+        at += len(words.text)

@@ -1,0 +1,128 @@
+"""From a text to what is spoken: the pieces of a text that is still being written, and the plan of a whole one.
+
+    plan(text, Settings()).items
+
+A whole text is one increment, so both are the same: the pieces of a text, joined, do not depend on its increments.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from .pieces import Joiner, Piece, Plan, Silence, Style, Words
+from .prosody import Pauses, seconds_of
+from .ssml import SsmlReader
+from .tags import is_ssml
+
+InputType = Literal["auto", "text", "ssml"]
+
+DEFAULT_STYLE = Style()
+_PAUSE = re.compile(r"\[pause:([\d.]{1,8}m?s)\]")
+_CUT_PAUSE = re.compile(r"\[(?:p(?:a(?:u(?:s(?:e(?::[\d.]{0,8}m?s?)?)?)?)?)?)?\Z")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a text is read."""
+
+    input_type: InputType = "auto"
+    """Auto: SSML if it begins with `<speak`, else text. A `<` in text is a character as any other."""
+    inline_pauses: bool = False
+    """Whether `[pause:500ms]` in a text is a pause."""
+    style: Style = DEFAULT_STYLE
+    """Of words that the text gives no other one."""
+    relative_rates: bool = False
+    """See `relative` of `SsmlReader`."""
+
+
+class Planner:
+    """The pieces of one text, which may come in increments."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._begun = ""  # of a text whose kind is not certain
+        self._reader: SsmlReader | TextReader | None = None
+
+    def feed(self, text: str, final: bool = False) -> list[Piece]:
+        """Add to the text; returns the pieces that are certain now.
+
+        Raises:
+            MarkupError: it is SSML, and invalid. What was returned before may have been spoken.
+        """
+        if self._reader is None:
+            text = self._begun + text
+            self._reader = self._choose(text, final)
+            if self._reader is None:
+                self._begun = text
+                return []
+        return self._reader.feed(text, final)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences: what has no effect, or another one than was asked for."""
+        return [] if self._reader is None else self._reader.warnings
+
+    def _choose(self, text: str, final: bool) -> SsmlReader | TextReader | None:
+        kind, style = self._settings.input_type, self._settings.style
+        ssml = is_ssml(text, final) if kind == "auto" else kind == "ssml"
+        if ssml is None:
+            return None
+        if ssml:
+            return SsmlReader(style, relative=self._settings.relative_rates)
+        return TextReader(style, self._settings.inline_pauses)
+
+
+class TextReader:
+    """The pieces of a text that is no SSML.
+
+    Args:
+        style: of all of it.
+        pauses: whether it may have pauses.
+    """
+
+    def __init__(self, style: Style, pauses: bool) -> None:
+        self._style = style
+        self._pauses = Pauses() if pauses else None
+        self._rest, self._at = "", 0
+
+    @property
+    def warnings(self) -> list[str]:
+        return [] if self._pauses is None else self._pauses.warnings
+
+    def feed(self, text: str, final: bool = False) -> list[Piece]:
+        """See `Planner.feed`."""
+        text, self._rest, out = self._rest + text, "", list[Piece]()
+        begin = 0
+        for found in _PAUSE.finditer(text) if self._pauses else ():
+            try:
+                seconds = seconds_of(found[1])
+            except ValueError:
+                continue  # it is a text as any other
+            out += self._words(text[begin : found.start()])
+            place = (self._at, self._at + len(found[0]))
+            self._at, begin = place[1], found.end()
+            if self._pauses and (seconds := self._pauses.take(seconds)) > 0:
+                out.append(Silence(seconds, *place))
+        end = len(text)
+        if self._pauses and not final and (cut := _CUT_PAUSE.search(text, max(begin, end - 24))):
+            end = cut.start()
+        self._rest = text[end:]
+        return [*out, *self._words(text[begin:end])]
+
+    def _words(self, text: str) -> list[Words]:
+        """The words of the next part of the text."""
+        begin, self._at = self._at, self._at + len(text)
+        return [Words(text, begin, self._at, self._style)] if text else []
+
+
+def plan(text: str, settings: Settings | None = None) -> Plan:
+    """The plan of a whole text.
+
+    Raises:
+        MarkupError: it is SSML, and invalid.
+    """
+    planner, joiner = Planner(settings or Settings()), Joiner()
+    joiner.add(planner.feed(text, final=True))
+    return joiner.plan(planner.warnings)
