@@ -35,7 +35,7 @@ from .listening import bound, check_certificate, most_files, named
 from .manifest_reader import ManifestReader
 from .places import Places
 from .reference_fetch import References
-from .routes import batch, bundles, design, marks, models, speech, voices, websocket
+from .routes import batch, bundles, design, marks, models, speech, text, voices, websocket
 from .services import Services
 from .settings import Settings
 from .signing import Signing
@@ -156,7 +156,7 @@ def create_app(settings: Settings) -> FastAPI:
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if keys else []
     for router in vendors.ROUTERS:  # before the others, with which they share paths
         app.include_router(router)
-    speaking = (speech.router, batch.router)
+    speaking = (speech.router, batch.router, text.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
     for router in (*speaking, *of_voices, marks.router, models.router):
         app.include_router(router, dependencies=key)

@@ -18,6 +18,9 @@ MAX_OPTIONS_BYTES = 4096  # of the JSON of a family's options
 MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
 
+MOST_TURNS = 1000  # of a request
+
+InputType = Literal["auto", "text", "ssml"]
 FormatName = Literal[
     "wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw", "pcm_f32", "wav_mulaw", "wav_alaw", "wav_f32"
 ]
@@ -61,13 +64,47 @@ class Strict(BaseModel):
         }
 
 
+def _without_input(schema: dict[str, Any]) -> None:
+    """As `_with_nulls`; segments take the place of `input`."""
+    schema["required"] = [name for name in schema.get("required", ()) if name != "input"]
+    _with_nulls(schema)
+    if not schema["required"]:
+        del schema["required"]
+
+
 class VoiceId(Strict):
     """A voice as an object, a form of newer OpenAI clients."""
 
     id: Name
 
 
-class SpeechOptions(Strict, Knobs):
+class Voiced(Strict):
+    """What may name a registered voice, in either form."""
+
+    voice: Name | VoiceId | None = None
+
+    @field_validator("voice", mode="before")
+    @classmethod
+    def _check_voice(cls, value: Any) -> Any:
+        """One message instead of pydantic's one for each form of a voice."""
+        name = value["id"] if isinstance(value, dict) and [*value] == ["id"] else value
+        if not isinstance(name, str) and (name is not None or value is not None):
+            raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
+        if name is not None and len(name) > MAX_NAME:
+            raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})
+        return value if name else None  # OpenAI's clients must send a voice: an empty one is none
+
+    @property
+    def voice_name(self) -> str | None:
+        """The name of the registered voice."""
+        return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+
+
+Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
+Instructions = Annotated[str, Field(max_length=4096)]
+
+
+class SpeechOptions(Voiced, Knobs):
     """All fields of a speech except its text."""
 
     model: Name | None = None
@@ -96,9 +133,9 @@ class SpeechOptions(Strict, Knobs):
     """Hz; by default the model's own, or the nearest one that the format supports."""
     bit_rate: Annotated[int, Field(ge=32_000, le=192_000)] | None = None
     """Bits a second of mp3, opus and aac, of which the codec takes the nearest it has; other formats ignore it."""
-    speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] = 1.0
+    speed: Speed = 1.0
     """Factor of the tempo; the pitch is unchanged."""
-    instructions: Annotated[str, Field(max_length=4096)] | None = None
+    instructions: Instructions | None = None
     """How to speak, in words, for a model that follows such instructions. Others ignore them, with a warning; a strict
     gateway refuses them there."""
     initial_codec_chunk_frames: Annotated[int, Field(ge=0, lt=2**31)] | None = None
@@ -108,17 +145,6 @@ class SpeechOptions(Strict, Knobs):
     it an error, and a raw stream breaks off. By default as the gateway's setting says: false."""
     options: Annotated[dict[str, Any], Field(max_length=64)] | None = None
     """Parameters that only this model has. The model checks them; an error names those it knows."""
-
-    @field_validator("voice", mode="before")
-    @classmethod
-    def _check_voice(cls, value: Any) -> Any:
-        """One message instead of pydantic's one for each form of a voice."""
-        name = value["id"] if isinstance(value, dict) and [*value] == ["id"] else value
-        if not isinstance(name, str) and (name is not None or value is not None):
-            raise PydanticCustomError("voice", 'it must be the name of a voice, or {"id": NAME}')
-        if name is not None and len(name) > MAX_NAME:
-            raise PydanticCustomError("voice", "it should have at most {most} characters", {"most": MAX_NAME})
-        return value if name else None  # OpenAI's clients must send a voice: an empty one is none
 
     @field_validator("options")
     @classmethod
@@ -134,11 +160,6 @@ class SpeechOptions(Strict, Knobs):
         """Accept the fields of other servers."""
         return translate(values) if isinstance(values, dict) else values
 
-    @property
-    def voice_name(self) -> str | None:
-        """The name of the registered voice, in either form."""
-        return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
-
     def check(self) -> str | None:
         """What is wrong with the fields that the server does not know, as a sentence; None if nothing is."""
         return None
@@ -150,18 +171,57 @@ class SpeechOptions(Strict, Knobs):
         return []
 
 
-class SpeechRequest(SpeechOptions):
-    """The body of POST /v1/audio/speech."""
+class Turn(Voiced):
+    """What one voice says, in a request of several. What is left out is as in the request."""
+
+    text: Annotated[str, Field(min_length=1)]
+    language: Annotated[str, Field(max_length=MAX_NAME)] | None = None
+    instructions: Instructions | None = None
+    speed: Speed = 1.0
+    """Times that of the request."""
+    pause_ms: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Silence behind it."""
+
+
+class TextOptions(SpeechOptions):
+    """All fields of a speech of a text that is whole, except the text."""
+
+    input_type: InputType = "auto"
+    """`ssml`: Speech Synthesis Markup, which is recognised by its `<speak`, too; `text` is never that."""
+    inline_pauses: bool = False
+    """True: `[pause:500ms]` in a text is a silence of this length."""
+
+
+class SpeechRequest(TextOptions):
+    """The body of POST /v1/audio/speech, and of POST /v1/audio/text."""
+
+    relative_rates: ClassVar[bool] = False
+    """Whether `rate="20%"` in SSML is faster, as with Azure, and not a fifth."""
+    model_config = ConfigDict(json_schema_extra=_without_input)
 
     input: Annotated[str, Field(min_length=1)]
-    """The text."""
+    """The text; left out with `segments`."""
+    segments: Annotated[list[Turn], Field(min_length=1, max_length=MOST_TURNS)] | None = None
+    """Texts of several voices in place of `input`, spoken one after the other as one speech."""
     stream_format: Literal["audio", "sse"] | None = None
     """`audio` streams the bytes of the file as they are made; `sse` streams events."""
     stream: bool | None = None
     """False answers with the complete file, whose header has the length. True without stream_format means events."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _join(cls, values: Any) -> Any:
+        """The texts of the segments are the input."""
+        turns = values.get("segments") if isinstance(values, dict) else None
+        if not isinstance(turns, list):
+            return values
+        joined = " ".join(str(turn.get("text", "")) if isinstance(turn, dict) else "" for turn in turns) or " "
+        if values.get("input") not in (None, "", joined):
+            raise PydanticCustomError("segments", "give `input` or `segments`, not both")
+        return {**values, "input": joined}
+
     def check(self) -> str | None:
-        if not self.input.strip():
+        if not self.input.strip() and self.input_type != "ssml":
             return "`input` is blank; give at least one word to say"
         if self.stream is False and self.stream_format == "sse":
             return "`stream_format sse` is a stream; leave out `stream`, or set it to true"
@@ -173,7 +233,7 @@ class SpeechRequest(SpeechOptions):
         return self.stream_format == "sse" or (self.stream_format is None and self.stream is True)
 
 
-class BatchRequest(SpeechOptions):
+class BatchRequest(TextOptions):
     """The body of POST /v1/audio/speech/batch. The fields beside `items` are the defaults of each item."""
 
     items: Annotated[list[dict[str, Any]], Field(min_length=1)]

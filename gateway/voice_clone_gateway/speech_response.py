@@ -29,6 +29,8 @@ from .synthesis import encoder as encoder_of
 
 log = logging.getLogger(__name__)
 
+_SHOWN = 32  # segments in a header: clients refuse longer ones
+
 
 class SpeechResponse(Response):
     """The answer to one request. It begins with the first chunk; an error before it has an HTTP status.
@@ -65,7 +67,7 @@ class SpeechResponse(Response):
         self._form = form or Form()
         self._began_audio = False
         self._warnings = tuple(warnings)
-        self._family = ""  # that speaks
+        self._spoken: Speech | None = None
         self._statement: str | None = None
         self._entry: dict[str, Any] = {}  # of the audit log
 
@@ -117,27 +119,25 @@ class SpeechResponse(Response):
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
         whole = self._form.whole
-        spoken, ordered = await self.open()
-        self._warnings, self._family = (*self._warnings, *ordered.warnings), ordered.family
+        held, headers = self._held.add, self._trace.headers
+        spoken, ordered = await open_speech(self._services, self._key, self._payload, held, hold=whole, headers=headers)
+        self._spoken, self._warnings = spoken, (*self._warnings, *ordered.warnings)
         self._trace.asked()
         try:
-            return await (self._whole(spoken) if whole else self._stream(spoken, send))
+            return await (self._whole(spoken, ordered) if whole else self._stream(spoken, ordered, send))
         finally:
             spoken.close()
             self._trace.end(spoken.info, self._progress.seconds)
             self._services.metrics.count_mark(self._key, spoken.info)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
 
-    async def open(self) -> tuple[Speech, Order]:
-        """Begin to speak; see `open_speech`."""
-        payload, headers = self._payload, self._trace.headers
-        hold = self._form.whole
-        return await open_speech(
-            self._services, self._key, payload.input, payload, self._held.add, hold=hold, headers=headers
-        )
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The server's on the speech, so far."""
+        return dict((self._spoken.info if self._spoken else None) or {})
 
-    async def _whole(self, spoken: Speech) -> list[Message]:
-        encoder, pieces = await self._begin(spoken, streaming=False)
+    async def _whole(self, spoken: Speech, ordered: Order) -> list[Message]:
+        encoder, pieces = await self._begin(spoken, ordered, streaming=False)
         data = b""
         async for data in pieces:  # the last piece is the file
             if not data:
@@ -145,16 +145,16 @@ class SpeechResponse(Response):
         client = self._services.clients.of(self._key)
         self._answer_bytes.has(len(data))
         kind, sign = encoder.format.base_type, self._services.signing.signed
-        data = await sign(data, kind, self._family, spoken.info, client, self._held)
-        info = dict(spoken.info or {})
+        data = await sign(data, kind, ordered.family, spoken.info, client, self._held)
+        info = self.info
         data = self._form.piece(encoder, 0, data) + self._form.end(info, self._warnings)
         self._answer_bytes.has(len(data))
-        self._progress.finish(info.get("finish_reason"))
+        self._progress.finish(info.get("finish_reason"), info.get("segments"))
         headers = {"content-type": self._form.media_type(encoder), "content-length": str(len(data))}
         return [self._start(headers, spoken), body_message(data, more=False)]
 
-    async def _stream(self, spoken: Speech, send: Send) -> list[Message]:
-        encoder, pieces = await self._begin(spoken, streaming=True)
+    async def _stream(self, spoken: Speech, ordered: Order, send: Send) -> list[Message]:
+        encoder, pieces = await self._begin(spoken, ordered, streaming=True)
         live = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx buffers without the second one
         await send(self._start({"content-type": self._form.media_type(encoder), **live}, spoken))
         self._services.metrics.first_audio.observe(time.monotonic() - self._began)
@@ -171,19 +171,20 @@ class SpeechResponse(Response):
             log.warning("request %s broke off after %.2f s of audio: %s", self._id, self._progress.seconds, code)
             end = self._form.broken(failed, error)
             return [] if end is None else [body_message(end, more=False)]  # without an end the web server breaks it off
-        info = dict(spoken.info or {})
-        self._progress.finish(info.get("finish_reason"))
+        info = self.info
+        self._progress.finish(info.get("finish_reason"), info.get("segments"))
         return [body_message(self._form.end(info, self._warnings), more=False)]
 
-    async def _begin(self, spoken: Speech, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
+    async def _begin(self, spoken: Speech, ordered: Order, streaming: bool) -> tuple[Encoder, AsyncIterator[bytes]]:
         """The encoder and its output; returns after the first chunk of the speech."""
         first = await anext(spoken)
         self._began_audio = True
         self._services.listeners.heard(self)
         self._progress.first_audio()
         self._trace.first_audio(spoken.info)
-        self._statement = self._services.signing.statement(self._family, spoken.info)
-        encoder = encoder_of(self._payload, first.sample_rate, streaming=streaming, comment=self._statement)
+        self._statement = self._services.signing.statement(ordered.family, spoken.info)
+        rate, comment = first.sample_rate, self._statement
+        encoder = encoder_of(self._payload, rate, ordered.speed, streaming=streaming, comment=comment)
 
         async def pieces() -> AsyncIterator[bytes]:
             yield await encoder.encode_aside(first.samples)
@@ -199,7 +200,8 @@ class SpeechResponse(Response):
 
     def _start(self, headers: Mapping[str, str], spoken: Speech) -> Message:
         """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""
-        info = json.dumps(dict(spoken.info or {}), separators=(",", ":"))
+        shown = {name: value for name, value in self.info.items() if name != "segments" or len(value) <= _SHOWN}
+        info = json.dumps(shown, separators=(",", ":"))
         headers = {**headers, **self._form.headers(self._id), **self._trace.headers, "x-speech-info": info}
         if self._warnings:
             headers["x-speech-warning"] = ascii("; ".join(self._warnings))[1:-1]

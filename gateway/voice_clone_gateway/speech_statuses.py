@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -36,6 +36,8 @@ class SpeechStatus(BaseModel):
     """From the request to the end; of a running speech until now."""
     error: ErrorDetail | None
     """Of a failed one."""
+    segments: list[dict[str, Any]] | None = None
+    """Of a finished one that has several: where each begins and ends, in seconds."""
 
 
 @dataclass(eq=False)
@@ -56,6 +58,7 @@ class Progress:
     """Of audio that was sent."""
     state: State = "running"
     finish_reason: str | None = None
+    segments: list[dict[str, Any]] | None = None
     ended: float | None = None
     _first: float | None = None
     _error: ErrorDetail | None = None
@@ -64,8 +67,9 @@ class Progress:
         """Its first audio is there."""
         self._first = self.clock()
 
-    def finish(self, finish_reason: str | None) -> None:
+    def finish(self, finish_reason: str | None, segments: list[dict[str, Any]] | None = None) -> None:
         """All of its audio is there."""
+        self.segments = segments
         self._end("finished", finish_reason)
 
     def fail(self, failed: HTTPFailure, finish_reason: str | None) -> None:
@@ -93,6 +97,7 @@ class Progress:
             first_audio_ms=None if self._first is None else round(1e3 * (self._first - self.began), 1),
             total_ms=round(1e3 * (now - self.began), 1),
             error=self._error,
+            segments=self.segments,
         )
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
+from voice_clone_client.long_text.speaker import Speech
 
 from .audio import Encoder, find_format
 from .fields import Knobs
 from .http.keys import Key
-from .schemas import SpeechOptions
+from .schemas import SpeechOptions, SpeechRequest
+from .segmented_speech import SegmentedSpeech
+from .segments import Segments, has_segments, segments_of
 from .services import Services
 from .settings import Settings
 
@@ -33,6 +36,8 @@ class Order:
     """Sentences: what was ignored or replaced."""
     voiceless: bool
     """Whether it is spoken without a voice."""
+    speed: float = 1.0
+    """Factor of the tempo, which the encoder sets."""
 
     @property
     def family(self) -> str:
@@ -55,13 +60,13 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
         find_format(options.response_format).check_rate(options.sample_rate)
 
 
-def encoder(options: SpeechOptions, source_rate: int, *, streaming: bool, comment: str | None) -> Encoder:
+def encoder(options: SpeechOptions, source_rate: int, speed: float, *, streaming: bool, comment: str | None) -> Encoder:
     """The encoder of a speech whose samples have this rate in Hz; see `Encoder`."""
     return Encoder(
         options.response_format,
         source_rate,
         options.sample_rate,
-        options.speed,
+        speed,
         streaming=streaming,
         comment=comment,
         bit_rate=options.bit_rate,
@@ -123,6 +128,7 @@ async def order(services: Services, client: AsyncClient, options: SpeechOptions,
         },
         tuple(warnings),
         voiceless,
+        options.speed,
     )
 
 
@@ -197,15 +203,14 @@ def long_speech(
 async def open_speech(
     services: Services,
     key: Key,
-    text: str,
-    options: SpeechOptions,
+    request: SpeechRequest,
     held: Callable[[int], None],
     *,
     hold: bool,
     in_one: bool = False,
     headers: Mapping[str, str] | None = None,
-) -> tuple[AsyncLongSpeech, Order]:
-    """Begin to speak `text`; a long one sentence by sentence. Returns the speech, and its order.
+) -> tuple[Speech, Order]:
+    """Begin to speak what is asked for; a long text sentence by sentence. Returns the speech, and its order.
 
     Args:
         held: see `order`.
@@ -219,16 +224,41 @@ async def open_speech(
             the key. Any other error is raised with the first chunk.
     """
     settings = services.settings
-    most = settings.max_input_characters
-    check_options(settings, options)
+    most, text = settings.max_input_characters, request.input
+    check_options(settings, request)
     if len(text) > most:
         raise InvalidArgument(f"`text` has {len(text)} characters; at most {most} are allowed")
-    key.characters.take(len(text))
+    found = await asyncio.to_thread(segments_of, request) if has_segments(request) else None
+    if found is not None and found.warnings and settings.strict:
+        raise InvalidArgument(f"`text`: {found.warnings[0]}; leave it out, this gateway is strict")
+    key.characters.take(len(text) if found is None else sum(len(each.span.text) for each in found.spoken))
     client = services.clients.of(key)
-    ordered = await order(services, client, options, held)
-    if headers:
-        ordered.arguments["headers"] = headers
-    speech = long_speech(services, client, ordered.family, held, hold)
-    speech.say(text, at_once=in_one or ordered.voiceless)
-    speech.begin(ordered.arguments)
-    return speech, ordered
+
+    def begin(ordered: Order, text: str) -> AsyncLongSpeech:
+        speech = long_speech(services, client, ordered.family, held, hold)
+        speech.say(text, at_once=in_one or ordered.voiceless)
+        speech.begin({**ordered.arguments, "headers": headers} if headers else ordered.arguments)
+        return speech
+
+    if found is None:
+        ordered = await order(services, client, request, held)
+        return begin(ordered, text), ordered
+    orders = await _orders(services, client, found, held)
+    warnings = dict.fromkeys([*found.warnings, *(warning for each in orders for warning in each.warnings)])
+    ahead = iter(orders)
+    spoken = SegmentedSpeech(found, lambda segment: begin(next(ahead), segment.span.text))
+    return spoken, replace(orders[0], warnings=tuple(warnings), speed=1.0)
+
+
+async def _orders(
+    services: Services, client: AsyncClient, segments: Segments, hold: Callable[[int], None]
+) -> list[Order]:
+    """The order of each segment; see `order`. Those that are spoken alike share one."""
+    made, orders = dict[tuple[Any, ...], Order](), list[Order]()
+    for each in segments.spoken:
+        options = each.options
+        alike = (options.voice_name, options.language, options.instructions)
+        if alike not in made:
+            made[alike] = await order(services, client, options, hold)
+        orders.append(made[alike])
+    return orders

@@ -304,8 +304,10 @@ def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFai
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     location = [part for part in first["loc"] if part not in ("body", "query", "path")]
     kind, text, context = first["type"], first["msg"], first.get("ctx", {})
-    # The name of the field and indices of lists; the rest is pydantic's own, such as a member of a union.
-    param = ".".join(str(part) for index, part in enumerate(location) if index == 0 or isinstance(part, int))
+    # The names of fields and indices of lists; the rest is pydantic's own, such as a member of a union.
+    pairs = zip(["", *location], location, strict=False)  # each with what is before it
+    named = (part for before, part in pairs if before == "" or isinstance(before, int) or isinstance(part, int))
+    param = ".".join(map(str, named))
     param = param or context.get("param")  # of an error that the whole object has
     if kind == "extra_forbidden":
         near = _nearest(str(location[-1]), known)

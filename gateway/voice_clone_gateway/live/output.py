@@ -49,7 +49,8 @@ class Output:
         config, utterance = self._config, self._utterance
         if self._encoder is None or (chunk.first and not config.stream_audio):
             comment = self._comment(chunk.info)
-            self._encoder = encoder(config, chunk.sample_rate, streaming=config.stream_audio, comment=comment)
+            rate, streaming = chunk.sample_rate, config.stream_audio
+            self._encoder = encoder(config, rate, config.speed, streaming=streaming, comment=comment)
         if self._piece is None or chunk.first:
             form, rate = self._encoder.format.name, self._encoder.sample_rate
             self._piece = Piece(chunk.sentence_index, chunk.sentence, chunk.seed, form, rate)

@@ -148,11 +148,11 @@ async def speak_item(
         encoder: Encoder | None = None
         kept = Answer(held, services.settings.max_answer_bytes)
         try:
-            spoken, ordered = await open_speech(services, key, payload.input, payload, hold, hold=True, in_one=in_one)
+            spoken, ordered = await open_speech(services, key, payload, hold, hold=True, in_one=in_one)
             async for chunk in spoken:
                 if encoder is None:
                     comment = services.signing.statement(ordered.family, spoken.info)
-                    encoder = encoder_of(payload, chunk.sample_rate, streaming=False, comment=comment)
+                    encoder = encoder_of(payload, chunk.sample_rate, ordered.speed, streaming=False, comment=comment)
                 await encoder.encode_aside(chunk.samples)
                 kept.has(encoder.size)
             assert encoder is not None  # a speech without a chunk is a broken stream

@@ -17,20 +17,6 @@ from ..schemas import SpeechRequest
 from ..speech_forms import Form
 from ..speech_response import SpeechResponse
 
-LANGUAGES = {
-    "zh": "Chinese",
-    "en": "English",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "de": "German",
-    "fr": "French",
-    "ru": "Russian",
-    "pt": "Portuguese",
-    "es": "Spanish",
-    "it": "Italian",
-}
-"""The usual languages: those of Qwen3-TTS, by their codes."""
-
 
 class Lenient(BaseModel):
     """A JSON object whose unknown fields are ignored, as null is."""
@@ -71,10 +57,12 @@ def speak(
     return SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored), theirs)
 
 
-def speech_request(values: Mapping[str, Any], theirs: Mapping[str, str]) -> SpeechRequest:
-    """The request for these values; see `speak`."""
+def speech_request(
+    values: Mapping[str, Any], theirs: Mapping[str, str], kind: type[SpeechRequest] = SpeechRequest
+) -> SpeechRequest:
+    """The request for these values, of a kind; see `speak`."""
     try:
-        return SpeechRequest.model_validate({name: value for name, value in values.items() if value is not None})
+        return kind.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:
         failed = validation_failure(error.errors(include_url=False), SpeechRequest.model_fields)
         raise in_their_words(failed, theirs) from None
@@ -93,8 +81,3 @@ def in_their_words(failed: HTTPFailure, theirs: Mapping[str, str]) -> HTTPFailur
 def family_of(model: str | None, prefixes: tuple[str, ...]) -> str | None:
     """The model family that a vendor's model stands for: None, the default one, for a model of the vendor's own."""
     return None if model is None or model.lower().startswith(prefixes) else model
-
-
-def language_of(code: str | None) -> str | None:
-    """The language of a code that may name a region, too, such as `en-US`."""
-    return code.replace("_", "-").partition("-")[0] if code else None

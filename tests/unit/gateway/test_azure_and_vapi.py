@@ -11,7 +11,6 @@ import httpx2
 import pytest
 import soundfile
 from voice_clone_gateway.vendors.azure import format_of
-from voice_clone_gateway.vendors.azure.ssml import Ssml
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import Server
@@ -67,13 +66,12 @@ def test_list(http: httpx2.Client) -> None:
         ('<!DOCTYPE a [<!ENTITY b "c">]><speak>&b;</speak>', "DOCTYPE"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><speak>Hello.</speak>', "DOCTYPE"),
         ("<speak>&b;</speak>", "<speak>"),
-        ('<speak><voice name="ada">A</voice><voice name="house">B</voice></speak>', "one voice"),
         (ssml('<prosody rate="1000000%">Hello.</prosody>'), "rate"),
         (ssml('<prosody rate="9">Hello.</prosody>'), "rate"),
         (ssml(" "), "text"),
         (ssml("Hello.", "x" * 999), "voice name"),
-        ("<speak>" + "<p>" * 9999, "<speak>"),
-        ("<speak>" + "<p/>" * 10_000 + "</speak>", "10000 elements"),
+        ("<speak>" + "<p>" * 9999, "2000 tags"),
+        ("<speak>" + "<p/>" * 1000 + "<p>", "<speak>"),
         ("<speak>" + " " * (1 << 20) + "</speak>", "1048576 bytes"),
         ('<?xml version="1.0" encoding="zz"?><speak>Hello.</speak>', "<speak>"),
     ],
@@ -84,18 +82,14 @@ def test_documents_that_are_refused(http: httpx2.Client, body: str, word: str) -
     assert answer.status_code in (400, 404, 413) and word in error["message"] and error["code"]
 
 
-def test_what_a_document_says() -> None:
-    found = Ssml(
-        b'<speak xml:lang="Ada">A <sub alias="World Wide Web">W<b>W</b>W</sub><break time="1s"/>is <p>big.</p></speak>'
-    )
-    assert (found.text, found.voice, found.language, found.ignored) == (
-        "A World Wide Web is big.",
-        None,
-        None,
-        {"unknown marks", "break"},
-    )
-    rates = {b"1.5": 1.5, b"-20%": 0.8, b"fast": 1.55, b"0%": 1.0}
-    assert {rate: Ssml(b'<speak><prosody rate="%s">A</prosody></speak>' % rate).speed for rate in rates} == rates
+def test_voices_pauses_and_rates(http: httpx2.Client, triton: Server) -> None:
+    body = '<speak xml:lang="Ada"><voice name="ada">A <prosody rate="20%">B</prosody></voice><break time="1s"/>'
+    answer = http.post(SPEECH, content=f'{body}<voice name="house">C</voice></speak>'.encode("utf-16"), headers=WAV)
+    asked = [inputs for _, inputs in triton.speeches]
+    assert [(each["text"], each["voice"]) for each in asked] == [(b"A", b"ada"), (b"B", b"ada"), (b"C", b"house")]
+    assert not any("language" in each for each in asked) and "xml:lang" in answer.headers["X-Speech-Warning"]
+    seconds = 0.24 + 0.24 / 1.2 + 1 + 0.24
+    assert soundfile.info(io.BytesIO(answer.content)).frames == pytest.approx(seconds * 16000, abs=3)
 
 
 @pytest.mark.parametrize(

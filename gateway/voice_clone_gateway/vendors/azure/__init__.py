@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
@@ -12,13 +13,13 @@ from starlette.types import Scope
 from voice_clone_client.errors import quoted
 
 from ...http.errors import HTTPFailure
+from ...schemas import SpeechRequest
 from ...speech_forms import Form
 from ...speech_response import SpeechResponse
 from ..listing import listed
-from ..orders import speak
+from ..orders import speech_request
 from ..session import refused
 from ..vendor import Vendor, adapter
-from .ssml import Ssml
 
 FORMAT_HEADER = "X-Microsoft-OutputFormat"
 FIELDS = {"input": "text", "voice": "voice name", "speed": "rate"}
@@ -40,16 +41,32 @@ _FORMATS = {
 }
 _LEAST_BIT_RATE, _MOST_BIT_RATE = 32000, 192000  # of our encoders, which take the nearest one
 
+_MOST_BYTES = 1 << 20
+_ENCODING = re.compile(rb"""\s*<\?xml[^>]{1,80}encoding=["']([\w.-]{1,40})["']""")
+
 router = adapter()
+
+
+class AzureRequest(SpeechRequest):
+    """A request in Azure's dialect of SSML."""
+
+    relative_rates: ClassVar[bool] = True
 
 
 @router.post("/cognitiveservices/v1")
 async def synthesize(request: Request) -> SpeechResponse:
     """A speech: as it is made but for WAV, whose header must have its length."""
     form = format_of(request.headers.get(FORMAT_HEADER, ""))
-    ssml = Ssml(await request.body())
-    values = {"input": ssml.text, "voice": ssml.voice, "language": ssml.language, "speed": ssml.speed, **form}
-    return speak(request, values, FIELDS, Form(whole=form["response_format"].startswith("wav")), ssml.ignored)
+    document = await request.body()
+    if len(document) > _MOST_BYTES:
+        raise HTTPFailure(413, f"SSML may have {_MOST_BYTES} bytes; divide the text", "body_too_large")
+    declared = _ENCODING.match(document)
+    try:
+        text = document.decode(declared[1].decode() if declared else json.detect_encoding(document))
+    except (LookupError, ValueError):
+        raise HTTPFailure(400, "the body is no text in its encoding; send <speak> in UTF-8", "invalid_ssml") from None
+    payload = speech_request({"input": text or " ", "input_type": "ssml", **form}, FIELDS, AzureRequest)
+    return SpeechResponse(request, payload, Form(form["response_format"].startswith("wav")), (), FIELDS)
 
 
 @router.get("/cognitiveservices/voices/list")

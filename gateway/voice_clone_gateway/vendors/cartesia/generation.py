@@ -9,7 +9,8 @@ from starlette.requests import HTTPConnection
 from voice_clone_client.errors import quoted
 
 from ...http.errors import HTTPFailure
-from ..orders import Lenient, family_of, language_of
+from ...languages import language_of
+from ..orders import Lenient, family_of
 from ..session import refused
 
 VERSION_HEADER = "cartesia-version"

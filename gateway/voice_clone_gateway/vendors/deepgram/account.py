@@ -12,8 +12,9 @@ from voice_clone_client import VoiceNotFound, __version__
 from voice_clone_client.errors import quoted
 
 from ...http.tokens import MOST_SECONDS, grant
+from ...languages import LANGUAGES
 from ..listing import Listed, listed
-from ..orders import LANGUAGES, Lenient
+from ..orders import Lenient
 from ..vendor import adapter, shared
 from .speaking import uuid_of
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import Request
 
+from ...languages import LANGUAGES
 from ...services import services_of
-from ..orders import LANGUAGES
 from ..vendor import adapter, refuse, shared
 from .speaking import CLIENT_HEADER
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from fastapi import WebSocket
 from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
 
+from ...languages import language_of
 from ...live.config import StreamConfig
 from ...schemas import Name, Strict
 from ...services import services_of
-from ..orders import family_of, language_of
+from ..orders import family_of
 from ..session import Query, number, refused
 from .speaking import DEFAULT_FORMAT, OWN_MODELS, format_of
 

@@ -12,8 +12,9 @@ from voice_clone_client.errors import quoted
 
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
+from ...languages import language_of
 from ...speech_forms import Form
-from ..orders import Lenient, family_of, language_of
+from ..orders import Lenient, family_of
 
 CLIENT_HEADER = "xi-api-key"
 OWN_MODELS = ("eleven_",)

@@ -1,0 +1,107 @@
+"""POST /v1/audio/text: what would be spoken of a text, without speaking it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+from voice_clone_text.pieces import Plan, Silence, Span
+
+from ..http.auth import guarded
+from ..http.errors import documented
+from ..schemas import SpeechRequest, Turn
+from ..segments import plans_of
+
+router = APIRouter(route_class=guarded("speak"), tags=["speech"])
+
+
+class Replaced(BaseModel):
+    """A part of what is spoken that is written otherwise."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    spoken: tuple[int, int]
+    """Begin and end in the item's text."""
+    written: tuple[int, int]
+    """Begin and end in the request's text."""
+
+
+class Item(BaseModel):
+    """What is spoken at once, or a silence."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    type: Literal["speech", "silence"]
+    segment: int
+    """Which of the request's segments it is from."""
+    text: str | None = None
+    seconds: float | None = None
+    """Of a silence."""
+    start: int | None = None
+    """Where it is written: its first character in the text of its segment."""
+    end: int | None = None
+    voice: str | None = None
+    language: str | None = None
+    rate: float | None = None
+    """Factor of the tempo."""
+    gain: float | None = None
+    """Factor of the volume."""
+    replaced: list[Replaced] | None = None
+    """Each other character is one of the text."""
+
+
+class Mark(BaseModel):
+    """A `<mark>` of SSML."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    name: str
+    item: int
+    """The item that it is in, or before."""
+    character: int
+    """Characters of the item before it."""
+
+
+class TextPlan(BaseModel):
+    items: list[Item]
+    marks: list[Mark]
+    warnings: list[str]
+
+
+@router.post("/v1/audio/text", responses=documented(400, 401, 403, 413), response_model_exclude_none=True)
+async def plan_text(payload: SpeechRequest) -> TextPlan:
+    """Show what would be spoken: each piece with its voice and tempo, silences, marks, and what has no effect."""
+    found = await asyncio.to_thread(lambda: [*plans_of(payload)])
+    answer = TextPlan(items=[], marks=[], warnings=[])
+    for index, (turn, plan) in enumerate(found):
+        _add(answer, index, turn, plan)
+    return answer
+
+
+def _add(answer: TextPlan, index: int, turn: Turn, plan: Plan) -> None:
+    before = len(answer.items)
+    for item in plan.items:
+        answer.items.append(_silence(index, item) if isinstance(item, Silence) else _speech(index, turn, item))
+    answer.marks += [Mark(name=mark.name, item=before + mark.item, character=mark.character) for mark in plan.marks]
+    answer.warnings += [warning for warning in plan.warnings if warning not in answer.warnings]
+    if turn.pause_ms:
+        answer.items.append(Item(type="silence", segment=index, seconds=turn.pause_ms / 1000))
+
+
+def _silence(index: int, item: Silence) -> Item:
+    return Item(type="silence", segment=index, seconds=item.seconds, start=item.start, end=item.end)
+
+
+def _speech(index: int, turn: Turn, item: Span) -> Item:
+    style = item.style
+    return Item(
+        type="speech",
+        segment=index,
+        text=item.text,
+        start=item.start,
+        end=item.end,
+        voice=style.voice,
+        language=style.language,
+        rate=turn.speed * style.rate,
+        gain=style.gain,
+        replaced=[Replaced(**each._asdict()) for each in item.replaced],
+    )

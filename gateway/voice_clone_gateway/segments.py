@@ -1,0 +1,133 @@
+"""What a request wants to be spoken one after the other: the plan of its text, or of the texts of several voices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from voice_clone_client import InvalidArgument
+from voice_clone_client.fields import SOURCES
+from voice_clone_client.types import MAX_NAME
+from voice_clone_text.pieces import Plan, Silence, Span, Style
+from voice_clone_text.planner import Settings, plan
+from voice_clone_text.sentences import SPOKEN
+from voice_clone_text.tags import MarkupError, is_ssml
+
+from .audio.tempo import MAX_SPEED, MIN_SPEED
+from .http.errors import HTTPFailure
+from .languages import LANGUAGES, language_of
+from .schemas import SpeechOptions, SpeechRequest, Turn
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What is spoken at once: a speech of its own."""
+
+    turn: int
+    """Which of the request's `segments` it is from."""
+    span: Span
+    options: SpeechOptions
+    """How it is spoken, but for the rate."""
+    rate: float
+    """Factor of the tempo in all."""
+    pause: float = 0.0
+    """Seconds of silence before it."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """All of a request."""
+
+    spoken: tuple[Segment, ...]
+    pause: float
+    """Seconds of silence behind the last one."""
+    marks: tuple[tuple[str, int, int], ...]
+    """Name, the segment that it is in, and characters of it before the mark."""
+    warnings: tuple[str, ...]
+
+
+def has_segments(request: SpeechRequest) -> bool:
+    """Whether a request asks for more than its text as it is."""
+    if request.segments or request.inline_pauses or request.input_type == "ssml":
+        return True
+    return request.input_type == "auto" and bool(is_ssml(request.input, final=True))
+
+
+def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
+    """The plan of each turn; without any, the request is one.
+
+    Raises:
+        HTTPFailure: a text is SSML, and invalid.
+    """
+    only = Turn(text=request.input)
+    for index, turn in enumerate(request.segments or [only]):
+        settings = Settings(
+            input_type=request.input_type,
+            inline_pauses=request.inline_pauses,
+            style=Style(turn.voice_name, turn.language or request.language),
+            relative_rates=request.relative_rates,
+        )
+        try:
+            yield turn, plan(turn.text, settings)
+        except MarkupError as error:
+            name = f"segments.{index}.text" if request.segments else "input"
+            raise HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name) from None
+
+
+def segments_of(request: SpeechRequest) -> Segments:
+    """What a request wants to be spoken.
+
+    Raises:
+        HTTPFailure: as `plans_of`.
+        InvalidArgument: there is nothing to speak, or it would be too fast or too slow.
+    """
+    spoken, marks, warnings, pause = list[Segment](), list[tuple[str, int, int]](), dict[str, None](), 0.0
+    for index, (turn, found) in enumerate(plans_of(request)):
+        begins = list[int]()  # of each item: the number of segments before it
+        for item in found.items:
+            begins.append(len(spoken))
+            if isinstance(item, Silence):
+                pause += item.seconds
+            elif SPOKEN.search(item.text):
+                options, ignored = _options(request, turn, item.style)
+                rate = _checked(request.speed * turn.speed * item.style.rate)
+                spoken.append(Segment(index, item, options, rate, pause))
+                warnings |= dict.fromkeys(ignored)
+                pause = 0.0
+        begins.append(len(spoken))
+        marks += [(mark.name, begins[mark.item], mark.character) for mark in found.marks]
+        warnings |= dict.fromkeys(found.warnings)
+        pause += turn.pause_ms / 1000
+    if not spoken:
+        raise InvalidArgument("the `text` has nothing to speak; it needs at least one letter or digit")
+    return Segments(tuple(spoken), pause, tuple(marks), tuple(warnings))
+
+
+def _options(request: SpeechRequest, turn: Turn, style: Style) -> tuple[SpeechOptions, list[str]]:
+    """How a segment is spoken, and warnings. A voice of its own takes the place of the request's, however that is
+    given.
+
+    Raises:
+        InvalidArgument: the voice can be none.
+    """
+    own: dict[str, object] = {"instructions": turn.instructions or request.instructions}
+    ignored = list[str]()
+    if style.voice is not None:
+        if len(style.voice) > MAX_NAME:
+            raise InvalidArgument(f"`voice` should have at most {MAX_NAME} characters")
+        own |= {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice}
+    asked = turn.language or request.language
+    if style.language == asked:
+        own["language"] = asked
+    elif (code := language_of(style.language)) in LANGUAGES:
+        own["language"] = code
+    else:
+        ignored.append("an xml:lang that is none of the usual languages is ignored")
+        own["language"] = asked
+    return request.model_copy(update=own), ignored
+
+
+def _checked(rate: float) -> float:
+    if not MIN_SPEED <= rate <= MAX_SPEED:
+        raise InvalidArgument(f"`speed` and the rates of the text are {rate:g} together; 0.25 to 4 is possible")
+    return rate
