@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 
@@ -136,7 +137,8 @@ class Joiner:
 
 def _replaced(parts: Iterable[Words]) -> Iterator[Replaced]:
     at = 0
-    for words in parts:
-        if not words.written:
-            yield Replaced((at, at + len(words.text)), (words.start, words.end))
-        at += len(words.text)
+    for (written, place), group in groupby(parts, key=lambda words: (words.written, words.written or words[1:3])):
+        end = at + sum(len(words.text) for words in group)
+        if not written:
+            yield Replaced((at, end), place)
+        at = end

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from .dictionary import Dictionary, DictionaryStage
+from .held import Stage
 from .pieces import Joiner, Piece, Plan, Silence, Style, Words
 from .prosody import Pauses, seconds_of
 from .ssml import SsmlReader
@@ -35,6 +37,8 @@ class Settings:
     """Of words that the text gives no other one."""
     relative_rates: bool = False
     """See `relative` of `SsmlReader`."""
+    dictionary: Dictionary | None = None
+    """What is spoken in place of some words; of those that SSML replaces, it does not see any."""
 
 
 class Planner:
@@ -44,6 +48,9 @@ class Planner:
         self._settings = settings
         self._begun = ""  # of a text whose kind is not certain
         self._reader: SsmlReader | TextReader | None = None
+        self._stages: list[Stage] = []
+        if settings.dictionary is not None:
+            self._stages.append(DictionaryStage(settings.dictionary))
 
     def feed(self, text: str, final: bool = False) -> list[Piece]:
         """Add to the text; returns the pieces that are certain now.
@@ -57,7 +64,10 @@ class Planner:
             if self._reader is None:
                 self._begun = text
                 return []
-        return self._reader.feed(text, final)
+        pieces = self._reader.feed(text, final)
+        for stage in self._stages:
+            pieces = stage.feed(pieces, final)
+        return pieces
 
     @property
     def warnings(self) -> list[str]:

@@ -19,6 +19,7 @@ MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
 
 MOST_TURNS = 1000  # of a request
+MOST_PRONUNCIATIONS = 1000  # of a request
 
 InputType = Literal["auto", "text", "ssml"]
 FormatName = Literal[
@@ -183,6 +184,20 @@ class Turn(Voiced):
     """Silence behind it."""
 
 
+class Pronunciation(Strict):
+    """A rule of a dictionary, as ElevenLabs has it: what is spoken in place of some words."""
+
+    model_config = ConfigDict(frozen=True)
+
+    string_to_replace: Annotated[str, Field(min_length=1, max_length=200)]
+    alias: Annotated[str, Field(max_length=500)]
+    type: Literal["alias"] = "alias"
+    """Phonemes have no effect with the models here."""
+    case_sensitive: bool = True
+    word_boundaries: bool = True
+    """True: not where a letter or digit is beside it. In scripts without spaces it makes no difference."""
+
+
 class TextOptions(SpeechOptions):
     """All fields of a speech of a text that is whole, except the text."""
 
@@ -190,6 +205,8 @@ class TextOptions(SpeechOptions):
     """`ssml`: Speech Synthesis Markup, which is recognised by its `<speak`, too; `text` is never that."""
     inline_pauses: bool = False
     """True: `[pause:500ms]` in a text is a silence of this length."""
+    pronunciations: Annotated[list[Pronunciation], Field(max_length=MOST_PRONUNCIATIONS)] | None = None
+    """Words that are spoken as others. The longest that fits wins, of equal ones the first."""
 
 
 class SpeechRequest(TextOptions):

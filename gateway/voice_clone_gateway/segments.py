@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from voice_clone_client import InvalidArgument
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.types import MAX_NAME
+from voice_clone_text.dictionary import Dictionary, Rule
 from voice_clone_text.pieces import Plan, Silence, Span, Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sentences import SPOKEN
@@ -16,7 +18,7 @@ from voice_clone_text.tags import MarkupError, is_ssml
 from .audio.tempo import MAX_SPEED, MIN_SPEED
 from .http.errors import HTTPFailure
 from .languages import LANGUAGES, language_of
-from .schemas import SpeechOptions, SpeechRequest, Turn
+from .schemas import Pronunciation, SpeechOptions, SpeechRequest, Turn
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Segments:
 
 def has_segments(request: SpeechRequest) -> bool:
     """Whether a request asks for more than its text as it is."""
-    if request.segments or request.inline_pauses or request.input_type == "ssml":
+    if request.segments or request.inline_pauses or request.pronunciations or request.input_type == "ssml":
         return True
     return request.input_type == "auto" and bool(is_ssml(request.input, final=True))
 
@@ -66,12 +68,23 @@ def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
             inline_pauses=request.inline_pauses,
             style=Style(turn.voice_name, turn.language or request.language),
             relative_rates=request.relative_rates,
+            dictionary=_dictionary_of(tuple(request.pronunciations or ())),
         )
         try:
             yield turn, plan(turn.text, settings)
         except MarkupError as error:
             name = f"segments.{index}.text" if request.segments else "input"
             raise HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name) from None
+
+
+@lru_cache(16)
+def _dictionary_of(rules: tuple[Pronunciation, ...]) -> Dictionary | None:
+    """The dictionary of a request; kept, since a thousand rules take milliseconds."""
+    if not rules:
+        return None
+    return Dictionary(
+        [Rule(each.string_to_replace, each.alias, each.case_sensitive, each.word_boundaries) for each in rules]
+    )
 
 
 def segments_of(request: SpeechRequest) -> Segments:
