@@ -8,14 +8,16 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from voice_clone.audio import Clip
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin, scope_of
-from voice_clone.speakers.clip_report import ClipReport
-from voice_clone.speakers.clip_warnings import ClipWarning, speaking_rate, warnings_of
 from voice_clone.speakers.name import check_word, parse_name
+
+if TYPE_CHECKING:  # talkers read records, and no clips
+    from voice_clone.audio import Clip
+    from voice_clone.speakers.clip_report import ClipReport
+    from voice_clone.speakers.clip_warnings import ClipWarning
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
 Kind = Literal["voice", "consent", "alias"]
@@ -177,6 +179,8 @@ class SpeakerRecord:
         """What is wrong with the clip."""
         if self.report is None or self.duration is None or self.sample_rate is None:
             return []
+        from voice_clone.speakers.clip_warnings import warnings_of
+
         return warnings_of(self.report, self.duration, self.sample_rate, self.reference_text)
 
     def to_json(self) -> str:
@@ -200,6 +204,8 @@ class SpeakerRecord:
         json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
         artifacts, beside = _artifacts(values.pop("artifacts")), _artifacts(values.pop("beside", []))
         if values.get("report") is not None:
+            from voice_clone.speakers.clip_report import ClipReport
+
             values["report"] = ClipReport.from_json(values["report"])
         given = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         record = cls(**given, artifacts=artifacts, beside=beside)
@@ -229,6 +235,8 @@ class SpeakerRecord:
         hidden = _HIDDEN if self.serves(owner, shared=False) else _HIDDEN_FROM_OTHERS
         values = {name: value for name, value in vars(self).items() if _given(value) and name not in hidden}
         if self.report is not None and "report" not in hidden:
+            from voice_clone.speakers.clip_warnings import speaking_rate
+
             rate = speaking_rate(self.report, self.reference_text)
             values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
             values["warnings"] = [warning._asdict() for warning in self.warnings()]

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -35,11 +35,13 @@ from voice_clone.speakers.disk.files import (
     make_path,
     replace_file,
 )
-from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, Made, NotDurable
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_file import AUDIO, Tensors
+
+if TYPE_CHECKING:  # what only reads makes none
+    from voice_clone.speakers.draft import Draft
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from numpy.typing import NDArray
 
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
-from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
 from voice_clone.speakers.postgres.history import Freshness, History, origin
@@ -46,6 +45,9 @@ from voice_clone.speakers.store import MAX_KNOWN_VOICES, InDoubt, Listener, Made
 from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_file import Header, file_tensors
 from voice_clone.speakers.voice_file import digest as tensor_digest
+
+if TYPE_CHECKING:  # what only reads makes none
+    from voice_clone.speakers.draft import Draft
 
 log = logging.getLogger(__name__)
 
