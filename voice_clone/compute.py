@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.gpu import has_driver
-from voice_clone.native.cache_folder import PACKAGE, digest_of, processor_digest, writable_folder
+from voice_clone.native.cache_folder import PACKAGE, compiler, digest_of, processor_digest, writable_folder
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.native.thread_pool import computing_threads, use_threads
 from voice_clone.settings import (
@@ -169,8 +168,8 @@ def packed_file(
     """Where the packed weights of a network, or other arrays, are kept for the next start, beside the compiled code.
 
     The key has all that shapes them: the checkpoint, this package's code, and the processor. What is made in torch does
-    not depend on its version beyond the last bit. The key has numba's: where weights are found, the code that computes
-    with them is compiled.
+    not depend on its version beyond the last bit. The key has the compiler's: where weights are found, the code that
+    computes with them is compiled.
 
     Args:
         network: its name, with the precision if there are several.
@@ -187,7 +186,7 @@ def packed_file(
         "files": identity,
         "config": asdict(config),
         "sources": digest_of(PACKAGE),
-        "numba": version("numba"),
+        "packages": compiler(),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)

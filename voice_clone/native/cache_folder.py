@@ -6,10 +6,13 @@ import hashlib
 import os
 import platform
 import re
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import xxhash
 from platformdirs import user_cache_path
 
 from voice_clone.native.instructions import INSTRUCTIONS
@@ -41,11 +44,21 @@ def writable_folder(name: str) -> Path | None:
 @cache
 def digest_of(sources: Path) -> str:
     """A digest of the names and contents of all Python files below a folder."""
-    digest = hashlib.sha256()
-    for file in sorted(sources.rglob("*.py")):
-        digest.update(file.relative_to(sources).as_posix().encode() + b"\0")
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    digest, root = xxhash.xxh3_128(), str(sources)
+    for folder, _, names in sorted(os.walk(root)):
+        for name in sorted(name for name in names if name.endswith(".py")):
+            with open(os.path.join(folder, name), "rb") as file:
+                content = file.read()
+            digest.update(f"{folder.removeprefix(root)}/{name}\0{len(content)}\0".encode())
+            digest.update(content)
     return digest.hexdigest()[:16]
+
+
+@cache
+def compiler() -> list[str]:
+    """The versions of numba, llvmlite and numpy, by the names of folders: `importlib.metadata` takes 20 ms."""
+    found = [entry for folder in filter(os.path.isdir, sys.path) for entry in os.listdir(folder)]
+    return [np.__version__, *sorted(entry for entry in found if entry.startswith(("numba-", "llvmlite-")))]
 
 
 @cache

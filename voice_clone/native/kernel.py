@@ -20,13 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from voice_clone.native.arrays import Array
-from voice_clone.native.cache_folder import PACKAGE, digest_of, processor_digest, writable_folder
+from voice_clone.native.cache_folder import PACKAGE, compiler, digest_of, processor_digest, writable_folder
 from voice_clone.native.instructions import INSTRUCTIONS, VARIABLE
 from voice_clone.native.packed_file import PackedFile
 
@@ -161,7 +160,7 @@ def _machine_code(name: str, kind: str, linker: str) -> Array:
         "order": order,
         "sources": digest_of(PACKAGE / "native"),
         "python": sys.version,
-        "packages": _packages(),
+        "packages": compiler(),
         "processor": processor_digest(),
     }
     with contextlib.ExitStack() as stack:
@@ -172,11 +171,6 @@ def _machine_code(name: str, kind: str, linker: str) -> Array:
         [code] = kept.part("code")(lambda: [_compiled(order)])
         kept.keep()
     return code
-
-
-@cache
-def _packages() -> list[str]:
-    return [version(each) for each in ("numba", "llvmlite", "numpy")]
 
 
 def _lock(file: int) -> None:

@@ -145,6 +145,7 @@ def finish(command: list[str], folder: Path = ROOT) -> str:
     """
     environment = guard.marked()
     environment["PYTHONPATH"] = str(ROOT)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles all modules that pip has not
     try:
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
     except OSError as error:

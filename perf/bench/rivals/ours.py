@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from importlib import metadata
 from itertools import chain, repeat
 
 import numpy as np
@@ -107,7 +106,9 @@ def main() -> None:
     sound, spent = engine.speak(prompt, given["frames"])
     megabytes = peak_megabytes()
     np.save(given["output"], sound)
-    from perf.bench.machine import bandwidth  # in torch, behind all that is measured
+    from importlib import metadata  # behind all that is measured, as is torch
+
+    from perf.bench.machine import bandwidth
 
     answer(
         Spoken(
