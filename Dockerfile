@@ -79,8 +79,7 @@ RUN apt-get update \
 COPY --from=required /src/cpu.txt /opt/voice-clone/
 RUN pip install --no-cache-dir --requirement /opt/voice-clone/cpu.txt \
     && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +
-# With PyTorch's index of its builds for CPUs. torch packs the weights of Qwen3-TTS at a first start, and computes other
-# families. Without it (TORCH=) an image starts with packed weights of Qwen3-TTS alone, such as those in a volume.
+# With PyTorch's index of its builds for CPUs. Without torch (TORCH=) an image serves Qwen3-TTS alone.
 ARG TORCH=torch==2.13.0+cpu
 ARG PIP_EXTRA_INDEX_URL=
 RUN if [ -n "${TORCH}" ]; then pip install --no-cache-dir "${TORCH}"; fi

@@ -97,7 +97,6 @@ def examine(
         [(family, folder)] = families_of([checkpoint], [MODELS]).items()
         check_checkpoints({family: folder}, [MODELS])
     tell("looking at the machine ...")
-    # These import torch, for seconds.
     from voice_clone_server.diagnosis import sizing
     from voice_clone_server.diagnosis.machine import hints, machine
     from voice_clone_server.diagnosis.memory import server_bytes, stream_bytes
@@ -182,7 +181,7 @@ def machine_lines(found: dict[str, Any]) -> list[str]:
         ("cores", f"{facts['cores']}{quota}; {facts['threads']} threads compute"),
         ("memory", f"{_gb(facts['memory_bytes'])}, {_gb(facts['memory_available_bytes'])} available{limit}"),
         ("GPU", "none that torch can use" if gpu is None else f"{gpu['name']}, {_gb(gpu['memory_bytes'])}"),
-        ("computes on", f"{facts['device']}, torch {facts['torch']}"),
+        ("computes on", f"{facts['device']}, {'no torch' if facts['torch'] is None else 'torch ' + facts['torch']}"),
     ]
     return ["Machine", *(f"  {name:14}{value}" for name, value in rows), *(f"  ! {hint}" for hint in found["hints"])]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from voice_clone.array_kinds import Numbers
-from voice_clone.autoregressive.stack.native_stack import NativeStack, Tables, layers_by_name, rotary_arrays
+from voice_clone.autoregressive.stack.native_stack import NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
@@ -25,18 +25,16 @@ class NativeParts:
         precision: to which the weights of layers are rounded; those of heads not below int8.
         read: the checkpoint's tensors, by the names that torch's network has for them.
         packed: finds what is packed, and keeps it.
-        tables: makes the rotary tables.
     """
 
     precision: Precision
     read: Read
     packed: PackedFile = NOWHERE
-    tables: Tables = rotary_arrays
 
     def stack(self, name: str, config: StackConfig) -> NativeStack:
         """The decoder stack of this name."""
         weights = partial(layers_by_name, self.read, f"{name}.", config)
-        return NativeStack(config, self.precision, weights, self.packed.part(name), tables=self.tables)
+        return NativeStack(config, self.precision, weights, self.packed.part(name))
 
     def head(self, name: str, outputs: int, weight: Callable[[], Numbers]) -> PackedLinear:
         """A head without bias; `weight` [O, I] is called if it is not found packed."""

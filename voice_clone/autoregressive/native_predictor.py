@@ -12,7 +12,8 @@ from voice_clone.autoregressive.stack.native_stack import NativeCache, NativeSta
 from voice_clone.native.arrays import Array
 from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.linear import PackedLinear, Workspace
-from voice_clone.native.matrix.weights import Packed, head_precision, pack, widen
+from voice_clone.native.matrix.rounding import widen
+from voice_clone.native.matrix.weights import Packed, head_precision, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.sizes import CODEBOOK_PHASES, LAYER_PHASES
 from voice_clone.native.thread_pool import thread_pool

@@ -9,7 +9,7 @@ from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.layers.attention import MLP, RMSNorm
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
 from voice_clone.layers.seanet import ResidualBlock, SEANetDecoder, SEANetEncoder
-from voice_clone.layers.vocoder import Affine, DecoderBlock, ResidualUnit, Snake, SnakeBeta, Vocoder
+from voice_clone.layers.vocoder import Affine, DecoderBlock, ResidualUnit, Snake, Vocoder
 from voice_clone.layers.window_transformer import WindowLayer, WindowLayers, WindowTransformer
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.codec.chain_builder import Activation, ChainBuilder, Residual
@@ -177,5 +177,5 @@ def take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 def snake_of(module: nn.Module, affine: Affine | None = None) -> SnakeActivation:
     """As native layers take it; `affine` stands before it."""
-    assert isinstance(module, (Snake, SnakeBeta))
+    assert isinstance(module, Snake)
     return SnakeActivation(*module.factors, None if affine is None else (affine.scale, affine.shift))

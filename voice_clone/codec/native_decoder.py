@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from voice_clone.codec.decoder import StreamDecoder, StreamState
 from voice_clone.native.arrays import Array
 from voice_clone.native.codec.chain import Chain
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-
-if TYPE_CHECKING:  # a process that finds the weights packed does without torch
-    from voice_clone.codec.windowed_decoder import WindowedDecoder
 
 
 def tanh(x: Array) -> Array:
@@ -29,13 +26,13 @@ class NativeDecoder(StreamDecoder[Array]):
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
-        load: the same decoder in torch at each call, on the CPU; called if its weights are not found packed. They are
-            packed one after the other and given up.
+        load: what has the decoder's weights at each call, such as the same decoder in torch on the CPU; called if they
+            are not found packed. They are packed one after the other and given up.
         packed: finds the packed weights and keeps them.
 
     Attributes:
-        parts: the chains, each of which reads what the one before it makes: torch's decoder makes one by its method
-            `PART_chain`.
+        parts: the chains, each of which reads what the one before it makes. What has the weights makes one by its
+            method `PART_chain`.
         rates: rows of a frame that each of them reads.
         piece_frames: that the last one decodes at once, of all streams together: more would take more memory and be no
             faster.
@@ -108,10 +105,10 @@ class NativeDecoder(StreamDecoder[Array]):
 class NativeWindowedDecoder(NativeDecoder):
     """As `WindowedDecoder`."""
 
-    def __init__(self, load: Callable[[], WindowedDecoder], packed: PackedFile) -> None:
-        [field] = packed.part("receptive field")(lambda: [np.array([load().receptive_field])])
-        self.receptive_field = int(field[0])
-        super().__init__(load, packed)
+    @property
+    def receptive_field(self) -> int:
+        """As of `WindowedDecoder`."""
+        return self._chains[-1].frames_back
 
     def prime(self, frames: Array, state: StreamState[Array]) -> None:
         """As of `WindowedDecoder`."""

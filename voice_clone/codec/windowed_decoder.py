@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,6 @@ from voice_clone.codec.decoder import RaggedDecoder, StreamState
 from voice_clone.layers.convolution import CausalConv1d, CausalConvTranspose1d
 from voice_clone.layers.streaming import ChunkPass, StreamingModule, streaming_slots
 from voice_clone.layers.vocoder import Vocoder
-
-if TYPE_CHECKING:  # which encoders of the same blocks do without
-    from voice_clone.native.codec.chain import Chain
 
 
 class StreamingDecoder(nn.Module, RaggedDecoder):
@@ -97,14 +93,6 @@ class WindowedDecoder(StreamingDecoder):
 
     def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         return self.bound(self.waveform(self.latent(codes, stream, position), stream))
-
-    @abstractmethod
-    def latent_chain(self) -> Chain:
-        """`latent` as native code, from the codes' vectors on. It takes the weights away."""
-
-    @abstractmethod
-    def waveform_chain(self) -> Chain:
-        """`waveform` as native code. It takes the weights away."""
 
     @torch.inference_mode()
     def prime(self, codes: Tensor, state: StreamState[Tensor]) -> None:

@@ -7,13 +7,13 @@ parameters, and rotary tables are computed from positions when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voice_clone import rotary
 from voice_clone.layers.fused import fused_linear
 from voice_clone.layers.graphs import to_device
 from voice_clone.layers.streaming import Lengths, StreamingModule
@@ -45,13 +45,10 @@ def normalise(x: Tensor, eps: float) -> Tensor:
 
 
 def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """The angle by which each pair of dimensions rotates per position, fp32 [D/2] on `device`: theta ** (-2i / D).
-
-    A CPU computes them for every device, as Hugging Face does it. The last bits of a GPU's powers differ, and a
-    position multiplies that error.
+    """As of voice_clone/rotary.py, on `device`. The last bits of a GPU's own powers differ, and a position multiplies
+    that error.
     """
-    exponents = torch.arange(0, head_dim, 2, device="cpu").float() / head_dim
-    frequencies = 1.0 / theta**exponents
+    frequencies = torch.from_numpy(rotary.rotary_frequencies(head_dim, theta))
     return frequencies if device.type == "cpu" else to_device(frequencies, device)
 
 
@@ -61,9 +58,8 @@ def rotary_cos_sin(
     theta: float,
     dtype: torch.dtype = torch.float32,
     frequencies: Tensor | None = None,
-    factors: Sequence[float] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Rotary tables (Su et al. 2021) in the half-split layout: dimensions i and i + D/2 rotate together.
+    """Rotary tables in the half-split layout, computed where the positions are.
 
     Args:
         positions: integers [..., T], absolute.
@@ -73,18 +69,13 @@ def rotary_cos_sin(
             official code of such models does; its cosine differs from `cos` in the last bit now and then.
         frequencies: `rotary_frequencies` of D and theta, if they are cached: a CUDA graph must not fetch them from the
             host.
-        factors: by which the positions of each pair of dimensions are divided [D/2] (LongRoPE, Ding et al. 2024).
 
     Returns:
         cos and sin for `apply_rotary`, fp32 [..., T, D], on the device of `positions`; sin's first half is negated.
     """
     if frequencies is None:
         frequencies = rotary_frequencies(head_dim, theta, positions.device)
-    places = positions.float()[..., None]
-    if factors is not None:
-        # In this order, as the official code has it.
-        places = places * (1.0 / torch.tensor(factors, device=positions.device))
-    angles = places * frequencies  # [..., T, D/2]
+    angles = positions.float()[..., None] * frequencies  # [..., T, D/2]
     if dtype == torch.float32:
         cos, sin = angles.cos(), angles.sin()
     else:

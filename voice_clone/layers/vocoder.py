@@ -58,7 +58,8 @@ class SnakeBeta(_Periodic):
 
     @property
     def factors(self) -> tuple[Tensor, Tensor]:
-        return self.alpha.exp(), 1.0 / (self.beta.exp() + 1e-9)
+        alpha, beta = self.alpha.double().exp(), self.beta.double().exp()  # rounded once, as native code does it
+        return alpha.to(self.alpha.dtype), (1.0 / (beta + 1e-9)).to(self.beta.dtype)
 
 
 SnakeKind = type[Snake] | type[SnakeBeta]

@@ -15,7 +15,6 @@ from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.generator import load_generator
 from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.autoregressive.sampling import OneSampling
-from voice_clone.autoregressive.stack.native_stack import kept_tables
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.family import Family
@@ -142,7 +141,7 @@ class CardTalker(Generic[C, T, P]):
 
         name, identity = f"{cls.card.name} talker {precision}", checkpoint.identity(weights.name)
         packed = compute.packed_file(settings, name, identity, config, any_size=True)
-        native = NativeParts(precision, read_ours, packed, kept_tables(settings))
+        native = NativeParts(precision, read_ours, packed)
         talker = cls.native_talker(config, tokenizer, native)
         packed.keep()
         return talker

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import re
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from voice_clone import compute
+from voice_clone.gpu import has_driver
 from voice_clone.native.instructions import INSTRUCTIONS
+from voice_clone.native.thread_pool import computing_threads
 from voice_clone.settings import ComputeSettings
 
 SHOWN = (  # what matrix products could use: ours to show, LLVM's name
@@ -46,14 +48,13 @@ def machine(settings: ComputeSettings) -> dict[str, Any]:
         "vector_bits": 32 * INSTRUCTIONS.width,
         "cores": len(os.sched_getaffinity(0)),
         "core_quota": quota,
-        "threads": torch.get_num_threads(),
+        "threads": computing_threads(),
         "load": os.getloadavg()[0],
         "memory_bytes": _memory("MemTotal"),
         "memory_available_bytes": _memory("MemAvailable"),
         "memory_limit_bytes": _number(CGROUP / "memory.max"),
         "device": compute.device(settings),
-        "gpu": _gpu(),
-        "torch": torch.__version__,
+        **_of_torch(),
     }
 
 
@@ -66,8 +67,8 @@ def hints(found: dict[str, Any], measured: bool) -> list[str]:
             f"{found['threads']} threads compute, and {usable} cores may be used: set OMP_NUM_THREADS={usable}, "
             "or leave it unset"
         )
-    if found["gpu"] is None and torch.version.cuda is not None and any(Path("/dev").glob("nvidia[0-9]*")):
-        lines.append(compute.NO_GPU % torch.__version__)
+    if found["gpu"] is None and found["cuda"] is not None and any(Path("/dev").glob("nvidia[0-9]*")):
+        lines.append(compute.NO_GPU % found["torch"])
     if measured and found["load"] > BUSY * usable:
         lines.append(
             f"other programs compute (load {found['load']:.1f}): on an idle machine speech is faster than said here"
@@ -108,8 +109,19 @@ def _memory(name: str) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def _gpu() -> dict[str, Any] | None:
-    if not torch.cuda.is_available():
-        return None
-    free, total = torch.cuda.mem_get_info()
-    return {"name": torch.cuda.get_device_name(), "memory_bytes": total, "memory_available_bytes": free}
+def _of_torch() -> dict[str, Any]:
+    """torch's version, the CUDA that it was built for, and the GPU that it can use. It is imported, for seconds, where
+    there is the driver of one.
+    """
+    try:
+        found: dict[str, Any] = {"gpu": None, "torch": version("torch"), "cuda": None}
+    except PackageNotFoundError:
+        return {"gpu": None, "torch": None, "cuda": None}
+    if has_driver():
+        import torch
+
+        found["cuda"] = torch.version.cuda
+        if torch.cuda.is_available():
+            free, total = torch.cuda.mem_get_info()
+            found["gpu"] = {"name": torch.cuda.get_device_name(), "memory_bytes": total, "memory_available_bytes": free}
+    return found

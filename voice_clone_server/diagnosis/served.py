@@ -10,9 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from voice_clone import compute
+from voice_clone.array_kinds import without_gradients
 from voice_clone.errors import Unsupported
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone_server.diagnosis.speed import ROUNDS, Speed, decoder_seconds, fastest
@@ -50,28 +49,28 @@ def served_speed(
         )
     talker = importlib.import_module(f"{code_of(family)}.talker").load_talker(given)
     chunk = compute.prefill_chunk(settings)
-    with torch.inference_mode():
-        tell("compiling; the first time that takes about a minute ...")
-        _speak(talker, chunk, 2)  # compiles, and touches the memory
-        rounds = []
-        for number in range(ROUNDS):
-            tell(f"measuring {number + 1} of {ROUNDS}: {checkpoint.name} ...")
-            position, frame = _speak(talker, chunk, FRAMES)
-            talker.source.reset()
-            rounds.append(Speed(frame, decoder_seconds(decoder.decoder, decoder.form.payload), position))
-            speed, spread = fastest(rounds)
-            row = {
-                "model": checkpoint.name,
-                "precision": compute.precision(settings),
-                **asdict(speed),
-                "real_time_factor": speed.real_time_factor(talker.frame_seconds),
-                "spread": spread,
-            }
-            if found is not None:
-                found[:] = [row]
+    tell("compiling; the first time that takes about a minute ...")
+    _speak(talker, chunk, 2)  # compiles, and touches the memory
+    rounds = []
+    for number in range(ROUNDS):
+        tell(f"measuring {number + 1} of {ROUNDS}: {checkpoint.name} ...")
+        position, frame = _speak(talker, chunk, FRAMES)
+        talker.source.reset()
+        rounds.append(Speed(frame, decoder_seconds(decoder.decoder, decoder.form.payload), position))
+        speed, spread = fastest(rounds)
+        row = {
+            "model": checkpoint.name,
+            "precision": compute.precision(settings),
+            **asdict(speed),
+            "real_time_factor": speed.real_time_factor(talker.frame_seconds),
+            "spread": spread,
+        }
+        if found is not None:
+            found[:] = [row]
     return row
 
 
+@without_gradients
 def _speak(talker: Any, chunk: int, frames: int) -> tuple[float, float]:
     """Seconds of a position of a prompt, and of a frame: the fastest, without the first, which costs less."""
     generator = talker.source

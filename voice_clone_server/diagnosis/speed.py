@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
+from voice_clone.array_kinds import as_tensor
 from voice_clone.autoregressive.stack.native_stack import NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.batching.source import PayloadForm
@@ -36,8 +35,6 @@ SECONDS = 0.25  # for each part of a round
 ENOUGH = 400 << 20  # bytes of weights, which fit no processor's cache
 PROMPT = 32  # rows that are read at once
 CHUNK = 4  # frames that are decoded at once
-
-N = TypeVar("N", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -90,21 +87,18 @@ class Measurement:
 def decoder_seconds(decoder: StreamDecoder[Any], form: PayloadForm) -> float:
     """Of a frame, in chunks of `CHUNK`."""
     zeros = np.zeros((1, form.width, CHUNK), np.float32 if np.issubdtype(form.dtype, np.floating) else np.int64)
-    state, frames = decoder.new_state(1), zeros if decoder.device is None else torch.from_numpy(zeros)
+    state, frames = decoder.new_state(1), zeros if decoder.device is None else as_tensor(zeros)
     return _least(lambda: decoder.decode_chunk(frames, state)) / CHUNK
 
 
-def arbitrary(module: N) -> N:
-    """A module on the meta device with weights of small equal numbers."""
-    module = module.to_empty(device="cpu").requires_grad_(False)
-    for tensor in module.state_dict().values():
-        tensor.fill_(0.01)
-    return module
+def arbitrary(name: str, shape: tuple[int, ...]) -> Array:
+    """A tensor of small equal numbers."""
+    return np.full(shape, 0.01, np.float32)
 
 
 def _layer_seconds(config: StackConfig, precision: Precision) -> tuple[float, float]:
     """Seconds of a layer for one row, and for each of many rows."""
-    layers = partial(layers_by_name, lambda name, shape: np.full(shape, 0.01, np.float32), "", config)
+    layers = partial(layers_by_name, arbitrary, "", config)
     arrays: list[Array] = []
 
     def packed(make: Make) -> list[Array]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from torch import nn
-
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.stages.loading import TalkerPart
+
+if TYPE_CHECKING:  # what measures a checkpoint does without torch
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,16 @@ class Released:
 
     def workload(self, encoder_processes: int) -> Workload:
         """What it costs: a table has full numbers, and what is neither table nor layer is a head."""
+        from torch.nn import Embedding
+
+        from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
+
         found = self.layers or tuple(each.config for each in self.talker.modules() if isinstance(each, DecoderStack))
         layers = (*found, replace(found[0], num_hidden_layers=0))[:2]
         in_file = {f"{part.place}{name}" for part in self.parts for name in part.in_file}
         kept = sum(each.numel() for name, each in self.talker.named_parameters() if name not in in_file)
         modules = {f"{name}.weight": each for name, each in self.talker.named_modules()}
-        tables = [each for name, each in modules.items() if isinstance(each, nn.Embedding) and name not in in_file]
+        tables = [each for name, each in modules.items() if isinstance(each, Embedding) and name not in in_file]
         table_weights = sum(map(weights, tables))
         processes = 2 + encoder_processes  # talker and code2wav, too
         return Workload(

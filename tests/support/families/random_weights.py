@@ -13,6 +13,8 @@ import re
 import torch
 from torch import Tensor, nn
 
+from voice_clone.mapped_weights import Read
+
 CODEBOOK_SHRINKAGE = 0.8  # from one codebook of a residual quantiser to the next
 
 
@@ -28,6 +30,18 @@ def fill_random(module: nn.Module, seed: int) -> None:
     for name, tensor in state.items():
         if name.endswith(("embed_sum", "embedding_sum")):  # a codebook stores sums: vectors times their usage
             tensor.mul_(state[re.sub(r"embed(ding)?_sum$", "cluster_usage", name)][:, None])
+
+
+def reader(module: nn.Module) -> Read:
+    """Reads the tensors of a module, as one of a checkpoint's file does it."""
+    state = module.state_dict()
+
+    def read(name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor: Tensor = state[name]
+        assert tuple(tensor.shape) == shape
+        return tensor
+
+    return read
 
 
 def _scaled(name: str, noise: Tensor, module: nn.Module) -> Tensor:

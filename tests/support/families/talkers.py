@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.support.families.random_weights import reader
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.samplers import Sampler
 from voice_clone.autoregressive.sampling import Filters
@@ -134,14 +135,7 @@ def make_talker(config: Qwen3TTSConfig, seed: int) -> Talker:
 
 def native_of(talker: Talker, precision: Precision) -> NativeTalker:
     """The native form of a talker in torch."""
-    state = talker.state_dict()
-
-    def read(name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        tensor: torch.Tensor = state[name]
-        assert tuple(tensor.shape) == shape
-        return tensor
-
-    return NativeTalker(talker.config, precision, read, as_array(state[TEXT_TABLE]))
+    return NativeTalker(talker.config, precision, reader(talker), as_array(talker.state_dict()[TEXT_TABLE]))
 
 
 def make_prompt(

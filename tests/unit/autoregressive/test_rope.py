@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from tests.support.families.small_stack import LENGTH, OPTIONS, PLAIN, inputs, make, on_gpu
 from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.autoregressive.stack.decoder_stack import DecoderLayer, DecoderStack
+from voice_clone.autoregressive.stack.native_stack import rotary_arrays
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.rope import (
     fold_norms,
@@ -97,6 +99,15 @@ def test_a_frame_of_a_code_predictor_leaves_nothing_to_the_next() -> None:
         broken[1] = torch.nan
         for mine, right in zip(frame(broken), expected, strict=True):
             torch.testing.assert_close(mine[0].cpu(), right[0].cpu(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"rope_in_bf16": True}, {"rope": "none"}, {"rope_factors": (1.0, 1.5, 2.0, 7.0)}], ids=str
+)
+def test_torch_and_native_code_turn_by_the_same_numbers(options: dict[str, Any]) -> None:
+    config = replace(PLAIN, head_dim=8, **options)
+    for table, half in zip(rotary_tables(config, 300, torch.zeros(1)), rotary_arrays(config, 300), strict=True):
+        assert np.array_equal(table[:, 4:].numpy(), half) and torch.equal(table[:, :4].abs(), table[:, 4:].abs())
 
 
 def test_half_precision_is_no_worse_than_before() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -112,49 +113,64 @@ assert not {"numba", "llvmlite"} & set(sys.modules)
 print(loaded, "torch" in sys.modules, np.unique(made).size, *names, made.tobytes().hex())
 """
 TORCH_FREE = {
-    ("cosyvoice3", "talker"): ["fp32", "int4"],
     ("fish_speech", "code2wav"): ["auto"],
-    ("fish_speech", "talker"): ["bf16", "int4"],
     ("pocket_tts", "code2wav"): ["auto"],
     ("pocket_tts", "voice_encoder"): ["auto"],
-    ("qwen3_tts", "code2wav"): ["auto"],
-    ("qwen3_tts", "talker"): ["fp32", "int8"],
     ("voxcpm2", "code2wav"): ["auto"],
     ("voxcpm2", "voice_encoder"): ["auto"],
 }
 """The processes that need no torch on a CPU once their weights are packed, and in which precisions this is tried."""
 
 
-ENCODER_WITHOUT_TORCH = """
+NO_TORCH = """
 import sys
-from pathlib import Path
 class NoTorch:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == "torch":
             raise ImportError(name)
 sys.meta_path.insert(0, NoTorch())
-import numpy as np
-from voice_clone import compute
-compute.writable_folder = lambda name: Path(sys.argv[1])
-from voice_clone.families.qwen3_tts.encoder import load_encoder
-from voice_clone.settings import Settings
-stage = load_encoder(Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": sys.argv[2]}))
-made = stage.encode(np.sin(np.arange(30_000, dtype=np.float32) ** 1.1), "icl")
-assert not {"numba", "llvmlite"} & set(sys.modules)
-print(*stage.fingerprints.values(), *(each.tobytes().hex() for each in made.values()))
 """
+NEVER_TORCH = {
+    ("cosyvoice3", "talker"): ["fp32", "int4"],
+    ("fish_speech", "talker"): ["bf16", "int4"],
+    ("qwen3_tts", "code2wav"): ["auto"],
+    ("qwen3_tts", "talker"): ["fp32", "bf16", "int8", "int4"],
+    ("qwen3_tts", "voice_encoder"): ["auto"],
+}
+"""Those that need none to pack their weights, either."""
 
 
-def test_an_encoder_needs_no_torch(checkpoint_folder: CheckpointFactory, cache: Path) -> None:
-    """Where it packs its weights and where it finds them, it makes the same voice, under the same fingerprints."""
-    program, folder = ENCODER_WITHOUT_TORCH, checkpoint_folder("tiny", 0)
-    first, second = (printed(program, cache, folder) for _ in range(2))
-    assert first == second and len(first) == 4 and all(len(each) >= 64 for each in first)
+def tries(table: dict[tuple[str, str], list[str]]) -> pytest.MarkDecorator:
+    rows = [(*key, each) for key, precisions in table.items() for each in precisions]
+    return pytest.mark.parametrize(("family", "stage", "precision"), rows)
 
 
-@pytest.mark.parametrize(
-    ("family", "stage", "precision"), [(*key, each) for key, precisions in TORCH_FREE.items() for each in precisions]
-)
+@tries(NEVER_TORCH)
+def test_a_stage_needs_no_torch(
+    family: str, stage: str, precision: str, checkpoint: Callable[[str], Path], cache: Path
+) -> None:
+    """Where it packs its weights and where it finds them, it makes the same."""
+    order = cache, checkpoint(family), family, stage, precision
+    first, second = (printed(NO_TORCH + STAGE, *order) for _ in range(2))
+    assert first == second and first[:2] == ["False", "False"] and int(first[2]) > 10
+
+
+def test_what_speaks_imports_nothing_that_reads_clips() -> None:
+    program = """
+import sys
+import voice_clone.families.qwen3_tts.codec, voice_clone.families.qwen3_tts.talker, voice_clone.speakers.opening
+print(*{"importlib.metadata", "scipy", "soundfile", "soxr", "torch"} & set(sys.modules))
+"""
+    assert printed(program) == []
+
+
+def test_the_doctor_of_a_qwen3_tts_needs_no_torch(checkpoint_folder: CheckpointFactory) -> None:
+    program = "from voice_clone_server.doctor import main; main(['--checkpoint', sys.argv[1], '--json'])"
+    found = json.loads(" ".join(printed(NO_TORCH + program, checkpoint_folder("tiny", 0))))
+    assert found["machine"]["gpu"] is None and found["speed"][0]["frame"] > 0
+
+
+@tries(TORCH_FREE)
 def test_a_stage_that_finds_what_torch_has_made_imports_none(
     family: str, stage: str, precision: str, checkpoint: Callable[[str], Path], cache: Path
 ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shap
 from tools.families.weight_files import DTYPES, maker, with_zero_row, write_json, write_weights
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder_parts import CodecDecoderWeights
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE
@@ -108,7 +108,7 @@ def _released(shape: str) -> Released:
         passes=config.talker.num_code_groups - 1,
         codebooks=codec.decoder_config.num_quantizers,
         decoder_name="qwen3_tts",
-        decoder=lambda: NativeCodecDecoder(partial(arbitrary, decoder)),
+        decoder=lambda: NativeCodecDecoder(lambda: CodecDecoderWeights(codec.decoder_config, arbitrary)),
         frame_seconds=codec.decode_upsample_rate / codec.output_sample_rate,
     )
     parts = [TalkerPart("", "talker.", layers=(), in_file=(TEXT_TABLE,))]

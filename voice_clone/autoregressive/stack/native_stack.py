@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone import compute
 from voice_clone.array_kinds import Numbers, array_of, in_kind_of, joined
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.slot_memory import KeysAndValues, SlotMemory, pages_of_zeros
@@ -16,11 +15,13 @@ from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.kernel import Fixed, Kernel
 from voice_clone.native.matrix.linear import Workspace
+from voice_clone.native.matrix.rounding import in_bf16
 from voice_clone.native.matrix.weights import Packed, as_float32, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
-from voice_clone.settings import PackingSettings, Precision
+from voice_clone.rotary import rotary_tables
+from voice_clone.settings import Precision
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",)
 MLPS = {"gated": (("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)), "gelu_tanh": (("mlp.fc1",), ("mlp.fc2",))}
@@ -35,31 +36,14 @@ add_embeddings = Kernel("transformer.decoder_stack.add_embeddings")
 Weights = Callable[[], Iterable[Mapping[str, Numbers]]]
 """The weights of each layer, by their names in a checkpoint; then those of the last norm, `weight` and `bias`."""
 
-Tables = Callable[[StackConfig, int], Sequence[Array]]
-"""cos and sin of so many positions, float32 [positions, D / 2] each."""
 
-
-def rotary_arrays(config: StackConfig, positions: int) -> Sequence[Array]:
-    """The `Tables` as torch computes them."""
-    import torch
-
-    from voice_clone.autoregressive.stack.rope import rotary_tables
-
-    cos, sin = (table.numpy() for table in rotary_tables(config, positions, torch.zeros(0)))
-    half = config.head_dim // 2  # the halves of a row are the same, but for the sign of a sine
-    return [cos[:, :half].copy(), sin[:, half:].copy()]
-
-
-def kept_tables(settings: PackingSettings) -> Tables:
-    """`rotary_arrays`, which are kept for the next start."""
-
-    def tables(config: StackConfig, positions: int) -> Sequence[Array]:
-        kept = compute.packed_file(settings, f"rotary tables of {positions} positions", [], config, any_size=True)
-        found = kept.part("cos and sin")(partial(rotary_arrays, config, positions))
-        kept.keep()
-        return found
-
-    return tables
+def rotary_arrays(config: StackConfig, positions: int) -> tuple[Array, Array]:
+    """cos and sin of so many positions, float32 [positions, D / 2] each; 1 and 0 where nothing turns."""
+    if config.rope == "none":
+        shape = positions, config.head_dim // 2
+        return np.ones(shape, np.float32), np.zeros(shape, np.float32)
+    cos, sin = rotary_tables(positions, config.head_dim, config.rope_theta, config.rope_factors)
+    return (in_bf16(cos), in_bf16(sin)) if config.rope_in_bf16 else (cos, sin)
 
 
 def projections(config: StackConfig) -> tuple[tuple[str, ...], ...]:
@@ -132,7 +116,6 @@ class NativeStack:
         weights: of the layers; they are packed one after the other, so that no more than one is in memory unpacked.
         part: finds the packed projections, the norms and the biases; what is found is not loaded.
         like: what hidden states are like, a tensor of fp32 or an array.
-        tables: makes the rotary tables, once for each length of a cache.
 
     Attributes:
         weights, vectors, eps: as `decoder_stack` takes them.
@@ -150,7 +133,6 @@ class NativeStack:
         weights: Weights,
         part: Part = made,
         like: Numbers | None = None,
-        tables: Tables = rotary_arrays,
     ) -> None:
         self.config = config
         arrays = part(lambda: _pack(weights(), precision, config))
@@ -161,7 +143,7 @@ class NativeStack:
         self.vectors = Fixed(arrays[2 * kinds :])
         self.eps = np.float32(config.rms_norm_eps)
         self._like = np.zeros(0, np.float32) if like is None else like
-        self._tables = lru_cache(maxsize=None)(partial(tables, config))
+        self._tables = lru_cache(maxsize=None)(partial(rotary_arrays, config))  # by the length of a cache
         queries = config.num_attention_heads * config.head_dim
         keys, inner, size = config.num_key_value_heads * config.head_dim, config.intermediate_size, config.hidden_size
         widths = queries + 2 * keys, queries, inner * len(MLPS[config.mlp][0]), inner, size

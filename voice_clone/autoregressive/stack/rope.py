@@ -1,6 +1,4 @@
-"""Rotary position embedding (Su et al. 2021) of decoder stacks: dimensions i and i + D/2 turn together.
-
-Where none turns, the tables are 1 and 0.
+"""Rotary position embedding of decoder stacks in torch; voice_clone/rotary.py has its numbers.
 
 On a CPU `apply_rotary` turns queries and keys by tables of cosines and sines. On a GPU their norm and RoPE are applied
 in place on the output of the fused projection, in three kernels. A pair of dimensions (a, b) becomes
@@ -18,24 +16,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from voice_clone.autoregressive.stack.native_stack import rotary_arrays
 from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.layers.attention import normalise, rotary_cos_sin
+from voice_clone.layers.attention import normalise
 from voice_clone.layers.graphs import to_device
 
 
 def rotary_tables(config: StackConfig, positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin of all positions, [positions, D], for `apply_rotary`; of the dtype and on the device of `like`."""
-    cos, sin = _cos_sin(config, positions, like.device)
-    return cos.to(like.dtype), sin.to(like.dtype)
+    cos, sin = map(torch.from_numpy, rotary_arrays(config, positions))
+    both = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+    return both[0].to(like), both[1].to(like)
 
 
 def rotation_tables(config: StackConfig, positions: int, device: torch.device) -> Tensor:
     """fp32 [positions, 2, 2, D/2]: how much of a pair's two parts (third dimension) is in the turned ones (second)."""
-    half = config.head_dim // 2
-    # A CPU computes them: the last bit of a GPU's cosine may differ, and one that is rounded to bf16 then by far more.
-    cos, sin = _cos_sin(config, positions, torch.device("cpu"))
-    cos, sin = cos[:, :half], sin[:, half:]
-    return to_device(torch.stack([cos, -sin, sin, cos], dim=1).view(positions, 2, 2, half), device)
+    cos, sin = map(torch.from_numpy, rotary_arrays(config, positions))
+    return to_device(torch.stack([cos, -sin, sin, cos], dim=1).view(positions, 2, 2, -1), device)
 
 
 def norm_tables(config: StackConfig, queries: Sequence[Tensor], keys: Sequence[Tensor]) -> Tensor:
@@ -74,13 +71,3 @@ def norm_and_rotate_in_place(qkv: Tensor, table: Tensor, config: StackConfig, ep
 def _pairs(x: Tensor) -> Tensor:
     """[..., D] -> [..., 2, D/2], a view: the dimensions that turn together, one below the other."""
     return torch.unflatten(x, -1, (2, -1))
-
-
-def _cos_sin(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """fp32 [positions, D] each, half-split."""
-    if config.rope == "none":
-        ones = torch.ones(positions, config.head_dim, device=device)
-        return ones, torch.zeros_like(ones)
-    places = torch.arange(positions, device=device)
-    dtype = torch.bfloat16 if config.rope_in_bf16 else torch.float32
-    return rotary_cos_sin(places, config.head_dim, config.rope_theta, dtype, factors=config.rope_factors)

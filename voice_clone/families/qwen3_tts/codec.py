@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voice_clone.batching.source import PayloadForm
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.qwen3_tts.checkpoint import CODEC, Checkpoint
 from voice_clone.families.qwen3_tts.config import CodecConfig
 from voice_clone.families.qwen3_tts.family import BASE
+from voice_clone.families.qwen3_tts.networks.codec_decoder_parts import CodecDecoderWeights
 from voice_clone.families.qwen3_tts.networks.native_codec_decoder import NativeCodecDecoder
+from voice_clone.native.packed_file import PackedFile
 from voice_clone.stages.decoder import CardDecoder, DecoderNetwork
 
-if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
+if TYPE_CHECKING:  # native code does without torch
     from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 
@@ -42,8 +44,16 @@ class Qwen3TTSDecoder(CardDecoder):
 
             return CodecDecoder(codec.decoder_config)
 
+        def native(load: Any, packed: PackedFile) -> NativeCodecDecoder:
+            read = checkpoint.reader(CODEC)
+
+            def weights() -> CodecDecoderWeights:
+                return CodecDecoderWeights(sizes, lambda name, shape: read(f"decoder.{name}", shape))
+
+            return NativeCodecDecoder(weights, packed)
+
         form, sizes = codec_format(codec), codec.decoder_config
-        return DecoderNetwork(checkpoint, CODEC, "decoder.", make, form, sizes, NativeCodecDecoder)
+        return DecoderNetwork(checkpoint, CODEC, "decoder.", make, form, sizes, native)
 
 
 load_decoder, load_torch_decoder = Qwen3TTSDecoder.load, Qwen3TTSDecoder.load_torch

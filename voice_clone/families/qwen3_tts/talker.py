@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from voice_clone import compute
 from voice_clone.appended_text import Appended
 from voice_clone.autoregressive.generator import Generator
-from voice_clone.autoregressive.stack.native_stack import kept_tables
 from voice_clone.autoregressive.talker import MoreText, TalkerRequest
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.qwen3_tts.checkpoint import MODEL, Checkpoint
@@ -267,7 +266,7 @@ def _native_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> NativeTa
         return weights.read(PREFIX + name, shape)
 
     table = read(TEXT_TABLE, (sizes.text_vocab_size, sizes.text_hidden_size))
-    return NativeTalker(checkpoint.config, precision, read, table, packed, kept_tables(settings))
+    return NativeTalker(checkpoint.config, precision, read, table, packed)
 
 
 load_network, load_talker = Qwen3TTSTalker.load_network, Qwen3TTSTalker.load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.kernel import Fixed, Kernel
-from voice_clone.native.matrix.weights import in_bf16
+from voice_clone.native.matrix.rounding import in_bf16
 from voice_clone.native.sizes import BLOCK_GROUPS, BLOCK_TILES, PANEL_OUTPUTS, TILE_ROWS, WIDTH
 from voice_clone.native.thread_pool import thread_pool
 
@@ -103,6 +104,13 @@ class Chain:
     def nbytes(self) -> int:
         """Bytes of the matrices."""
         return self._weights.nbytes
+
+    @property
+    def frames_back(self) -> int:
+        """How many frames back the convolutions look."""
+        table = self._layers
+        rows = table[:, layer_table.MEMORY] / table[:, layer_table.SIZE]
+        return math.ceil(float((rows / table[:, layer_table.RATE]).sum()))
 
     def new_state(self, batch: int) -> Array:
         """The state of streams before their first frame: zeros, float32 [B, S]."""

@@ -13,6 +13,7 @@ from voice_clone.native.arrays import Array, empty
 from voice_clone.native.codec import layer_table, winograd
 from voice_clone.native.codec.chain import Chain, padded
 from voice_clone.native.sizes import PANEL_OUTPUTS
+from voice_clone.rotary import rotary_frequencies
 
 
 @dataclass
@@ -171,8 +172,7 @@ class ChainBuilder:
         dim = self._size // (heads + 2 * kv_heads)
         self._add(layer_table.ATTENTION, state=2 * kv_heads * max(0, window - 1) * dim)
         self._table[-1][layer_table.HEADS : layer_table.WINDOW + 1] = [heads, kv_heads, window]
-        exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
-        self._frequencies = (1.0 / np.float32(theta) ** exponents).astype(np.float32)
+        self._frequencies = rotary_frequencies(dim, theta)
         self._window, self._dim, self._rope_in_bf16 = window, dim, rope_in_bf16
         self._size = heads * dim
 
@@ -252,11 +252,7 @@ class ChainBuilder:
     ) -> None:
         """weight: [O, C, K]."""
         outputs, channels, taps = weight.shape
-        import torch  # numpy sums in another order, which changes last bits of speech
-
-        double = torch.from_numpy(weight).double()
-        transformed = torch.einsum("pk,ock->poc", torch.from_numpy(winograd.TAP_TRANSFORM), double).float().numpy()
-        transformed = _filled(_filled(transformed, axis=1))
+        transformed = _filled(_filled(winograd.transformed(weight), axis=1))
         begins = range(0, transformed.shape[1], PANEL_OUTPUTS)
         panels = [transformed[:, begin : begin + PANEL_OUTPUTS].transpose(0, 2, 1) for begin in begins]
         memory = (taps - 1) * dilation * padded(channels)

@@ -50,3 +50,14 @@ def _tap_transform() -> Array:
 
 TAP_TRANSFORM = _tap_transform()
 """Turns a convolution's taps into the transformed taps: float64 [PRODUCTS, TAPS]."""
+
+
+def transformed(weight: Array) -> Array:
+    """The transformed taps of a weight, [O, C, TAPS] -> float32 [PRODUCTS, O, C].
+
+    They are summed tap by tap, in this order on all processors.
+    """
+    sums = np.zeros((PRODUCTS, *weight.shape[:2]))
+    for tap, column in enumerate(TAP_TRANSFORM.T):
+        sums += column[:, None, None] * weight[..., tap]
+    return sums.astype(np.float32)

@@ -1,87 +1,118 @@
-"""Rounds matrices to the forms that are not exact, in torch. See weights.py for the forms."""
+"""Rounds matrices to the forms that are not exact. See weights.py for the forms.
+
+Numbers are added one after the other, as nothing else is the same on all processors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from voice_clone.array_kinds import Numbers, as_tensor
 from voice_clone.native.arrays import Array
 from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL
+from voice_clone.native.thread_pool import computing_threads
 from voice_clone.settings import Precision
 
-_SMALLEST = 1e-30  # so that a group of zeros has a scale
+_SMALLEST = np.float32(1e-30)  # so that a group of zeros has a scale
 _CLIPPING = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)  # int4 scales to try, relative to the one that clips nothing
-_UNITS = {2: torch.int16, 4: torch.int32}  # by their bytes
-_ROWS = 256  # rows that are rounded to int4 at once, few enough for the processor's cache
+_ROWS = 128  # that are rounded at once, few enough for the processor's cache
 
 
-def round_into(weight: Tensor, padding: Sequence[int], precision: Precision, into: tuple[Array, Array]) -> None:
-    """Round a weight [O, I] of any type to bf16, int8 or int4, into the values and groups of that form.
+def round_into(weight: Array, padding: Sequence[int], precision: Precision, into: tuple[Array, Array]) -> None:
+    """Round a weight [O, I] to bf16, int8 or int4, into the values and groups of that form.
 
-    `padding`: inputs before and behind, outputs before and behind.
+    Args:
+        weight: numbers of any type, in which uint16 are the bits of bf16.
+        padding: inputs before and behind, outputs before and behind.
     """
     if any(padding):  # a pad of nothing is a copy
-        weight = torch.nn.functional.pad(weight, padding)
-    values, groups = map(torch.from_numpy, into)
+        weight = np.pad(weight, (padding[2:], padding[:2]))
+    values, groups = into
     if precision == "bf16":
-        _interleave(weight.bfloat16().view(torch.uint16), 2, values)
-        groups.zero_()
-    elif precision == "int8":
-        scales, numbers = _rounded_to_int8(weight.float())
-        _interleave(numbers, 2, values)
-        _interleave(scales, 1, groups)
+        groups.fill(0)
+
+    def round_rows(start: int) -> None:
+        rows, place = weight[start : start + _ROWS], slice(start, start + _ROWS)
+        if precision == "bf16":
+            _interleave(bf16_bits(rows), 2, values[place])
+            return
+        rounded, size = {"int8": (_rounded_to_int8, 2), "int4": (_rounded_to_int4, 4)}[precision]
+        scales, numbers = rounded(_widened(rows))
+        _interleave(numbers, size, values[place])
+        _interleave(scales, 1, groups[place])
+
+    with ThreadPoolExecutor(computing_threads()) as threads:
+        list(threads.map(round_rows, range(0, len(weight), _ROWS)))
+
+
+def widen(weight: Array, out: Array) -> Array:
+    """Write numbers of any type, in which uint16 are the bits of bf16, to a float32 array of the same shape."""
+    if weight.dtype == np.uint16:
+        np.left_shift(weight, 16, out=out.view(np.uint32), dtype=np.uint32)
     else:
-        assert precision == "int4", precision
-        for start in range(0, len(weight), _ROWS):
-            scales, both = _rounded_to_int4(weight[start : start + _ROWS].float())
-            _interleave(both, 4, values[start : start + _ROWS])
-            _interleave(scales, 1, groups[start : start + _ROWS])
+        out[...] = weight
+    return out
 
 
-def bf16_bits(weight: Numbers) -> Array:
-    """A weight rounded to bf16, as uint16."""
-    array: Array = as_tensor(weight).bfloat16().view(torch.uint16).numpy()
-    return array
+def in_bf16(numbers: Array) -> Array:
+    """Finite float32 numbers, rounded to bf16."""
+    bits = numbers.view(np.uint32)
+    rounded: Array = (bits + (0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    return rounded
 
 
-def _interleave(rows: Tensor, size: int, panels: Tensor) -> None:
+def bf16_bits(weight: Array) -> Array:
+    """Numbers as of `widen`, rounded to bf16, as uint16."""
+    if weight.dtype == np.uint16:
+        return weight
+    return (in_bf16(_widened(weight)).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def _widened(weight: Array) -> Array:
+    return widen(weight, np.empty(weight.shape, np.float32))
+
+
+def _interleave(rows: Array, size: int, panels: Array) -> None:
     """Rows [O, I] -> the panels [O / P, I / size, P, size], seen as [O, I]."""
-    kind = _UNITS[size * rows.element_size()]  # each unit is moved as one number, which is faster
-    units, places = rows.view(kind), panels.view(kind)
-    places.view(-1, units.shape[1], PANEL).copy_(units.view(-1, PANEL, units.shape[1]).transpose(1, 2))
+    kind = f"u{size * rows.itemsize}"  # each unit is moved as one number, which is faster
+    units, places = np.ascontiguousarray(rows).view(kind), panels.view(kind)
+    places.reshape(-1, units.shape[1], PANEL)[...] = units.reshape(-1, PANEL, units.shape[1]).swapaxes(1, 2)
 
 
-def _rounded_to_int8(wide: Tensor) -> tuple[Tensor, Tensor]:
+def _rounded_to_int8(wide: Array) -> tuple[Array, Array]:
     """Rows [O, I] -> the scales [O, I / 128] and the numbers [O, I]."""
-    groups = wide.view(len(wide), -1, INT8_GROUP)
-    scales = groups.abs().amax(dim=-1).clamp_min_(_SMALLEST) / 127
-    return scales, (groups / scales[..., None]).round_().to(torch.int8).flatten(1)
+    groups = wide.reshape(len(wide), -1, INT8_GROUP)
+    scales = np.abs(groups).max(axis=-1).clip(min=_SMALLEST) / np.float32(127)
+    return scales, np.rint(groups / scales[..., None]).astype(np.int8).reshape(wide.shape)
 
 
-def _rounded_to_int4(wide: Tensor) -> tuple[Tensor, Tensor]:
+def _rounded_to_int4(wide: Array) -> tuple[Array, Array]:
     """Rows [O, I] -> the scales [O, I / 32], as bits of bf16, and the bytes [O, I / 2]."""
-    groups = wide.view(wide.shape[0], -1, INT4_GROUP)
+    groups = wide.reshape(-1, INT4_GROUP).T.copy()  # so that a step is one over long rows
     scales = _least_squares(groups)
-    values = (groups / scales[..., None]).round_().clamp_(-8, 7).add_(8).to(torch.uint8)
-    low, high = values.view(wide.shape[0], -1, 2, 4).unbind(2)
-    return scales.bfloat16().view(torch.uint16), (low | high << 4).flatten(1)
+    numbers = np.rint(groups / scales).clip(-8, 7) + np.float32(8)
+    halves = numbers.astype(np.uint8).T.reshape(len(wide), -1, 2, 4)
+    both = halves[:, :, 0] | halves[:, :, 1] << 4
+    return bf16_bits(scales).reshape(len(wide), -1), both.reshape(len(wide), -1)
 
 
-def _least_squares(groups: Tensor) -> Tensor:
-    """Groups [O, G, 32] -> for each group the scale, of those tried, with the least squared error: [O, G].
+def _least_squares(groups: Array) -> Array:
+    """Groups [32, G] -> for each group the scale, of those tried, with the least squared error: [G].
 
     bf16 holds a scale exactly. Its sign makes the number farthest from zero -8, because int4 has no 8.
     """
-    least, most = groups.aminmax(dim=-1)
-    farthest = torch.where(-least > most, least, most)
-    farthest = torch.where(farthest.abs() < _SMALLEST, _SMALLEST, farthest) / -8
-    best, scales = torch.full_like(farthest, torch.inf), farthest
+    least, most = groups.min(axis=0), groups.max(axis=0)
+    farthest = np.where(-least > most, least, most)
+    farthest = np.where(np.abs(farthest) < _SMALLEST, _SMALLEST, farthest) / np.float32(-8)
+    best, scales, values = np.full_like(farthest, np.inf), farthest, np.empty_like(groups)
     for share in _CLIPPING:
-        tried = (farthest * share).bfloat16().float()
-        values = (groups / tried[..., None]).round_().clamp_(-8, 7)
-        error = values.mul_(tried[..., None]).sub_(groups).square_().sum(dim=-1)
-        scales, best = torch.where(error < best, tried, scales), torch.minimum(error, best)
+        tried = in_bf16(farthest * np.float32(share))
+        np.rint(np.divide(groups, tried, out=values), out=values).clip(-8, 7, out=values)
+        values *= tried
+        values -= groups
+        values *= values
+        error = values.sum(axis=0)
+        scales, best = np.where(error < best, tried, scales), np.minimum(error, best)
     return scales

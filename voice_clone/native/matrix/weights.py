@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from voice_clone.array_kinds import Numbers, as_tensor
+from voice_clone.array_kinds import Numbers
 from voice_clone.native.arrays import Array, empty
 from voice_clone.native.instructions import INSTRUCTIONS
+from voice_clone.native.matrix.rounding import bf16_bits, round_into, widen
 from voice_clone.native.sizes import INT4_GROUP, INT8_GROUP, PANEL, WIDTH
 from voice_clone.settings import Precision
 
@@ -101,18 +102,17 @@ def head_precision(precision: Precision) -> Precision:
 
 
 def pack(weight: Numbers, precision: Precision, into: Packed | None = None) -> Packed:
-    """Round a weight [O, I], on the CPU, to `precision`. What is not exact is computed in torch.
+    """Round a weight [O, I], on the CPU, to `precision`.
 
     Args:
         weight: a tensor of any type of numbers, or an array, in which uint16 are the bits of bf16.
         into: memory of this form that becomes the result; without it, an fp32 result may share the weight's memory.
     """
+    array = as_array(weight)
     if precision == "fp32":
-        return _exact(as_array(weight), into)
-    from voice_clone.native.matrix.rounding import round_into
-
-    into = into or Packed.empty(1, weight.shape, precision)[0]
-    round_into(as_tensor(weight), missing(weight.shape, precision), precision, into.arrays)
+        return _exact(array, into)
+    into = into or Packed.empty(1, array.shape, precision)[0]
+    round_into(array, missing(array.shape, precision), precision, into.arrays)
     return into
 
 
@@ -137,22 +137,6 @@ def as_array(weight: Numbers) -> Array:
     return array
 
 
-def widen(weight: Array, out: Array) -> Array:
-    """Write numbers of any type, in which uint16 are the bits of bf16, to a float32 array of the same shape."""
-    if weight.dtype == np.uint16:
-        np.left_shift(weight, 16, out=out.view(np.uint32), dtype=np.uint32)
-    else:
-        out[...] = weight
-    return out
-
-
-def in_bf16(numbers: Array) -> Array:
-    """Finite float32 numbers, rounded to bf16."""
-    bits = numbers.view(np.uint32)
-    rounded: Array = (bits + (0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
-    return rounded
-
-
 def as_float32(weight: Numbers) -> Array:
     """A weight as a float32 array in memory of its own."""
     array = as_array(weight)
@@ -163,9 +147,7 @@ def stacked(weights: Sequence[Numbers], exact: bool) -> Array:
     """Weights [R, C] as one array [n, R, C]: float32 if they are to be `exact`, else the bits of bf16, as uint16."""
     if exact:
         return np.stack([as_float32(weight) for weight in weights])
-    from voice_clone.native.matrix.rounding import bf16_bits
-
-    return np.stack([bf16_bits(weight) for weight in weights])
+    return np.stack([bf16_bits(as_array(weight)) for weight in weights])
 
 
 def missing(shape: Sequence[int], precision: Precision) -> tuple[int, int, int, int]:

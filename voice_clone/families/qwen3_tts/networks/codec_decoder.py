@@ -12,17 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from voice_clone.codec.native_chains import add_convolution, add_linear, add_transformer, take, waveform_chain
 from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.qwen3_tts.config import CodecDecoderConfig
 from voice_clone.layers.convolution import CausalConv1d, Upsample
-from voice_clone.layers.rvq import DecoderCodebook, SplitResidualDecoder
+from voice_clone.layers.rvq import SplitResidualDecoder
 from voice_clone.layers.streaming import ChunkPass
 from voice_clone.layers.vocoder import SnakeBeta, Vocoder
 from voice_clone.layers.window_transformer import WindowConfig, WindowTransformer
-from voice_clone.native.arrays import Array
-from voice_clone.native.codec.chain import Chain
-from voice_clone.native.codec.chain_builder import ChainBuilder
 
 
 class Transformer(WindowTransformer):
@@ -64,29 +60,3 @@ class CodecDecoder(WindowedDecoder):
 
     def bound(self, waveform: Tensor) -> Tensor:
         return waveform.clamp(-1, 1)
-
-    @torch.no_grad()
-    def codebooks(self, first: bool) -> list[Array]:
-        """The vectors of each codebook's codes, [size, D], of the first quantiser, or of the other one."""
-        vectors = []
-        for layer in (self.quantizer.rvq_first if first else self.quantizer.rvq_rest).vq.layers:
-            [book] = layer.children()
-            assert isinstance(book, DecoderCodebook)
-            vectors.append(book(torch.arange(len(book.cluster_usage))).numpy())
-        return vectors
-
-    @torch.no_grad()
-    def latent_chain(self) -> Chain:
-        quantizers = self.quantizer.rvq_first, self.quantizer.rvq_rest
-        weight = torch.cat([take(each.output_proj)[0] for each in quantizers], dim=1)[..., 0]
-        chain = ChainBuilder(weight.shape[1])
-        chain.linear(weight)
-        add_convolution(chain, self.pre_conv)
-        add_linear(chain, self.pre_transformer.input_proj, residual="set")
-        add_transformer(chain, self.pre_transformer)
-        add_linear(chain, self.pre_transformer.output_proj)
-        return chain.build()
-
-    @torch.no_grad()
-    def waveform_chain(self) -> Chain:
-        return waveform_chain(self, self.pre_transformer.output_proj.out_features)

@@ -39,18 +39,35 @@ def parts_of(config: CodecEncoderConfig, quantizers: int, read: Read) -> dict[st
     return made
 
 
-class _Weights:
-    def __init__(self, config: CodecEncoderConfig, read: Read) -> None:
-        self._config = config
-        self._tensors = read
-        self._strides = config.upsampling_ratios[::-1]
-        self._apart = config.num_residual_layers + 2  # layers from a convolution with a stride to the next one
+class Tensors:
+    """The tensors of a checkpoint, as float32 arrays."""
 
-    def _read(self, name: str, *shape: int) -> Array:
+    def __init__(self, read: Read) -> None:
+        self._tensors = read
+
+    def read(self, name: str, *shape: int) -> Array:
+        """A tensor."""
         return as_float32(self._tensors(name, shape))
 
-    def _convolution(self, name: str, *shape: int) -> tuple[Array, Array]:
-        return self._read(f"{name}.conv.weight", *shape), self._read(f"{name}.conv.bias", shape[0])
+    def linear(self, name: str, outputs: int, inputs: int, bias: bool = True) -> tuple[Array, Array | None]:
+        """Weight and bias of a linear layer."""
+        return self.read(f"{name}.weight", outputs, inputs), self.read(f"{name}.bias", outputs) if bias else None
+
+    def convolution(self, name: str, *shape: int) -> tuple[Array, Array]:
+        """Weight [O, C, K] and bias of a convolution."""
+        return self.read(f"{name}.conv.weight", *shape), self.read(f"{name}.conv.bias", shape[0])
+
+    def transposed(self, name: str, *shape: int) -> tuple[Array, Array]:
+        """Weight [C, O, K] and bias of a transposed convolution."""
+        return self.read(f"{name}.conv.weight", *shape), self.read(f"{name}.conv.bias", shape[1])
+
+
+class _Weights(Tensors):
+    def __init__(self, config: CodecEncoderConfig, read: Read) -> None:
+        super().__init__(read)
+        self._config = config
+        self._strides = config.upsampling_ratios[::-1]
+        self._apart = config.num_residual_layers + 2  # layers from a convolution with a stride to the next one
 
     def stage(self, index: int) -> list[Array]:
         """A convolution, the residual units behind it, and the activation before the next convolution.
@@ -60,20 +77,20 @@ class _Weights:
         config, place, dim = self._config, index * self._apart, self._config.num_filters << index
         if index == 0:
             channels, kernel = config.audio_channels, config.kernel_size
-            weight, bias = self._convolution(f"encoder.layers.{place}", dim, channels, kernel)
+            weight, bias = self.convolution(f"encoder.layers.{place}", dim, channels, kernel)
             chain = ChainBuilder(channels * kernel)
             chain.linear(weight.reshape(dim, -1), bias, activation="elu", residual="set")
         else:
             channels, stride = dim // 2, self._strides[index - 1]
-            weight, bias = self._convolution(f"encoder.layers.{place}", dim, channels, 2 * stride)
+            weight, bias = self.convolution(f"encoder.layers.{place}", dim, channels, 2 * stride)
             chain = ChainBuilder(stride * channels)
             parts = weight.reshape(dim, channels, -1, stride).transpose(0, 3, 1, 2)  # [O, stride, C, taps]
             chain.convolution(parts.reshape(dim, stride * channels, -1), bias, activation="elu", residual="set")
         for level in range(config.num_residual_layers if index < len(self._strides) else 0):
             unit, hidden = f"encoder.layers.{place + 1 + level}.block", dim // config.compress
-            dilated = self._convolution(f"{unit}.1", hidden, dim, config.residual_kernel_size)
+            dilated = self.convolution(f"{unit}.1", hidden, dim, config.residual_kernel_size)
             chain.convolution(*dilated, config.dilation_growth_rate**level, activation="elu")
-            chain.convolution(*self._convolution(f"{unit}.3", dim, hidden, 1), activation="elu", residual="added")
+            chain.convolution(*self.convolution(f"{unit}.3", dim, hidden, 1), activation="elu", residual="added")
         return chain.build().arrays
 
     def transformer(self) -> list[Array]:
@@ -83,34 +100,34 @@ class _Weights:
         heads, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         last = f"encoder.layers.{strides * self._apart + 2}"
         chain = ChainBuilder(channels)
-        chain.convolution(*self._convolution(last, size, channels, config.last_kernel_size), residual="set")
+        chain.convolution(*self.convolution(last, size, channels, config.last_kernel_size), residual="set")
         for index in range(config.num_hidden_layers):
             layer = f"encoder_transformer.layers.{index}"
             self._norm(chain, f"{layer}.input_layernorm")
             rows = {"q_proj": heads * dim, "k_proj": kv_heads * dim, "v_proj": kv_heads * dim}
-            matrices = [self._read(f"{layer}.self_attn.{name}.weight", count, size) for name, count in rows.items()]
+            matrices = [self.read(f"{layer}.self_attn.{name}.weight", count, size) for name, count in rows.items()]
             chain.linear(np.concatenate(matrices))
             chain.attention(heads, kv_heads, 0, config.rope_theta)
             chain.linear(self._scaled(layer, "self_attn", "o_proj", size, heads * dim), residual="added")
             self._norm(chain, f"{layer}.post_attention_layernorm")
-            chain.linear(self._read(f"{layer}.mlp.fc1.weight", inner, size), activation="gelu")
+            chain.linear(self.read(f"{layer}.mlp.fc1.weight", inner, size), activation="gelu")
             chain.linear(self._scaled(layer, "mlp", "fc2", size, inner), residual="added")
         return chain.build().arrays
 
     def _norm(self, chain: ChainBuilder, name: str) -> None:
         size = self._config.hidden_size
-        weight, bias = self._read(f"{name}.weight", size), self._read(f"{name}.bias", size)
+        weight, bias = self.read(f"{name}.weight", size), self.read(f"{name}.bias", size)
         chain.layer_norm(weight, bias, self._config.norm_eps)
 
     def _scaled(self, layer: str, part: str, name: str, *shape: int) -> Array:
-        scale = self._read(f"{layer}.{part}_layer_scale.scale", shape[0])
-        scaled: Array = scale[:, None] * self._read(f"{layer}.{part}.{name}.weight", *shape)
+        scale = self.read(f"{layer}.{part}_layer_scale.scale", shape[0])
+        scaled: Array = scale[:, None] * self.read(f"{layer}.{part}.{name}.weight", *shape)
         return scaled
 
     def downsample(self) -> tuple[Array, Array]:
         """Of a convolution, [O, C, 4], for windows whose taps lie side by side: [O, 4 * C]."""
         size = self._config.hidden_size
-        weight = self._read("downsample.conv.weight", size, size, 4)
+        weight = self.read("downsample.conv.weight", size, size, 4)
         return pack(weight.transpose(0, 2, 1).reshape(size, -1), "fp32").arrays
 
     def quantizer(self, name: str, count: int) -> list[Array]:
@@ -120,9 +137,9 @@ class _Weights:
         if dim == inputs:
             weight = np.eye(dim, dtype=np.float32)
         else:
-            weight = self._read(f"{place}.input_proj.weight", dim, inputs, 1)[..., 0]
+            weight = self.read(f"{place}.input_proj.weight", dim, inputs, 1)[..., 0]
         books = [f"{place}.layers.{index}.codebook" for index in range(count)]
-        sums = np.stack([self._read(f"{book}.embed_sum", size, dim) for book in books])
-        usage = np.stack([self._read(f"{book}.cluster_usage", size) for book in books])
+        sums = np.stack([self.read(f"{book}.embed_sum", size, dim) for book in books])
+        usage = np.stack([self.read(f"{book}.cluster_usage", size) for book in books])
         vectors = sums / usage.clip(min=MIN_USAGE)[..., None]
         return [*pack(weight, "fp32").arrays, vectors, np.square(vectors).sum(axis=-1)]

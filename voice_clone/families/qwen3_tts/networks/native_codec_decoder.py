@@ -1,24 +1,21 @@
-"""code2wav as native code, for a CPU. Where its weights are found packed, the process does without torch."""
+"""code2wav as native code, for a CPU. It does without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
+from voice_clone.families.qwen3_tts.networks.codec_decoder_parts import CodecDecoderWeights
 from voice_clone.native.arrays import Array
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-
-if TYPE_CHECKING:
-    from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 
 
 class NativeCodecDecoder(NativeWindowedDecoder):
     """As `CodecDecoder`."""
 
-    def __init__(self, load: Callable[[], CodecDecoder], packed: PackedFile = NOWHERE) -> None:
+    def __init__(self, load: Callable[[], CodecDecoderWeights], packed: PackedFile = NOWHERE) -> None:
         self._first = packed.part("first codebooks")(lambda: load().codebooks(first=True))
         self._rest = packed.part("other codebooks")(lambda: load().codebooks(first=False))
         super().__init__(load, packed)

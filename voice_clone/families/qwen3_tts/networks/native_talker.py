@@ -1,4 +1,4 @@
-"""The talker as native code, for a CPU. Torch only rounds weights and makes rotary tables, both of which are kept."""
+"""The talker as native code, for a CPU. It does without torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_first_code import NativeFirstCode
 from voice_clone.autoregressive.native_predictor import NativePredictor, packed_heads
-from voice_clone.autoregressive.stack.native_stack import (
-    NativeStack,
-    Tables,
-    add_embeddings,
-    layers_by_name,
-    rotary_arrays,
-)
+from voice_clone.autoregressive.stack.native_stack import NativeStack, add_embeddings, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader, suppressed_ids
@@ -47,7 +41,6 @@ class NativeTalker(PromptReader):
         text_table: embeddings of text tokens [tokens, text size], as `as_array` has them. It may stay in the file, for
             a prompt reads few of its rows.
         packed: finds what is packed, and keeps it.
-        tables: makes the rotary tables.
     """
 
     def __init__(
@@ -57,7 +50,6 @@ class NativeTalker(PromptReader):
         read: Read,
         text_table: Array,
         packed: PackedFile = NOWHERE,
-        tables: Tables = rotary_arrays,
     ) -> None:
         self.config = config
         talker, kept = config.talker, head_precision(precision)
@@ -66,7 +58,7 @@ class NativeTalker(PromptReader):
 
         def stack(part: str, prefix: str, layout: StackConfig) -> NativeStack:
             weights = partial(layers_by_name, read, prefix, layout)
-            return NativeStack(layout, precision, weights, packed.part(part), tables=tables)
+            return NativeStack(layout, precision, weights, packed.part(part))
 
         def linear(name: str, inputs: int, outputs: int, precision: Precision, bias: bool = True) -> PackedLinear:
             def make() -> list[Array]:
