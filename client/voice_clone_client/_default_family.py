@@ -1,4 +1,4 @@
-"""The server's default family, for the synchronous client: all threads together ask for it once."""
+"""The server's default family. All threads of a synchronous client together ask for it once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import DeadlineExceeded, VoiceCloneError
 
 
 class DefaultFamily:
-    """Thread-safe.
+    """The name of the family, once it is known. Thread-safe.
 
     Args:
         ask: returns the families of the server, its default first; takes the seconds that it may need, None for any.
@@ -23,7 +23,7 @@ class DefaultFamily:
         self._lock = threading.Lock()  # held by the thread that asks
 
     def get(self, seconds: float | None) -> str:
-        """Its name.
+        """Return the name; ask for it if it is not known.
 
         Args:
             seconds: that this may take; None sets no limit.

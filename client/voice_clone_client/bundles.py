@@ -12,13 +12,13 @@ from .sources import PART
 
 
 def id_of(fields: Mapping[str, Any]) -> str | None:
-    """The id of a bundle that goes in parts, in the fields of an operation on voices: one server must get all."""
+    """Return the id of a bundle that goes in parts, all to one server, from the fields of an operation on voices."""
     found: str | None = fields.get("id") or (fields["name"] if "part" in fields else None)
     return found
 
 
 def imported_part(name: str, index: int, part: bytes) -> dict[str, Any]:
-    """The fields of the operation `import` for a part of a bundle; one that is not full is the last one.
+    """Return the fields of the operation `import` for a part of a bundle. A part that is not full is the last one.
 
     Args:
         name: of the bundle.
@@ -42,17 +42,17 @@ class ExportedBundle:
         self.digest = ""
 
     def fields(self) -> dict[str, Any]:
-        """Of the request for the next part. At the end of the bundle the server forgets it."""
+        """Return the fields of the request for the next part. After the last one the server forgets the bundle."""
         return {"id": self.id, **({"offset": self.offset} if self.offset else self._asked)}
 
     def skip(self) -> bool:
-        """Go to the end; whether the server still has the bundle."""
+        """Go to the end. Returns whether the server still has the bundle."""
         kept = 0 < self.offset < self.size
         self.offset = self.size
         return kept
 
     def take(self, answer: Any) -> bytes:
-        """The next part, of the answer with it.
+        """Take the next part out of the answer.
 
         Raises:
             BrokenStream: it is empty, or of a bundle that another server made under the same id.

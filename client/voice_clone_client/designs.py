@@ -19,7 +19,7 @@ MOST_SEEDS = 16
 
 
 def seeds_of(given: int | Sequence[int]) -> list[int]:
-    """So many new seeds, or those given.
+    """Return the given seeds, or so many new ones.
 
     Raises:
         InvalidArgument: there are none, too many, or two alike.
@@ -31,7 +31,7 @@ def seeds_of(given: int | Sequence[int]) -> list[int]:
 
 
 def designer(families: Mapping[str, Family]) -> str:
-    """The family that makes voices of descriptions: one that was made for it, else the first one that can.
+    """Choose the family that makes voices of descriptions: one that was made for it, else the first one that can.
 
     Raises:
         Unsupported: there is none.
@@ -43,7 +43,7 @@ def designer(families: Mapping[str, Family]) -> str:
 
 
 def instructions_option(model: str, family: Family) -> str:
-    """The option of this family that takes the description of a voice.
+    """Return the option of this family that takes the description of a voice.
 
     Raises:
         Unsupported: the family makes no voices of descriptions.
@@ -70,7 +70,7 @@ def orders(
     families: Mapping[str, Family],
     knobs: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """The arguments of `speak` for each candidate.
+    """Return the arguments of `speak` for each candidate.
 
     Raises:
         InvalidArgument: the description is blank; and as `seeds_of`.
@@ -87,12 +87,12 @@ def orders(
 def candidate(
     sound: tuple[NDArray[np.float32], int], text: str, description: str, order: Mapping[str, Any]
 ) -> Candidate:
-    """The candidate that an order became."""
+    """Make a candidate of what was spoken for an order."""
     return Candidate(*sound, text, description, order["model"], order["seed"])
 
 
 def upload_of(candidate: Candidate, options: KeepOptions) -> dict[str, Any]:
-    """What an upload gets of a candidate: its sound as a WAV, its words, and where it comes from."""
+    """Return the arguments of `upload` for a candidate: its sound as a WAV, its words, and where it comes from."""
     return {
         **options,
         "audio": wav(candidate.samples, candidate.sample_rate),
@@ -104,7 +104,7 @@ def upload_of(candidate: Candidate, options: KeepOptions) -> dict[str, Any]:
 
 
 def wav(samples: NDArray[np.float32], sample_rate: int) -> bytes:
-    """Samples as a WAV file."""
+    """Make a WAV file of samples."""
     file = io.BytesIO()
     with WavWriter(file, sample_rate) as writer:
         writer.write(samples)

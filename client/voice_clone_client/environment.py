@@ -1,4 +1,4 @@
-"""What a client takes from the environment where its caller does not say it, in Python as in the command."""
+"""Environment variables that count where a caller names no server, token or proxy, in Python and in the command."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ DEFAULT = f"localhost:{PORT}"
 
 
 def server(url: str | None) -> str:
-    """The address of the server."""
+    """Return the address of the server."""
     return (os.environ.get(SERVER) or DEFAULT) if url is None else url
 
 
 def token(given: str | None) -> str | None:
-    """The write token; an empty one is none."""
+    """Return the write token. An empty one is none."""
     return (os.environ.get(TOKEN) if given is None else given) or None
 
 
 def proxy(given: str | None) -> str | None:
-    """The proxy; an empty one is none."""
+    """Return the proxy. An empty one is none."""
     return (os.environ.get(PROXY) if given is None else given) or None

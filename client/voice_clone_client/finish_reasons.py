@@ -7,10 +7,10 @@ WHOLE = ("stop", "length")
 
 
 def is_whole(reason: str | None) -> bool:
-    """Whether a speech that ended so has all that its caller wanted."""
+    """Return whether a speech that ended so has all that its caller wanted."""
     return reason in WHOLE
 
 
 def worse(one: str | None, other: str | None) -> str | None:
-    """The worse of two finish reasons; of two missed ends the first. None, of a server that says none, is one."""
+    """Return the worse of two finish reasons, of two missed ends the first. None, no reason at all, is a missed end."""
     return max(one, other, key=lambda reason: WHOLE.index(reason) if reason in WHOLE else len(WHOLE))

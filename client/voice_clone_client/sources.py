@@ -1,4 +1,4 @@
-"""The bytes of what a caller gives: a path, also of a pipe, an open file, or the bytes themselves."""
+"""Read what a caller gives: a path, also of a pipe, an open file, or bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PIECE = 1 << 20
 
 
 def opened(source: Source) -> BinaryIO:
-    """A file of its bytes. What the caller has opened stays open: this is to be closed only if it is another one.
+    """Open it. What the caller has opened stays open: close the result only if it is another file.
 
     Raises:
         InvalidArgument: it is open for text.
@@ -40,7 +40,7 @@ def opened(source: Source) -> BinaryIO:
 
 
 def content(source: Source, largest: int = LARGEST) -> bytes:
-    """Its bytes, of an open file from its position on.
+    """Read its bytes; those of an open file from its position on.
 
     Raises:
         InvalidArgument: there are more than `largest`; or as `opened`.
@@ -55,14 +55,14 @@ def content(source: Source, largest: int = LARGEST) -> bytes:
 
 
 def parts(source: Source, largest: int) -> Iterator[bytes]:
-    """Its bytes in parts of `PART` bytes, the last of which is smaller and may be empty. Raises: as `content`."""
+    """Read it in parts of `PART` bytes. The last one is smaller and may be empty. Raises: as `content`."""
     data = content(source, largest)
     for begin in range(0, len(data) + 1, PART):
         yield data[begin : begin + PART]
 
 
 def text(source: Source) -> str:
-    """Its text, without a byte order mark.
+    """Read its text, without a byte order mark.
 
     Raises:
         InvalidArgument: it is not UTF-8; or as `content`.
@@ -75,7 +75,7 @@ def text(source: Source) -> str:
 
 
 def rest(file: BinaryIO, called: str, largest: int = LARGEST) -> bytes:
-    """What an open file has from its position on; `called` is its name for errors, which are those of `content`."""
+    """Read an open file from its position on. `called` is its name for errors, which are those of `content`."""
     pieces: list[bytes] = []
     size = largest + 1 if _is_larger(file, largest) else 0
     while size <= largest:
@@ -88,14 +88,14 @@ def rest(file: BinaryIO, called: str, largest: int = LARGEST) -> bytes:
 
 
 def name(source: Source) -> str:
-    """What it is called in errors."""
+    """Return what it is called in errors."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
     return "stdin" if getattr(source, "name", None) == "<stdin>" else "the file"
 
 
 def _is_larger(file: BinaryIO, largest: int) -> bool:
-    """Whether it is known to be, before it is read."""
+    """Return whether its size is known, and larger, before it is read."""
     try:
         status = os.fstat(file.fileno())
     except (OSError, ValueError, AttributeError):

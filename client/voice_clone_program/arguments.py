@@ -33,12 +33,12 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse, which says nothing where the message cannot be written."""
+        """Write the message, and fail where argparse would be silent: if it cannot be written."""
         with naming("stdout" if file is sys.stdout else "stderr"):
             (file or sys.stderr).write(message)
 
     def add_subparsers(self, **options: Any) -> Any:
-        """As argparse; each command then says itself what it does not know."""
+        """Let each command say itself what it does not know."""
         return super().add_subparsers(**{"parser_class": _Command, **options})
 
 
@@ -46,7 +46,7 @@ class _Command(Parser):
     """The parser of a command."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; what is unknown is an error."""
+        """Take what is unknown for an error."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -1,4 +1,4 @@
-"""Names that somebody may have meant."""
+"""Find the names that somebody may have meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST = 3
 
 
 def nearest(wrong: str, known: Iterable[str], fold: Callable[[str], str] = str.casefold) -> list[str]:
-    """The known names that are like a wrong one, the most similar first, at most three.
+    """Return at most three known names that are like a wrong one, the most similar first.
 
     Args:
         fold: makes equal what does not count; by default case.
@@ -20,6 +20,6 @@ def nearest(wrong: str, known: Iterable[str], fold: Callable[[str], str] = str.c
 
 
 def meant(wrong: str, known: Iterable[str]) -> str:
-    """A part of a message, `did you mean Ada or Ida?`; empty if no known name is near."""
+    """Return a part of a message, `did you mean Ada or Ida?`; empty if no known name is near."""
     found = nearest(wrong, known)
     return f"did you mean {' or '.join(found)}?" if found else ""

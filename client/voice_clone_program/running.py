@@ -28,7 +28,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class ReaderLeft(Exception):
-    """What reads the output has left, as `head` does."""
+    """The reader of the output has left, as `head` does."""
 
 
 def run_program(name: str, run: Callable[[], int | None], stopped: str = "") -> int:
@@ -68,7 +68,7 @@ def run_program(name: str, run: Callable[[], int | None], stopped: str = "") -> 
 
 @contextlib.contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Errors of the block name this file, unless they name one."""
+    """Let the errors of the block name this file, unless they name one."""
     try:
         yield
     except OSError as error:
@@ -93,7 +93,7 @@ def open_streams() -> None:
 
 
 def stdout_is_closed() -> bool:
-    """Whether the program was started without stdout; what is written there goes nowhere."""
+    """Return whether the program was started without stdout; what is written there then goes nowhere."""
     return "stdout" in _closed
 
 
@@ -118,7 +118,7 @@ def _stoppable(came: list[int]) -> Iterator[None]:
 
 
 def _reader_left() -> bool:
-    """Whether what stdout or stderr goes to has no reader any more."""
+    """Return whether the reader of stdout or stderr has left."""
     outputs = select.poll()
     for output in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # it is no file
@@ -127,7 +127,7 @@ def _reader_left() -> bool:
 
 
 def _discard_stdout() -> None:
-    """What it still holds would fail again at Python's end, which reports that."""
+    """Send what stdout still holds nowhere: Python would report at its end that it cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

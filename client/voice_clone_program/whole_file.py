@@ -15,7 +15,7 @@ _LONGEST = 200  # bytes of a name, to which a prefix and a suffix are added
 
 
 class WholeFile:
-    """A binary file that takes the place of `path`, and of its mode, with `keep`. Until then the older file is there.
+    """A binary file that takes the place of `path` with `keep`. The older file stays until then, and its mode is kept.
 
     It is written as `.out.wav.RANDOM.part.wav` in the same folder, and that remains if the process is killed. Links
     are followed. Pipes, devices and open streams such as /dev/stdout are written directly.
@@ -51,7 +51,7 @@ class WholeFile:
             os.chmod(self._aside, stat.S_IMODE(before.st_mode))
 
     def keep(self) -> None:
-        """The file is whole."""
+        """Put the file in its place: it is whole."""
         self.file.flush()
         if self._aside is not None:
             os.fsync(self.file.fileno())
@@ -65,7 +65,7 @@ class WholeFile:
             os.unlink(self._aside)
 
     def drop(self) -> None:
-        """It is not to be kept; an older file stays as it was."""
+        """Remove the file. An older one stays as it was."""
         with contextlib.suppress(OSError):  # of a full disk, which has what it still holds
             self.file.close()
         if self._aside is not None:
@@ -73,7 +73,7 @@ class WholeFile:
                 os.unlink(self._aside)
 
     def _made_aside(self, before: os.stat_result | None) -> str:
-        """A new file beside the target; elsewhere if its folder takes none, but the target may be written."""
+        """Make a new file beside the target; elsewhere if only the target may be written, not its folder."""
         folder, name = os.path.split(self._target)
         begin = f".{os.fsdecode(os.fsencode(name)[:_LONGEST])}."
         end = f".part{os.path.splitext(self._path)[1]}"  # which still names the format
@@ -92,7 +92,7 @@ class WholeFile:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of `path` when the block ends without an error."""
+    """Open a file that takes the place of `path` when the block ends without an error."""
     whole = WholeFile(path)
     try:
         yield whole.file

@@ -36,7 +36,7 @@ class Examination:
 def examined(
     data: bytes, found: Detection | VoiceCloneError, manifest: Manifest | VoiceCloneError | None
 ) -> Examination:
-    """What was found in a file.
+    """Put together what was found in a file.
 
     Args:
         data: the file.

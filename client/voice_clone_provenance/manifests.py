@@ -92,7 +92,7 @@ class FileSigner:
         voice_digest: str | None = None,
         consent: str | None = None,
     ) -> bytes:
-        """The file with a manifest in it.
+        """Put a manifest into a file.
 
         Args:
             data: a whole file.
@@ -131,13 +131,13 @@ class FileSigner:
 
 
 def consent_of(voice: Voice, digest: str) -> str | None:
-    """The id of the consent to the generation of a voice that has this digest; None: there is none, or the voice is
+    """Return the id of the consent to the generation of a voice with this digest. None if there is none, or if it is
     another generation by now."""
     return voice.consent if voice.digest == digest else None
 
 
 def read(data: bytes) -> Manifest | None:
-    """The manifest in a file; None: it has none.
+    """Read the manifest of a file; None if it has none.
 
     Raises:
         Unsupported: c2pa-python is not installed.
@@ -160,7 +160,7 @@ def read(data: bytes) -> Manifest | None:
 
 
 def broken(fault: str) -> Manifest:
-    """A manifest that cannot be read."""
+    """Make the manifest of a file whose own one cannot be read."""
     return Manifest(False, None, None, False, None, None, None, None, (fault,))
 
 

@@ -44,7 +44,7 @@ class Statement:
 
 
 def comment_of(family: str, info: Mapping[str, Any] | None, signs: bool) -> str | None:
-    """What the tags of a speech say; None: its server marks nothing, and its file is not to be signed.
+    """Return what the tags of a speech say. None if its server marks nothing and its file is not signed.
 
     Args:
         family: that speaks.
@@ -58,7 +58,7 @@ def comment_of(family: str, info: Mapping[str, Any] | None, signs: bool) -> str 
 def open_tagged(
     file: Any, container: str, comment: str | None, options: Mapping[str, str] | None = None
 ) -> OutputContainer:
-    """A container to write into `file`. It needs PyAV.
+    """Open a container that writes into `file`. It needs PyAV.
 
     Args:
         file: open for writing, in binary.
@@ -76,7 +76,7 @@ def open_tagged(
 
 
 def find(data: bytes) -> Statement | None:
-    """The first statement in a file, or in a tag alone; None: there is none.
+    """Find the first statement in a file, or in a tag alone; None if there is none.
 
     It is found wherever it stands, in any format, but for tags in UTF-16 and for compressed ones.
     """

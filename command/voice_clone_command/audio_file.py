@@ -1,4 +1,4 @@
-"""Audio files that a speech is saved in: WAV by this package itself, all others by PyAV, which is an extra of it."""
+"""Write audio files other than WAV. PyAV, an extra of this package, encodes them."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ SUFFIXES = (".wav", *_CODECS)
 
 
 def has_codecs() -> bool:
-    """Whether the extra is installed."""
+    """Return whether the extra is installed."""
     return importlib.util.find_spec("av") is not None
 
 
 def formats() -> tuple[str, ...]:
-    """The suffixes that can be written here."""
+    """Return the suffixes that can be written here."""
     return SUFFIXES if has_codecs() else SUFFIXES[:1]
 
 
 def is_encoded(path: str) -> bool:
-    """Whether a file of this name is written by `AudioFile`, and not as a WAV."""
+    """Return whether `AudioFile` writes a file of this name; else it is a WAV."""
     return Path(path).suffix.lower() in _CODECS
 
 
 def refusal(path: str) -> str | None:
-    """Why a file of this name cannot be written, if so; a name without a suffix, or `-`, can."""
+    """Return why a file of this name cannot be written; None if it can. Names without a suffix, and `-`, can."""
     suffix = Path(path).suffix.lower()
     if suffix and suffix not in SUFFIXES:
         return f"{path}: {suffix} cannot be written; give a name that ends in {', '.join(formats())}"

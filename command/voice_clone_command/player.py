@@ -1,4 +1,4 @@
-"""Playback on this machine, by the first known player that it has."""
+"""Play on this machine, with the first known player that it has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlayerFailed(OSError):
 
 
 def find_player() -> str:
-    """Name of the first player on this machine.
+    """Return the name of the first player on this machine.
 
     Raises:
         PlayerFailed: there is none.

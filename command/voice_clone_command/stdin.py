@@ -1,4 +1,4 @@
-"""A text on stdin, piece by piece while it is written."""
+"""Read a text from stdin, piece by piece while it is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIECE = 4096  # bytes
 
 
 def written(stream: TextIO) -> Iterator[str]:
-    """What is written to a stream, as soon as it is there. It is UTF-8, unless the user's own encoding is another one.
+    """Read a stream as soon as something is written to it. It is UTF-8, unless the user's own encoding is another one.
 
     Raises:
         InvalidArgument: it is no text in this encoding.
@@ -38,7 +38,7 @@ def written(stream: TextIO) -> Iterator[str]:
 
 
 class Tee:
-    """The pieces of a text for one reader, and later the whole text for another."""
+    """Gives one reader the pieces of a text, and another one later the whole text."""
 
     def __init__(self, pieces: Iterator[str]) -> None:
         self._pieces = pieces
@@ -55,7 +55,7 @@ class Tee:
             return piece
 
     def rest(self) -> str:
-        """The whole text, once it has ended. The first reader may still wait for a piece, which is not lost."""
+        """Wait for the end and return all of the text. The first reader may still wait for a piece; none is lost."""
         for _ in self:
             pass
         return "".join(self._seen)

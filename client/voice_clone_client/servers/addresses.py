@@ -41,11 +41,11 @@ class Addresses:
 
     @property
     def fixed(self) -> list[Address] | None:
-        """The servers, if no name has to be looked up."""
+        """The servers; None if a name has to be looked up."""
         return None if self._names else self._fixed
 
     def look_up(self) -> list[Address]:
-        """The servers now; this may take seconds.
+        """Look up the servers of now. This may take seconds.
 
         Raises:
             ConnectionFailed: a name has no address.
@@ -62,7 +62,7 @@ class Addresses:
 
 
 def _split(server: str, url: str) -> tuple[str, int]:
-    """Host and port of one server in a url; Triton's own port if it has none."""
+    """Split the address of one server into host and port. Without a port it is Triton's own."""
     address = server.removeprefix(DNS).removeprefix("grpc://").removesuffix("/")
     if address.count(":") > 1 and not {"[", "/"} & set(address):
         raise InvalidArgument(f"`url` {quoted(url)} is wrong; an IPv6 address is in brackets: [::1]:{PORT}")

@@ -22,12 +22,12 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def of_voice(name: str) -> str:
-    """The hash of a registered voice, 32 hexadecimal digits; names that are the same voice have the same."""
+    """Hash a registered voice to 32 hexadecimal digits. All names of one voice have the same hash."""
     return _digest(name_key(name).encode())
 
 
 def of_request(request: Any) -> str | None:
-    """The hash of the voice that a ModelInferRequest is about, or of its clip; None if it is about none."""
+    """Hash the voice that a ModelInferRequest is about, or its clip; None if it is about no voice."""
     inputs = dict(zip((each.name for each in request.inputs), request.raw_input_contents, strict=True))
     for name in _NAMES:
         if name in inputs:
@@ -36,7 +36,7 @@ def of_request(request: Any) -> str | None:
 
 
 def headers(key: str | None, stream_id: str | None = None) -> Metadata:
-    """The headers of a call."""
+    """Return the headers of a call."""
     found: Sequence[tuple[str, str | None]] = ((HEADER, key), (STREAM_HEADER, stream_id))
     return tuple((name, value) for name, value in found if value is not None)
 

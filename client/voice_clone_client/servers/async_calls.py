@@ -1,4 +1,4 @@
-"""Waiting for calls of grpc.aio, and tasks."""
+"""Helpers that wait for calls of grpc.aio and for tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def answer_of(call: Any, answer: Awaitable[T]) -> T:
-    """What `call` answers.
+    """Wait for what `call` answers.
 
     Raises:
         ConnectionFailed: the server has cancelled the call. gRPC raises for it what a cancelled task raises.
@@ -32,7 +32,7 @@ async def answer_of(call: Any, answer: Awaitable[T]) -> T:
 
 
 def is_cancelled() -> bool:
-    """Whether the current task was cancelled; always False with Python 3.10, which does not know it.
+    """Return whether the current task was cancelled. Python 3.10 does not know it: always False.
 
     If not, a CancelledError comes from a call that was cancelled.
     """
@@ -54,7 +54,7 @@ async def let_end(call: Any, messages: AsyncIterator[Any]) -> None:
 
 
 def quiet_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task whose error asyncio does not log if no other task awaits it."""
+    """Start a task. asyncio does not log its error if no other task awaits it."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda task: task.cancelled() or task.exception())
     return task

@@ -22,7 +22,7 @@ from .pool import ASK_SECONDS, Pool
 
 
 class AsyncServers(Pool):
-    """As `blocking.Servers`, for one event loop, to which the channels belong."""
+    """The servers for one event loop, to which the channels belong. The methods are those of `blocking.Servers`."""
 
     def __init__(
         self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None
@@ -32,7 +32,6 @@ class AsyncServers(Pool):
         self._asking: set[asyncio.Task[None]] = set()
 
     async def infer(self, request: Any, timeout: float | None, stream_id: str | None = None) -> Any:
-        """As `Servers.infer`."""
         add_caller(request)
         key, changes = stream_id or affinity.of_request(request), retry.changes(request)
         metadata = (*self._metadata, *affinity.headers(key, stream_id))
@@ -58,12 +57,11 @@ class AsyncServers(Pool):
         repeatable: bool = True,
         headers: Metadata = (),
     ) -> AsyncCall:
-        """As `Servers.stream`; `family` answers the model, in part of the time. It needs a running event loop."""
+        """Begin a stream; `family` answers the model, in part of the time. It needs a running event loop."""
         add_caller(request)
         return AsyncCall(self, request, family, timeout, (*self._metadata, *headers), stream_id, repeatable)
 
     async def ready(self, model: str, timeout: float | None) -> bool:
-        """As `Servers.ready`."""
         request = service_pb2.ModelReadyRequest(name=model)
         with self._until_closed():
             for address in await self._known():
@@ -74,7 +72,6 @@ class AsyncServers(Pool):
         return False
 
     async def choose(self, key: str | None, tried: Collection[Address] = ()) -> Address | None:
-        """As `Servers.choose`."""
         await self._known()
         for address in self._chooser.due():
             task = asyncio.create_task(self._ask(address))
@@ -124,7 +121,6 @@ class AsyncServers(Pool):
         (self._chooser.answered if ready else self._chooser.failed)(address)
 
     async def _known(self) -> list[Address]:
-        """As `Servers._known`."""
         known = self._chooser.addresses
         if self._addresses.fixed is None and (not known or time.monotonic() >= self._stale_at):
             if self._look_up is None or self._look_up.done():
@@ -145,7 +141,7 @@ class AsyncServers(Pool):
 
 
 class AsyncCall:
-    """The messages of a stream, which begins in a task; else as `blocking.Call`. Iterated once."""
+    """The messages of a stream, which begins in a task. The methods are those of `blocking.Call`; iterate it once."""
 
     def __init__(
         self,
@@ -192,18 +188,17 @@ class AsyncCall:
                     raise
 
     def error_of(self, failure: grpc.RpcError) -> VoiceCloneError:
-        """As `Call.error_of`."""
         return self._servers.error_of(failure)
 
     def cancel(self) -> None:
-        """Cancel it, or its beginning."""
+        """Cancel the stream, or the task that begins it."""
         self._cancelled = True
         self._begun.cancel()
         if self._call is not None:
             self._call.cancel()
 
     async def beside(self, request: Any, timeout: float | None) -> AsyncIterator[Any]:
-        """The messages of another stream at the same server."""
+        """Iterate the messages of another stream at the same server."""
         await asyncio.wait((self._begun,))
         self._begun.result()
         assert self._address is not None
@@ -226,7 +221,7 @@ class AsyncCall:
         self._begin(address)
 
     async def _begin_again(self) -> bool:
-        """Whether it could."""
+        """Begin at another server. Returns whether that was possible."""
         if not self._repeatable:
             return False
         self._repeatable = False

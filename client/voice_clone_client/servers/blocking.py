@@ -21,7 +21,7 @@ from .pool import ASK_SECONDS, Pool
 
 
 class Servers(Pool):
-    """The servers of the synchronous client; the arguments but the first are those of `Pool`."""
+    """The servers of the synchronous client. The arguments are those of `Pool`, without the first."""
 
     def __init__(
         self, url: str, credentials: grpc.ChannelCredentials | None, metadata: Metadata, proxy: str | None
@@ -32,7 +32,7 @@ class Servers(Pool):
             self.connection(address)
 
     def infer(self, request: Any, timeout: float | None, stream_id: str | None = None) -> Any:
-        """The answer of a model that gives one; at most two servers are asked.
+        """Ask a model that gives one answer. At most two servers are asked.
 
         Args:
             stream_id: of a bundle that comes in parts.
@@ -84,7 +84,7 @@ class Servers(Pool):
         return False
 
     def choose(self, key: str | None, tried: Collection[Address] = ()) -> Address | None:
-        """See `Chooser.choose`; also asks servers that were down whether they are back.
+        """Choose a server, see `Chooser.choose`, and ask those that were down whether they are back.
 
         Raises:
             ConnectionFailed: the name of the servers has no address.
@@ -128,7 +128,7 @@ class Servers(Pool):
         future.add_done_callback(answered)
 
     def _known(self) -> list[Address]:
-        """The servers. A name is looked up here until it has an address, later in the background."""
+        """Return the servers. The first look-up of a name is waited for; later ones run in the background."""
         known = self._chooser.addresses
         if self._addresses.fixed is None and (not known or time.monotonic() >= self._stale_at):
             if not known:
@@ -157,7 +157,7 @@ class Servers(Pool):
 
 
 class Call(Iterator[Any]):
-    """The messages of a stream; before the first chunk, a failure of one server is made good by another."""
+    """The messages of a stream. If a server fails before the first chunk, another one takes over."""
 
     def __init__(
         self,
@@ -202,21 +202,21 @@ class Call(Iterator[Any]):
             return message
 
     def error_of(self, failure: grpc.RpcError) -> VoiceCloneError:
-        """That of a failure of this call, or of one beside it."""
+        """Return the error of a failure of this call, or of one beside it."""
         return self._servers.error_of(failure)
 
     def cancel(self) -> None:
-        """Cancel it, from any thread."""
+        """Cancel the stream, from any thread."""
         with self._lock:
             self._cancelled = True
             self._call.cancel()
 
     def beside(self, request: Any, timeout: float | None) -> Any:
-        """Another stream at the same server."""
+        """Begin another stream at the same server."""
         return self._servers.connection(self._address).stream(request, timeout=timeout, metadata=self._metadata)
 
     def _begin_again(self) -> bool:
-        """Whether it could."""
+        """Begin at another server. Returns whether that was possible."""
         if not self._repeatable:
             return False
         self._repeatable = False

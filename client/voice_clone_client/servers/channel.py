@@ -28,7 +28,7 @@ END_SECONDS = 2.0  # the server ends a stream within this time after its last me
 
 
 def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None, way: Way) -> Any:
-    """A channel of `module`: grpc or grpc.aio."""
+    """Open a channel of `module`: grpc or grpc.aio."""
     options = (*OPTIONS, *way.options)
     if credentials is None:
         return module.insecure_channel(address.target, options)
@@ -37,7 +37,7 @@ def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials 
 
 
 def stream_of(channel: Any) -> Any:
-    """Triton's call for decoupled models, with one request instead of an iterator of requests.
+    """Return Triton's call for decoupled models, with one request instead of an iterator of requests.
 
     grpc starts a thread for an iterator, and sends its requests after the headers; the bytes on the wire are the same.
     This side of the stream is closed with the request: one that stays open keeps its model loaded (fault: open-stream).
@@ -53,7 +53,7 @@ def stream_of(channel: Any) -> Any:
 
 
 def tls_credentials(ca: Source | None = None) -> grpc.ChannelCredentials:
-    """Credentials of a TLS connection.
+    """Make the credentials of a TLS connection.
 
     Args:
         ca: PEM file of the authority that signed the server's certificate; None takes the authorities of gRPC.
@@ -71,7 +71,7 @@ def tls_credentials(ca: Source | None = None) -> grpc.ChannelCredentials:
 
 
 def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tuple[str, str], ...]:
-    """Headers of every call, including the token.
+    """Return the headers of every call, including the token.
 
     The header `triton_grpc_error` is never sent (fault: grpc-error-header): it adds status codes to the errors of a
     stream, but before 26.04 such an error can crash Triton. The slug of an error determines its class without it.
@@ -88,12 +88,12 @@ def metadata(headers: Mapping[str, str] | None, token: str | None) -> tuple[tupl
 
 
 def timeout(usual: float | None, more: float | None) -> float | None:
-    """Seconds that a call may take: the usual ones and those that the server waits by request."""
+    """Return how many seconds a call may take: the usual ones, and those that the caller lets the server wait."""
     return usual if usual is None or more is None else usual + max(more, 0.0)
 
 
 def shorter(usual: float | None, limit: float | None) -> float | None:
-    """The smaller of two limits in seconds, of which None is none; at least 0."""
+    """Return the smaller of two limits in seconds, at least 0. None is no limit."""
     limits = [seconds for seconds in (usual, limit) if seconds is not None]
     return max(0.0, min(limits)) if limits else None
 

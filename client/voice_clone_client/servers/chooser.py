@@ -30,7 +30,7 @@ class _Server:
     pause: float = 0.0  # before it is asked again; 0: it works, as far as is known
     next_ask: float = 0.0
     asked: bool = False  # whether it is ready, and its answer has not come
-    gone: bool = False  # it is none of the servers any more, but has calls
+    gone: bool = False  # it is no server of the client any more, but still has calls
 
 
 class Chooser:
@@ -49,7 +49,7 @@ class Chooser:
         self._turns = itertools.count(1)
 
     def update(self, addresses: Sequence[Address]) -> None:
-        """There are these servers now. What is known of those that stay is kept."""
+        """Take these as the servers from now on. What is known of those that stay is kept."""
         with self._lock:
             for address in addresses:
                 self._servers.setdefault(address, _Server(address))
@@ -63,7 +63,7 @@ class Chooser:
             return [server.address for server in self._servers.values() if not server.gone]
 
     def take_gone(self) -> list[Address]:
-        """The servers that are none any more and have no calls; they are forgotten."""
+        """Forget the servers that are gone and have no calls, and return them."""
         with self._lock:
             over = [server.address for server in self._servers.values() if server.gone and not server.live]
             for address in over:
@@ -71,7 +71,7 @@ class Chooser:
             return over
 
     def choose(self, key: str | None, tried: Collection[Address] = ()) -> Address | None:
-        """The server for a call, which then counts as running until `ended`; None: all were tried.
+        """Choose the server for a call, which counts as running until `ended`; None if all were tried.
 
         A server that is down is chosen only if all are.
 
@@ -95,19 +95,19 @@ class Chooser:
             return chosen.address
 
     def ended(self, address: Address) -> None:
-        """A call that was given to this server is over."""
+        """Note that a call to this server is over."""
         with self._lock:
             if (server := self._servers.get(address)) is not None:
                 server.live = max(0, server.live - 1)
 
     def answered(self, address: Address) -> None:
-        """This server works."""
+        """Note that this server works."""
         with self._lock:
             if (server := self._servers.get(address)) is not None:
                 server.pause, server.asked = 0.0, False
 
     def failed(self, address: Address) -> None:
-        """This server cannot be reached, or takes no calls.
+        """Note that this server cannot be reached, or takes no calls.
 
         Calls that one failure has ended, all at once, lengthen the pause once.
         """
@@ -120,7 +120,7 @@ class Chooser:
             server.next_ask = now + server.pause
 
     def due(self) -> list[Address]:
-        """The servers that are down and should be asked now whether they are ready; none if there is no other one."""
+        """Return the servers that are down and should be asked now whether they are ready; never a single one."""
         now = self._clock()
         with self._lock:
             if len(self._servers) < 2:

@@ -1,4 +1,4 @@
-"""The connections to the servers and what is known of them, for both clients."""
+"""The connections to the servers and what is known of these, for both clients."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Pool:
             self._chooser.update(self._addresses.fixed)
 
     def connection(self, address: Address) -> Connection:
-        """That to a server, which is made with the first call.
+        """Return the connection to a server. The first call makes it.
 
         Raises:
             Cancelled: the client is closed.
@@ -78,7 +78,7 @@ class Pool:
             return self._connections[address]
 
     def record(self, address: Address, error: VoiceCloneError | None) -> None:
-        """Note how a call to a server ended; None: without an error."""
+        """Note with which error a call to a server ended; None if without one."""
         if error is None:
             self._chooser.answered(address)
         elif isinstance(error, ConnectionFailed):
@@ -86,20 +86,20 @@ class Pool:
             self._stale_at = float("-inf")
 
     def error_of(self, failure: Any) -> VoiceCloneError:
-        """That of a `grpc.RpcError`."""
+        """Return the error of a `grpc.RpcError`."""
         return self._way.named_in(responses.rpc_error(failure))
 
     def ended(self, address: Address) -> None:
-        """A call to a server is over."""
+        """Note that a call to a server is over."""
         self._chooser.ended(address)
 
     def take_gone(self) -> list[Connection]:
-        """The connections to servers that are none any more and have no calls; they are to be closed."""
+        """Take out the connections to servers that are gone and have no calls. The caller closes them."""
         with self._lock:
             return [self._connections.pop(each) for each in self._chooser.take_gone() if each in self._connections]
 
     def take_all(self) -> list[Connection]:
-        """All connections, to be closed; no other one is made."""
+        """Take out all connections, and make no more. The caller closes them."""
         with self._lock:
             self._closed = True
             return list(self._connections.values())

@@ -32,11 +32,12 @@ class Way:
 
     @property
     def options(self) -> tuple[tuple[str, Any], ...]:
-        """Of a gRPC channel."""
+        """The options of a gRPC channel."""
         return (("grpc.enable_http_proxy", 0),) if self._proxy is None else (("grpc.http_proxy", self._proxy),)
 
     def named_in(self, error: VoiceCloneError) -> VoiceCloneError:
-        """The error; one of the connection also says which proxy was used, or is set in the environment and was not."""
+        """Return the error. One of the connection then also says which proxy was used, or which one the environment
+        names that was not used."""
         if not isinstance(error, ConnectionFailed):
             return error
         if self._proxy is not None:

@@ -34,7 +34,7 @@ def may_repeat(error: VoiceCloneError, changes: bool = False) -> bool:
 
 
 def error_in(message: Any) -> VoiceCloneError | None:
-    """The error that a ModelStreamInferResponse carries, if it may be repeated."""
+    """Return the error that a ModelStreamInferResponse carries, if the call may be repeated."""
     if not message.error_message:
         return None
     error = from_status("INVALID_ARGUMENT", message.error_message)

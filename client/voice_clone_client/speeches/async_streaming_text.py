@@ -27,7 +27,7 @@ class Bell:
         self._event = asyncio.Event()
 
     def ring(self) -> None:
-        """Something has changed."""
+        """Wake all that wait."""
         self._event.set()
         self._event = asyncio.Event()
 
@@ -81,7 +81,7 @@ class AsyncPartSpeech(AsyncSpeech):
             raise
 
     async def end(self) -> None:
-        """Its last chunk was read."""
+        """Note that the last chunk was read."""
         self._sending.cancel()
         await self._let_end()
 
@@ -104,7 +104,7 @@ class AsyncPartSpeech(AsyncSpeech):
             taken = await self._answer(self._pieces.next(family))
 
     async def _answer(self, request: Any) -> bool:
-        """Whether more text is taken after this piece, which is sent until the server has room for it."""
+        """Send a piece, again and again until the server has room for it. Returns whether it takes more text."""
         while True:
             try:
                 messages = self._call.beside(request, self._timeout)
@@ -186,7 +186,7 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
         return self._current is not None or self._closed
 
     async def _chunk_of(self, current: AsyncPartSpeech) -> PartChunk | None:
-        """The next one of a part; None if the part begins again, because the server was full."""
+        """Read the next chunk of a part. None if the part begins again, because the server was full."""
         try:
             chunk = await anext(current)
         except VoiceCloneError as error:
@@ -234,4 +234,4 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
             self._current.close()
 
     async def _let_end(self) -> None:
-        """Its parts have ended one by one."""
+        """Do nothing: the parts have ended one by one."""

@@ -55,7 +55,7 @@ class PartsReader(SpeechReader):
         self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # of the parts that have ended
 
     def begin(self) -> Part | None:
-        """The part that begins now, if one is there."""
+        """Begin the next part, if one is there."""
         part, self._gives_up = self.text.begin(), None
         if part is not None:
             part.index, self._first, self._start = self._parts, True, part.start
@@ -66,8 +66,8 @@ class PartsReader(SpeechReader):
         return part
 
     def may_wait(self, part: Part, seconds: float, error: VoiceCloneError) -> bool:
-        """Whether a part that has failed after so many seconds of audio may be asked for again: a later one, if the
-        server is full."""
+        """Return whether a part that failed after so many seconds of audio may be asked for again. A later part may, if
+        the server was full."""
         if not isinstance(error, Overloaded) or part.index == 0 or seconds:
             return False
         now = time.monotonic()
@@ -75,7 +75,7 @@ class PartsReader(SpeechReader):
         return now < self._gives_up
 
     def take(self, part: Part, chunk: Chunk) -> PartChunk:
-        """The next chunk of a part, as one of the speech."""
+        """Make the next chunk of a part one of the speech."""
         said = chunk.info or {}
         if self._seed is None:
             self._seed = said.get("seed")  # the server's choice
@@ -106,13 +106,13 @@ class PartsReader(SpeechReader):
         )
 
     def last(self) -> Chunk:
-        """The final chunk of a speech whose text has ended behind its last part: it is empty."""
+        """Return the final chunk of a speech whose text ended after its last part: an empty one."""
         self.finished = True
         rate = self.sample_rate or 1  # of a text without a word: it has no part
         return Chunk(np.zeros(0, np.float32), rate, self._next_index, True, self.info)
 
     def failed(self, error: VoiceCloneError) -> VoiceCloneError:
-        """The error of a part, which says how far the text was read, and from where it must be spoken again."""
+        """Add to the error of a part how far the text was read, and from where it must be spoken again."""
         characters = (self.info or {}).get("characters")
         if not characters or not isinstance(error, _LOST):
             return error

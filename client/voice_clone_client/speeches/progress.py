@@ -1,4 +1,4 @@
-"""How a speech of the client goes: what came of it, when, and how it ended."""
+"""The state of a speech: what came of it, when, and how it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..types import Chunk, SpeechStatus, State
 
 
 class Progress:
-    """A speech from its request on.
+    """The state of a speech, from its request on.
 
     Args:
         began: when it was asked for, on `time.monotonic`.
@@ -23,7 +23,7 @@ class Progress:
         self._seconds = 0.0
 
     def took(self, chunk: Chunk) -> Chunk:
-        """The same chunk, which was read."""
+        """Note that a chunk was read, and return it."""
         if self._first is None:
             self._first = time.monotonic()
         self._seconds += len(chunk.samples) / chunk.sample_rate
@@ -32,17 +32,17 @@ class Progress:
         return chunk
 
     def end(self) -> None:
-        """All of it was read. Does nothing if it has ended."""
+        """Note that all of it was read. Does nothing if it has ended."""
         if self._ended is None:
             self._end("finished")
 
     def cancel(self) -> None:
-        """The rest of it is not wanted. Does nothing if it has ended."""
+        """Note that the rest is not wanted. Does nothing if it has ended."""
         if self._ended is None:
             self._end("cancelled")
 
     def fail(self, error: BaseException) -> None:
-        """It has failed, perhaps by what came after its last chunk. Does nothing if it was cancelled."""
+        """Note that it failed, perhaps by what came after its last chunk. Does nothing if it was cancelled."""
         if self._state != "cancelled":
             self._error = error
             self._end("failed")
@@ -51,7 +51,7 @@ class Progress:
         self._state, self._ended = state, time.monotonic()
 
     def status(self, finish_reason: str | None) -> SpeechStatus:
-        """As the caller sees it; `finish_reason` is the server's."""
+        """Return the state for the caller; `finish_reason` is the server's."""
         now = time.monotonic() if self._ended is None else self._ended
         return SpeechStatus(
             state=self._state,

@@ -64,7 +64,7 @@ class PartSpeech(Speech):
             raise
 
     def end(self) -> None:
-        """Its last chunk was read."""
+        """Note that the last chunk was read."""
         self._stop_text()
         self._let_end()
 
@@ -91,7 +91,7 @@ class PartSpeech(Speech):
             taken = self._answer(request)
 
     def _answer(self, request: Any) -> bool:
-        """Whether more text is taken after this piece, which is sent until the server has room for it."""
+        """Send a piece, again and again until the server has room for it. Returns whether it takes more text."""
         while not self._over:
             try:
                 messages = self._call.beside(request, self._timeout)
@@ -181,7 +181,7 @@ class StreamingTextSpeech(Speech):
         raise Cancelled("the speech was closed before its end")
 
     def _chunk_of(self, current: PartSpeech) -> Chunk | None:
-        """The next one of a part; None if the part begins again, because the server was full."""
+        """Read the next chunk of a part. None if the part begins again, because the server was full."""
         try:
             chunk = next(current)
         except VoiceCloneError as error:
@@ -244,4 +244,4 @@ class StreamingTextSpeech(Speech):
             self._current.close()
 
     def _let_end(self) -> None:
-        """Its parts have ended one by one."""
+        """Do nothing: the parts have ended one by one."""

@@ -11,7 +11,7 @@ from .common import in_words
 
 
 def faults(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
-    """What was cut off the clip, and what is wrong with it, in the words of a command."""
+    """Say what was cut off the clip and what is wrong with it, in the words of a command."""
     report = voice.report or {}
     start, end = report.get("trimmed_start", 0.0), report.get("trimmed_end", 0.0)
     if start or end:
@@ -21,7 +21,7 @@ def faults(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
 
 
 def description(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
-    """The voice in tab-separated columns: the name of a field, its value."""
+    """Write the voice in tab-separated columns: the name of a field, its value."""
     fields = {
         "name": voice.name,
         "generation": voice.generation,

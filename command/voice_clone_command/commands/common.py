@@ -114,7 +114,7 @@ def add_mark(parser: argparse.ArgumentParser) -> None:
 
 
 def connection(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of a client, as the options of the connection say."""
+    """Return the arguments of a client, from the options of the connection."""
     return {
         "url": parsed.url,
         "model": parsed.model,
@@ -127,7 +127,7 @@ def connection(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_words(text: str, parser: argparse.ArgumentParser) -> str:
-    """A text about parameters, such as an error's, in the words of a command: `reference_text` is --text."""
+    """Put a text about parameters, such as an error's, into the words of a command: `reference_text` is --text."""
     known = {action.dest: action for action in parser._actions}
 
     def word(name: str, value: str) -> str:
@@ -149,7 +149,7 @@ def in_words(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def given(path: str) -> Source:
-    """What an option that names a file gives: the file, or stdin for `-`."""
+    """Return the file that an option names; stdin for `-`."""
     return sys.stdin.buffer if path == "-" else path
 
 
@@ -163,7 +163,7 @@ def check_stdin(parsed: argparse.Namespace) -> None:
 
 
 def summary(voice: Voice) -> str:
-    """One line of tab-separated columns: name, generation, seconds of its clip, states by model type and mode."""
+    """Write a line of tab-separated columns: name, generation, seconds of its clip, states by model type and mode."""
     clip = "embedding" if voice.duration is None else f"{voice.duration:.1f} s"
     states = ", ".join(f"{entry.model_type} {entry.mode} {entry.state}" for entry in voice.artifacts)
     return f"{voice.name}\tgeneration {voice.generation}\t{clip}\t{states}"

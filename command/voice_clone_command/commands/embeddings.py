@@ -54,7 +54,7 @@ def _save(parsed: argparse.Namespace, vector: NDArray[np.float32], what: str) ->
 
 
 def _is_file(voice: str) -> bool:
-    """Whether it can be no name of a voice."""
+    """Return whether this is a file: no voice can have such a name."""
     return voice == "-" or "/" in voice or embedding.is_file(voice)
 
 

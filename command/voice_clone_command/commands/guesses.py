@@ -1,4 +1,4 @@
-"""What a name that the server does not know may have meant."""
+"""Suggest what a name that the server does not know may have meant."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace
 
 
 def _of_http(url: str) -> str:
-    """What is wrong, if one of the servers is another endpoint than that of gRPC: Triton's others speak HTTP/1."""
+    """Say so if one of the servers is another endpoint than that of gRPC: Triton's others speak HTTP/1."""
     for address in Addresses(url).fixed or ():
         host, _, port = address.target.rpartition(":")
         with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), 1.0) as connection:
@@ -50,7 +50,7 @@ def _of_http(url: str) -> str:
 
 
 def _is_about(error: VoiceCloneError, model: str) -> bool:
-    """Whether an error is that of an unknown model."""
+    """Return whether an error is that of an unknown model."""
     own = (f"no model {model}", f"for model '{model}'")  # the second is Triton's, of a model that does not speak
     return error.field == "model" or error.text.startswith(f"{model} ") or any(each in error.text for each in own)
 

@@ -40,7 +40,7 @@ def _detect(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _mark(client: Client, data: bytes, parsed: argparse.Namespace) -> Detection | VoiceCloneError:
-    """What the server finds, or why it cannot look; the manifest and the tags are read here, without a server, too."""
+    """Return what the server finds, or why it cannot look. No server is needed for the manifest and the tags."""
     try:
         return client.detect(data)
     except (ConnectionFailed, InvalidArgument, Unsupported) as error:
@@ -73,7 +73,7 @@ def _signature(found: Manifest | None, unread: str | None) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """A text of a stranger, which must not direct the terminal."""
+    """Make the text of a stranger harmless: it must not direct the terminal."""
     return "".join(each if each.isprintable() else "?" for each in text or "an unknown one")
 
 

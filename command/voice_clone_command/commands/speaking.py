@@ -1,4 +1,4 @@
-"""Speaking a text: speak."""
+"""The command that speaks a text: speak."""
 
 from __future__ import annotations
 
@@ -151,12 +151,12 @@ def _frames(info: Mapping[str, Any] | None) -> str:
 
 
 def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any] | None) -> str | None:
-    """What the tag of the file says."""
+    """Return what the tag of the file says."""
     return comment_of(client.family(parsed.model), info, signs=parsed.sign_key is not None)
 
 
 def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], bytes] | None:
-    """What signs the whole file; None if that is not asked for."""
+    """Return what signs the whole file; None if that is not asked for."""
     if parsed.sign_key is None and parsed.sign_certificates is None:
         if parsed.sign_consent:
             parsed.parser.error("--sign-consent belongs to --sign-key and --sign-certificates")
@@ -177,7 +177,7 @@ def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], by
 
 
 def _consent(client: Client, voice: str, digest: str) -> str | None:
-    """The id of the consent to this generation; None: there is none, or the voice is another one by now."""
+    """Return the id of the consent to this generation; None if there is none, or the voice is another one by now."""
     try:
         return consent_of(client.get(voice), digest)
     except VoiceNotFound:
@@ -207,7 +207,7 @@ def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    """Name and value of NAME=VALUE."""
+    """Split NAME=VALUE."""
     name, separator, value = text.partition("=")
     if not name or not separator:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
