@@ -43,7 +43,7 @@ class FishSpeech(CodeFamily):
     cpu_streams = 8  # their prompts alone are 17 TFLOP
     tie = 2e-3  # of 36 + 4 layers with sums of up to 9728 terms
     without_peers: ClassVar = {
-        "fish-speech": "its networks without an engine are no peer; perf/compare_fish_official compares on a CPU",
+        "fish-speech": "its networks without an engine are no peer; perf/compare_official compares on a CPU",
     }
     embeddings = False
 

@@ -43,7 +43,7 @@ class Voxtral(Family):
     cpu_streams = 8
     tie = 2e-3
     without_peers: ClassVar = {
-        "vllm-omni": "its networks without its engine are no peer; perf/compare_voxtral_official compares on a CPU",
+        "vllm-omni": "its networks without its engine are no peer; perf/compare_official compares on a CPU",
     }
     greedy_knobs: ClassVar = {}  # the semantic code is always the likeliest one
     embeddings = False
