@@ -1,8 +1,13 @@
-"""The checkpoint that comes with the project speaks: its words and voices, as programs hear them that are not ours."""
+"""The checkpoint that comes with the project speaks: its words and voices, as programs hear them that are not ours.
+
+DEMO_CHECKPOINT names another one to judge.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +16,11 @@ import soundfile
 from numpy.typing import NDArray
 from voice_clone_client import Client
 
+from tests.support.judges.clicks import sharpest_border
+from tests.support.judges.identification import Identifier, traits
+from tests.support.judges.listening import Errors, Listener
+from tests.support.judges.served import ServedVoice
 from tests.support.servers.running import running
-from tools.demo_voice.clicks import sharpest_border
-from tools.demo_voice.identification import Identifier, traits
-from tools.demo_voice.listening import Errors, Listener
-from tools.demo_voice.served import ServedVoice
 from voice_clone_server.demo import CLIP, SHIPPED
 
 pytestmark = pytest.mark.thorough
@@ -43,8 +48,11 @@ class Said(NamedTuple):
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Of a server with the shipped checkpoint."""
-    with running(SHIPPED, tmp_path_factory.mktemp("demo-voice")) as server, Client(server.url) as client:
+    """Of a server with the checkpoint."""
+    with (
+        running(Path(os.environ.get("DEMO_CHECKPOINT", SHIPPED)), tmp_path_factory.mktemp("demo-voice")) as server,
+        Client(server.url) as client,
+    ):
         yield client
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tools.demo_voice.clicks import sharpest_border
+from tests.support.judges.clicks import sharpest_border
 
 pytestmark = pytest.mark.thorough
 

@@ -16,17 +16,19 @@ from safetensors.torch import load_file
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
+from tests.support.families.qwen3_bare import BareQwen3
+from tests.support.judges.served import as_file
 from tools.demo_voice.dataset import read_shard, shard_path
 from tools.demo_voice.options import Options
 from tools.demo_voice.qwen3_tts import decoder_training, encoder_training, stages, talker_training
 from tools.demo_voice.qwen3_tts.analysis import Analysis
-from tools.demo_voice.qwen3_tts.bare_engine import BareEngine
 from tools.demo_voice.qwen3_tts.corpus import Corpus, Recordings
 from tools.demo_voice.qwen3_tts.talker_batch import Layout
 from tools.demo_voice.qwen3_tts.talker_data import Spoken
 from tools.demo_voice.qwen3_tts.variations import variation_of, vectors_of
 from tools.demo_voice.training import averaged, generator_of
 from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.text import Tokenizer
 
 pytestmark = pytest.mark.long  # all stages take minutes
@@ -69,12 +71,12 @@ def test_the_analysis_finds_its_sounds_again(work: Path) -> None:
 
 
 def test_codes_are_those_of_the_encoder_that_is_served(work: Path) -> None:
-    engine = BareEngine(work / "checkpoint")
+    engine = BareQwen3(work / "checkpoint")
     corpus = Corpus(work, 1, OPTIONS.seed)
     for copy in range(corpus.copies):
         clip = corpus.clip(5, copy)
         assert clip.variation == variation_of(OPTIONS.seed, 0, 5, copy)
-        assert np.array_equal(engine.encode(clip.play().samples), clip.codes)
+        assert np.array_equal(engine.encode(as_file(clip.play().samples)), clip.codes)
 
 
 def test_aligned_codes_belong_to_the_same_frames(work: Path) -> None:
@@ -195,12 +197,11 @@ def test_the_checkpoint_is_small(work: Path) -> None:
 
 @pytest.mark.parametrize("in_context", [False, True])
 def test_the_package_speaks_it(work: Path, in_context: bool) -> None:
-    engine = BareEngine(work / "checkpoint")
+    engine = BareQwen3(work / "checkpoint")
     record = read_shard(shard_path(work, "seen", 0))[0]
-    clip, transcript = record.utterance.samples, record.text if in_context else None
-    said = engine.say("The boat came home.", clip, transcript, seed=3, max_frames=4)
+    clip, transcript = as_file(record.utterance.samples), record.text if in_context else None
+    said = engine.speak(engine.prompt("The boat came home.", clip, transcript), 4, SamplingParameters(seed=3))
     assert said.shape == (4 * 1920,) and np.isfinite(said).all()
-    assert np.array_equal(said, engine.say("The boat came home.", clip, transcript, seed=3, max_frames=4))
 
 
 def test_guidance_is_the_attention_on_the_token_and_its_neighbours() -> None:

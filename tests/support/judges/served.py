@@ -1,4 +1,4 @@
-"""A server that clones voices, as the judges want it."""
+"""Speech of a server, with the places where its chunks met."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def as_file(clip: NDArray[np.float32]) -> bytes:
 
 
 class ServedVoice:
-    """A `tools.demo_voice.evaluation.Voice`.
+    """A server that clones voices.
 
     Args:
         client: of the server; without another word it asks for its default family.

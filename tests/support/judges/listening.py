@@ -1,7 +1,7 @@
 """Which words a recogniser that is not ours hears: pocketsphinx, with its own English models.
 
-Two measures. `grammar`: at each place of the sentence stands the right word or one of 19 others, drawn from all words
-of the training; a listener who guesses is wrong in 95 % of them. `open`: the recogniser's general language model.
+At each place of the sentence stands the right word or one of 19 others, drawn from all words of the demo's training; a
+listener who guesses is wrong in 95 % of them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ class Listener:
     """A recogniser. It keeps no memory of what it heard before."""
 
     def __init__(self) -> None:
-        quiet = {"loglevel": "FATAL"}
-        self._open = pocketsphinx.Decoder(samprate=RATE, **quiet)
-        self._closed = pocketsphinx.Decoder(samprate=RATE, lm=None, **_WIDE, **quiet)
+        self._closed = pocketsphinx.Decoder(samprate=RATE, lm=None, loglevel="FATAL", **_WIDE)
         rules = grammar.rules().values()
         spoken = {word for rule in rules for each in rule for word in grammar.spoken_words(_without_symbols(each))}
         self._vocabulary = sorted(word for word in spoken if self._closed.lookup_word(word))
@@ -67,11 +65,7 @@ class Listener:
         whole = " ".join(f"<w{place}>" for place in range(len(places)))
         self._closed.add_jsgf_string("sentence", f"#JSGF V1.0;\ngrammar g;\npublic <s> = {whole};\n{rules}")
         self._closed.activate_search("sentence")
-        return _compare(words, _hear(self._closed, samples, sample_rate))
-
-    def open(self, samples: NDArray[np.float32], sample_rate: int, text: str) -> Errors:
-        """Errors against `text` with the general language model."""
-        return _compare(grammar.spoken_words(text), _hear(self._open, samples, sample_rate))
+        return word_errors(words, _hear(self._closed, samples, sample_rate))
 
     def _others(self, word: str, chance: random.Random) -> list[str]:
         return [other for other in chance.sample(self._vocabulary, CHOICES) if other != word][: CHOICES - 1]
@@ -92,7 +86,7 @@ def _hear(decoder: pocketsphinx.Decoder, samples: NDArray[np.float32], sample_ra
     return grammar.spoken_words(found.hypstr) if found else []
 
 
-def _compare(expected: list[str], heard: list[str]) -> Errors:
+def word_errors(expected: list[str], heard: list[str]) -> Errors:
     """Levenshtein distance of the words."""
     row = list(range(len(heard) + 1))
     for done, word in enumerate(expected, start=1):
