@@ -1,1 +1,1 @@
-"""The training of the checkpoint with which the demo speaks, and its judges."""
+"""The training of the checkpoint with which the demo speaks."""

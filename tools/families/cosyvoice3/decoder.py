@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from tools.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME
-from tools.families.weight_files import Shapes, noise_of
+from tools.families.gains import VECTOR, Fill, Gains, spread
+from tools.families.weight_files import Shapes
 from voice_clone.families.cosyvoice3.decoder_checkpoint import FlowFiles, VocoderFiles
 from voice_clone.families.cosyvoice3.decoder_config import HEAD_DIM, FlowConfig, VocoderConfig
 from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
@@ -37,11 +37,11 @@ def make_decoder(shape: str, seed: int, folder: Path) -> None:
         seed: of all weights.
         folder: that is there.
     """
-    flow = {name: _flow_tensor(name, size, seed) for name, size in flow_shapes(FLOWS[shape]).items()}
+    flow = {name: _FLOW(name, size, seed) for name, size in flow_shapes(FLOWS[shape]).items()}
     flow["decoder.estimator.rotary_embed.inv_freq"] = 10000.0 ** (-torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
     torch.save(flow, folder / "flow.pt")
     shapes = vocoder_shapes(VOCODERS[shape])
-    vocoder = {name: _vocoder_tensor(name, size, seed) for name, size in shapes.items() if not _is_length(name)}
+    vocoder = {name: _VOCODER(name, size, seed) for name, size in shapes.items() if not _is_length(name)}
     for name in filter(_is_length, shapes):
         direction = vocoder[name.removesuffix("0") + "1"]
         vocoder[name] = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
@@ -66,26 +66,20 @@ def _is_length(name: str) -> bool:
     return name.endswith(".original0")
 
 
-def _fan_in(size: tuple[int, ...]) -> int:
-    return math.prod(size[1:])
+def _layer(gain: float) -> Fill:
+    return lambda noise, _: gain * noise / math.sqrt(math.prod(noise.shape[1:]))
 
 
-def _flow_tensor(name: str, size: tuple[int, ...], seed: int) -> Tensor:
-    noise = noise_of(f"flow {name}", size, seed)
-    if name == "input_embedding.weight":
-        return noise
-    if len(size) == 1:
-        return 0.1 * noise
-    return noise / math.sqrt(_fan_in(size))
-
-
-def _vocoder_tensor(name: str, size: tuple[int, ...], seed: int) -> Tensor:
-    noise = noise_of(f"hift {name}", size, seed)
-    if name.endswith(".alpha"):
-        return 1 + 0.2 * noise.abs()
-    if name == "f0_predictor.classifier.weight":
-        return PITCH * noise / math.sqrt(_fan_in(size))
-    if len(size) == 1:
-        return 0.1 * noise
-    small = 0.5 if ".convs" in name else 1.0  # residual blocks in a row would make it louder and louder
-    return small * noise / math.sqrt(_fan_in(size))
+_FLOW = Gains(
+    kinds=((r"^input_embedding\.weight$", spread()), (VECTOR, spread(0.1)), (r".", _layer(1.0))), prefix="flow "
+)
+_VOCODER = Gains(
+    kinds=(
+        (r"\.alpha$", lambda noise, _: 1 + 0.2 * noise.abs()),
+        (r"^f0_predictor\.classifier\.weight$", _layer(PITCH)),
+        (VECTOR, spread(0.1)),
+        (r"\.convs", _layer(0.5)),  # residual blocks in a row would make it louder and louder
+        (r".", _layer(1.0)),
+    ),
+    prefix="hift ",
+)

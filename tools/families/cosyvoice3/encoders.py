@@ -7,9 +7,8 @@ its output are those of CAM++.
 
 from __future__ import annotations
 
-import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 
-from tools.families.weight_files import noise_of
+from tools.families.gains import VECTOR, Gains, around, spread
 from voice_clone.families.cosyvoice3.config import SPEAKER_ENCODER, SPEAKER_SIZE, TOKENIZER
 from voice_clone.families.cosyvoice3.networks.features import SPEAKER_BANDS, TOKENIZER_BANDS
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
@@ -101,17 +100,16 @@ def make_encoders(shape: str, seed: int, folder: Path) -> None:
     _export(speaker, example, {"input": {1: "frames"}, "output": {}}, folder / f"{SPEAKER_ENCODER}.onnx")
 
 
+_TABLE = Gains(
+    kinds=((r"_ln\.weight$", around(1, 0.1)), (VECTOR, spread(0.1))),
+    gains=((r"(out\.weight|mlp\.2\.weight|fsmn_block\.weight)$", 0.3),),  # residual branches
+)
+
+
 def _fill(tensors: dict[str, Tensor], what: str, seed: int) -> None:
-    """Random weights under which signals neither vanish nor explode."""
+    table = replace(_TABLE, prefix=f"{what} ")
     for name, tensor in tensors.items():
-        noise = noise_of(f"{what} {name}", tuple(tensor.shape), seed)
-        if name.endswith("_ln.weight"):
-            tensor.copy_(1 + 0.1 * noise)
-        elif tensor.ndim == 1:
-            tensor.copy_(0.1 * noise)
-        else:
-            residual = 0.3 if name.endswith(("out.weight", "mlp.2.weight", "fsmn_block.weight")) else 1.0
-            tensor.copy_(noise * (residual / math.sqrt(math.prod(tensor.shape[1:]))))
+        tensor.copy_(table(name, tuple(tensor.shape), seed))
 
 
 def _export(network: nn.Module, example: tuple[Tensor, ...], axes: dict[str, dict[int, str]], file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tools.families.byte_level_bpe import train_merges, vocabulary_of, write_vocabulary
-from tools.families.weight_files import Shapes, noise_of, write_json
+from tools.families.gains import VECTOR, Gains, Sizes, around, spread
+from tools.families.weight_files import Shapes, write_json
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
 from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
 from voice_clone.families.cosyvoice3.talker import PARTS
@@ -118,18 +118,16 @@ def _write_tokenizer(folder: Path, words: int | None) -> None:
     write_json(folder / BLANK / "tokenizer_config.json", settings)
 
 
-def _tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """Signals neither vanish nor explode; speech ends about once in some thousand frames."""
-    noise = noise_of(name, shape, seed)
+_TABLE = Gains(
+    kinds=((r"embed", spread(0.5)), (r"\.bias$", spread(0.3)), (VECTOR, around(1, 0.1))),
+    gains=((rf"^{HEAD}$", LOGITS), (r"(o_proj|down_proj)\.weight$", 0.3)),
+    fan_in=lambda name, sizes: sizes[1],
+)
+
+
+def _tensor(name: str, shape: Sizes, seed: int) -> Tensor:
+    """Speech ends about once in some thousand frames."""
+    made = _TABLE(name, shape, seed)
     if name == HEAD:
-        made = noise * (LOGITS / math.sqrt(shape[1]))
-        made[CODES:SPEECH_IDS] *= 0.6  # so many ids end speech
-        return made
-    if "embed" in name:
-        return 0.5 * noise
-    if name.endswith(".bias"):
-        return 0.3 * noise
-    if len(shape) == 1:  # norms
-        return 1 + 0.1 * noise
-    branch = 0.3 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-    return noise * (branch / math.sqrt(shape[1]))
+        made[CODES:SPEECH_IDS] *= 0.6  # as many ids end speech
+    return made

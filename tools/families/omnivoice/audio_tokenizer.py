@@ -7,7 +7,6 @@ far from its limits. Names and shapes are those of the released file, with the t
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tools.families.gains import VECTOR, Gains, around, spread
 from tools.families.weight_files import Shapes, noise_of, write_json, write_weights
 from voice_clone.families.omnivoice.codec_checkpoint import CodecCheckpoint
 from voice_clone.families.omnivoice.codec_config import (
@@ -47,13 +47,23 @@ CODECS = {
     "released": CodecConfig(RELEASED_SOUND, SemanticConfig(), 64, 320),
 }
 
-# The first pattern found counts, else 1.
-_GAINS = (
-    (r"^acoustic_encoder\.conv1\.", 8.0),  # speech has an RMS near 0.1
-    (r"^acoustic_decoder\.conv2\.", 0.04),  # the waveform: far from the limits
-    (r"\.res_units?[.\d]*\.conv2\.", 0.3),  # residual branches
-    (r"\.(out_proj|output_dense)\.", 0.5),
-    (r"\.project_out\.", 1 / math.sqrt(CODEBOOKS)),  # so many add up
+_TABLE = Gains(
+    kinds=(
+        (r"inited$", lambda noise, _: torch.ones(noise.shape)),
+        (r"cluster_size$", lambda noise, _: 1 + noise.abs()),
+        (r"(\.alpha|norm\.weight)$", around(1, 0.1)),
+        (r"(embed|embed_avg|original1)$", spread()),
+        (VECTOR, spread(0.05)),
+    ),
+    gains=(
+        (r"^acoustic_encoder\.conv1\.", 8.0),  # speech has an RMS near 0.1
+        (r"^acoustic_decoder\.conv2\.", 0.04),  # the waveform: far from the limits
+        (r"\.res_units?[.\d]*\.conv2\.", 0.3),  # residual branches
+        (r"\.(out_proj|output_dense)\.", 0.5),
+        (r"\.project_out\.", 1 / math.sqrt(CODEBOOKS)),  # as many add up
+    ),
+    fan_in=lambda name, sizes: 2 * sizes[0] if ".conv_t1." in name else math.prod(sizes[1:]),  # two taps of it meet
+    prefix="audio_tokenizer ",
 )
 
 
@@ -72,7 +82,7 @@ def make_audio_tokenizer(shape: str, seed: int, folder: Path) -> None:
     def tensor(name: str, size: tuple[int, ...]) -> Tensor:
         if name.endswith("original0"):  # of each place of HuBERT's wide kernel, of which all add up
             return math.sqrt(channels / size[2]) * (0.5 + 0.05 * noise_of(name, size, seed))
-        return _tensor(name, size, seed)
+        return _TABLE(name, size, seed)
 
     write_weights(folder, codec_shapes(folder), tensor, "fp32", 1, CODEC)
 
@@ -122,21 +132,3 @@ def _training_alone(config: CodecConfig) -> Shapes:
             shapes[f"{block}.res_units.{unit}.conv1.weight"] = (size, size, 3)
             shapes[f"{block}.res_units.{unit}.conv2.weight"] = (size, size, 1)
     return shapes
-
-
-def _tensor(name: str, size: tuple[int, ...], seed: int) -> Tensor:
-    """One tensor, fp32; its values depend on the arguments alone."""
-    noise = noise_of(f"audio_tokenizer {name}", size, seed)
-    if name.endswith("inited"):
-        return torch.ones(size)
-    if name.endswith("cluster_size"):
-        return 1 + noise.abs()
-    if name.endswith((".alpha", "norm.weight")):
-        return 1 + 0.1 * noise
-    if name.endswith(("embed", "embed_avg", "original1")):
-        return noise
-    if len(size) == 1:
-        return 0.05 * noise
-    fan_in = 2 * size[0] if ".conv_t1." in name else math.prod(size[1:])  # two taps of a transposed kernel meet
-    gain = next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
-    return noise * (gain / math.sqrt(fan_in))

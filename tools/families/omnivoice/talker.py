@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer
-from torch import Tensor
 
 from tools.families.byte_level_bpe import QWEN_ADDED, qwen_tokenizer, train_merges, vocabulary_of
-from tools.families.weight_files import Shapes, noise_of, write_json, write_weights
+from tools.families.gains import VECTOR, Gains, around, spread
+from tools.families.weight_files import Shapes, write_json, write_weights
 from voice_clone.families.omnivoice.config import (
     CODEBOOKS,
     CONFIG_FILE,
@@ -70,7 +69,7 @@ def make_talker(shape: str, seed: int, folder: Path, dtype: str = "fp32", shards
     words = RELEASED_WORDS if config.vocab_size == _RELEASED.vocab_size else None
     make_tokenizer(words).save(str(folder / TOKENIZER_FILE))
     write_json(folder / "tokenizer_config.json", _TOKENIZER)
-    write_weights(folder, talker_shapes(config), lambda name, size: _tensor(name, size, seed), dtype, shards, MODEL)
+    write_weights(folder, talker_shapes(config), lambda name, size: _TABLE(name, size, seed), dtype, shards, MODEL)
 
 
 def official_config(config: TalkerConfig) -> dict[str, Any]:
@@ -134,14 +133,8 @@ _TOKENIZER = json.loads(
 )
 
 
-def _tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """Signals neither vanish nor explode."""
-    noise = noise_of(name, shape, seed)
-    if "embed" in name:
-        return 0.5 * noise
-    if len(shape) == 1:  # norms
-        return 1 + 0.1 * noise
-    if name.startswith("audio_heads"):
-        return noise * (LOGITS / math.sqrt(shape[1]))
-    branch = 0.3 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-    return noise * (branch / math.sqrt(shape[1]))
+_TABLE = Gains(
+    kinds=((r"embed", spread(0.5)), (VECTOR, around(1, 0.1))),
+    gains=((r"^audio_heads", LOGITS), (r"(o_proj|down_proj)\.weight$", 0.3)),
+    fan_in=lambda name, sizes: sizes[1],
+)

@@ -8,15 +8,15 @@ hundred frames.
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tools.families.gains import Gains, Sizes, around, spread
 from tools.families.pocket_tts.tokenizer import small_pieces, write_unigram
-from tools.families.weight_files import DTYPES, Shapes, maker, noise_of, with_changed, write_json, write_weights
+from tools.families.weight_files import DTYPES, Shapes, maker, with_changed, write_json, write_weights
 from voice_clone.families.pocket_tts.checkpoint import CODEC, TALKER, Checkpoint
 from voice_clone.families.pocket_tts.codec_networks import Decoder, Encoder
 from voice_clone.families.pocket_tts.config import CONFIG_FILE, FIRST_CONVOLUTION, MODEL, config_of
@@ -146,7 +146,7 @@ def write_checkpoint(shape: str, seed: int, folder: Path, dtype: str, shards: in
     threshold = checkpoint.config.default_eos_threshold
 
     def tensor(name: str, size: tuple[int, ...]) -> Tensor:
-        return _tensor(name, size, seed, threshold)
+        return torch.full(size, threshold - _RARE) if name == _END[1] else _TABLE(name, size, seed)
 
     write_weights(folder, shapes(checkpoint), tensor, dtype, shards, MODEL)
 
@@ -209,29 +209,25 @@ def released() -> dict[str, Released]:
     return found
 
 
-def _tensor(name: str, shape: tuple[int, ...], seed: int, threshold: float) -> Tensor:
-    noise = noise_of(name, shape, seed)
-    if name.endswith(".freqs"):
-        return torch.exp(-math.log(10_000) * torch.arange(shape[0]) * 2 / FREQUENCIES)
-    if name == _END[1]:
-        return torch.full(shape, threshold - _RARE)
-    if name.endswith((".alpha", "emb_std")) or re.search(r"(norm\d?|in_ln)\.weight$", name):
-        return 1 + 0.1 * noise
-    if name.endswith(".scale"):
-        return 0.3 + 0.1 * noise
-    if name.endswith((".bias", "emb_mean")):
-        return 0.1 * noise
-    if name.endswith(("conditioner.embed.weight", "bos_emb", "bos_before_voice")):
-        return noise
-    inputs = math.prod(shape[1:])
-    if name.endswith("convtr.weight"):  # each output meets two of the taps of each channel
-        inputs = 2 if shape[1] == 1 else 2 * shape[0]
-    return noise * (_gain(name) / math.sqrt(inputs))
+def _fan_in(name: str, sizes: Sizes) -> float:
+    """Each output of a transposed convolution meets two of the taps of each channel."""
+    if not name.endswith("convtr.weight"):
+        return math.prod(sizes[1:])
+    return 2 if sizes[1] == 1 else 2 * sizes[0]
 
 
-def _gain(name: str) -> float:
-    if re.search(r"\.(out_proj|linear2)\.|adaLN", name):
-        return 0.3
-    if re.search(r"final_layer\.linear|input_linear|cond_embed", name):
-        return 0.4  # with more, rounding grows from frame to frame
-    return 0.1 if re.search(r"^mimi\.decoder\.model\.\d\d\.conv\.weight$", name) else 1.0
+_TABLE = Gains(
+    kinds=(
+        (r"\.freqs$", lambda noise, _: torch.exp(-math.log(10_000) * torch.arange(len(noise)) * 2 / FREQUENCIES)),
+        (r"(\.alpha|emb_std)$|(norm\d?|in_ln)\.weight$", around(1, 0.1)),
+        (r"\.scale$", around(0.3, 0.1)),
+        (r"(\.bias|emb_mean)$", spread(0.1)),
+        (r"(conditioner\.embed\.weight|bos_emb|bos_before_voice)$", spread()),
+    ),
+    gains=(
+        (r"\.(out_proj|linear2)\.|adaLN", 0.3),
+        (r"final_layer\.linear|input_linear|cond_embed", 0.4),  # with more, rounding grows from frame to frame
+        (r"^mimi\.decoder\.model\.\d\d\.conv\.weight$", 0.1),
+    ),
+    fan_in=_fan_in,
+)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_config import (
     CODEC_PREPROCESSOR,
@@ -48,9 +47,7 @@ def _write(shape: str, seed: int, folder: Path, dtype: str, shards: int) -> None
     """Fill an empty folder; the codec is fp32 as released."""
     config = write_configuration(SHAPES[shape], folder)
 
-    def tensor(name: str, sizes: tuple[int, ...]) -> Tensor:
-        return random_tensor(name, sizes, seed)
-
+    tensor = partial(random_tensor, seed=seed)
     write_weights(folder, model_shapes(config), tensor, dtype, shards)
     write_weights(folder / CODEC_FOLDER, codec_shapes(config), tensor, "fp32", 1)
 

@@ -13,6 +13,7 @@ import re
 import torch
 from torch import Tensor
 
+from tools.families.gains import VECTOR, Gains, Sizes, around, spread
 from tools.families.qwen3_tts.checkpoint_config import CODEC_EOS
 from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
@@ -71,40 +72,42 @@ def codec_shapes(config: Qwen3TTSConfig) -> Shapes:
     return shapes | unused
 
 
-def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+def _fan_in(name: str, sizes: Sizes) -> float:
+    if _TRANSPOSED.search(name):
+        # In the upsampling the kernel equals the stride, in the decoder's blocks it is twice that.
+        return sizes[0] * (1 if name.startswith("decoder.upsample") else 2)
+    return math.prod(sizes[1:])
+
+
+_TABLE = Gains(
+    kinds=(
+        (r"initialized$", lambda noise, _: torch.ones(noise.shape)),
+        (r"cluster_usage$", lambda noise, _: 0.5 + noise.abs()),
+        (r"text_embedding\.weight$", spread()),
+        (r"codec_embedding", spread(0.4)),  # sixteen of them make a frame
+        (r"\.(scale|gamma)$", around(0.3, 0.03)),  # of residual branches
+        (r"\.(alpha|beta)$", spread(0.3)),  # logarithms
+        (r"\.bias$", spread(0.05)),
+        (VECTOR, around(1, 0.1)),  # norms
+    ),
+    gains=_GAINS,
+    fan_in=_fan_in,
+)
+
+
+def random_tensor(name: str, shape: Sizes, seed: int) -> Tensor:
     """The tensor `name`, float32; its values depend on the arguments alone."""
-    if name.endswith("initialized"):
-        return torch.ones(shape)
     noise = noise_of(name, shape, seed)
-    if name.endswith("cluster_usage"):
-        return 0.5 + noise.abs()
     if name.endswith(("embed_sum", "embedding_sum")):  # the sum of a code's vectors = its vector x its usage
         usage = random_tensor(name.rpartition(".")[0] + ".cluster_usage", shape[:1], seed)
         # The encoder's nearest code of a unit-size vector must lie in its direction: small vectors leave the choice
         # to the angle and shrink the residual; large ones would make those near zero win always.
         return noise * (0.2 if name.startswith("encoder.") else 0.4) * usage[:, None]
-    if name.endswith("text_embedding.weight"):
-        return noise
-    if "codec_embedding" in name:
-        return 0.4 * noise  # sixteen of them make a frame
-    if name.endswith((".scale", ".gamma")):  # of residual branches
-        return 0.3 + 0.03 * noise
-    if name.endswith((".alpha", ".beta")):  # logarithms
-        return 0.3 * noise
-    if name.endswith(".bias"):
-        return 0.05 * noise
-    if len(shape) == 1:  # norms
-        return 1 + 0.1 * noise
     if name == "talker.codec_head.weight":
         noise[CODEC_EOS] *= 0.85  # speech ends about once in some thousand frames: short runs reach their length
-    if _CENTRED.search(name):
+    if _CENTRED.search(name) and len(shape) > 1:
         noise -= noise.mean(dim=tuple(range(1, len(shape))), keepdim=True)
-    fan_in = math.prod(shape[1:])
-    if _TRANSPOSED.search(name):
-        # In the upsampling the kernel equals the stride, in the decoder's blocks it is twice that.
-        fan_in = shape[0] * (1 if name.startswith("decoder.upsample") else 2)
-    gain = next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
-    return noise * (gain / math.sqrt(fan_in))
+    return _TABLE.fill(name, noise)
 
 
 def fill_random(module: torch.nn.Module, prefix: str, seed: int) -> None:

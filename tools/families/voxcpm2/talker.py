@@ -7,14 +7,15 @@ speech ends about once in some hundred frames.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tools.families.gains import VECTOR, Gains, Sizes, around, spread
 from tools.families.weight_files import Shapes, noise_of, with_changed, write_weights
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS
 from voice_clone.families.voxcpm2.config import (
@@ -27,12 +28,19 @@ from voice_clone.families.voxcpm2.config import (
 from voice_clone.families.voxcpm2.talker import Talker
 
 STOP_HEAD, STOP_PROJ = "stop_head.weight", "stop_proj"
-# The first pattern found counts, else 1.
-_GAINS = (
-    (r"^feat_decoder\..*\.o_proj\.", 1.5),  # a frame depends on the rows before it
-    (r"\.(o_proj|down_proj)\.", 0.3),
-    (r"^fsq_layer\.", 2.0),  # all levels come up
-    (r"^feat_decoder\.estimator\.(in_proj|cond_proj)\.", 0.5),
+_TABLE = Gains(
+    kinds=(
+        (r"(embed_tokens\.weight|special_token)$", spread()),
+        (r"\.bias$", spread(0.1)),
+        (VECTOR, around(1, 0.1)),  # norms
+    ),
+    gains=(
+        (r"^feat_decoder\..*\.o_proj\.", 1.5),  # a frame depends on the rows before it
+        (r"\.(o_proj|down_proj)\.", 0.3),
+        (r"^fsq_layer\.", 2.0),  # all levels come up
+        (r"^feat_decoder\.estimator\.(in_proj|cond_proj)\.", 0.5),
+    ),
+    fan_in=lambda name, sizes: sizes[1],
 )
 ONWARD = 1.0  # by how much each weight of going on is above those of the end, in standard deviations
 LAST_FACTOR = 31.0  # by which the slowest pair of dimensions turns more slowly
@@ -129,11 +137,7 @@ def talker_json(config: VoxCPM2Config) -> dict[str, Any]:
 
 def write_talker(config: VoxCPM2Config, seed: int, folder: Path, dtype: str, shards: int) -> None:
     """Write model.safetensors; arguments as of `make_checkpoint`. The folder exists."""
-
-    def tensor(name: str, shape: tuple[int, ...]) -> Tensor:
-        return _tensor(name, shape, seed)
-
-    write_weights(folder, talker_shapes(config), tensor, dtype, shards, MODEL)
+    write_weights(folder, talker_shapes(config), partial(_tensor, seed=seed), dtype, shards, MODEL)
 
 
 def talker_shapes(config: VoxCPM2Config) -> Shapes:
@@ -158,17 +162,10 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
     return with_changed(checkpoint, folder, MODEL, (STOP_HEAD, f"{STOP_PROJ}.weight", f"{STOP_PROJ}.bias"), change)
 
 
-def _tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+def _tensor(name: str, shape: Sizes, seed: int) -> Tensor:
+    if name != STOP_HEAD:
+        return _TABLE(name, shape, seed)
     noise = noise_of(name, shape, seed)
-    if name == STOP_HEAD:
-        made = noise - noise.mean(1, keepdim=True)
-        made[0] += ONWARD  # what it is multiplied with is above zero on the average
-        return made / math.sqrt(shape[1])
-    if name.endswith(("embed_tokens.weight", "special_token")):
-        return noise
-    if name.endswith(".bias"):
-        return 0.1 * noise
-    if len(shape) == 1:  # norms
-        return 1 + 0.1 * noise
-    gain = next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
-    return noise * (gain / math.sqrt(shape[1]))
+    made = noise - noise.mean(1, keepdim=True)
+    made[0] += ONWARD  # what it is multiplied with is above zero on the average
+    return made / math.sqrt(shape[1])

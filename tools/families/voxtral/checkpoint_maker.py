@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
@@ -33,10 +33,7 @@ def write_checkpoint(sizes: Shape, seed: int, folder: Path, dtype: str, shards: 
     """Fill an empty folder; arguments as of `make_checkpoint`."""
     write_configuration(sizes, folder)
     checkpoint = Checkpoint(folder)
-
-    def tensor(name: str, size: tuple[int, ...]) -> Tensor:
-        return random_tensor(name, size, seed)
-
+    tensor = partial(random_tensor, seed=seed)
     write_weights(folder, model_shapes(checkpoint, sizes.encoder), tensor, dtype, shards, MODEL)
     (folder / VOICE_FOLDER).mkdir()
     for name, count in voice_rows(sizes).items():

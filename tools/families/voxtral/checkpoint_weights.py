@@ -7,12 +7,12 @@ has the length of its gain and any direction.
 from __future__ import annotations
 
 import math
-import re
 
 import torch
 from torch import Tensor, nn
 
-from tools.families.weight_files import Shapes, noise_of
+from tools.families.gains import VECTOR, Gains, Sizes, around, length, spread
+from tools.families.weight_files import Shapes
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.talker import Talker
@@ -21,14 +21,27 @@ LOGITS = 2.5  # spread of the semantic logits
 END_ROW = 1  # of the semantic head
 HEAD = f"{FLOW}semantic_codebook_output.weight"
 
-# The first pattern found counts, else 1.
-_GAINS = (
-    (r"\.input_proj\.", 8.0),  # speech has an RMS near 0.1
-    (r"\.output_proj\.", 0.15),  # the waveform: far from the limits
-    (r"^audio_tokenizer\.decoder_blocks\.[2-9]\.conv\.", math.sqrt(2)),  # two inputs meet in an output of four taps
-    (r"^audio_tokenizer\.", 1.0),  # layer scales make residual branches small
-    (r"\.(wo|w2)\.weight$", 0.3),
-    (r"acoustic_codebook_output\.", 0.7),
+_TABLE = Gains(
+    kinds=(
+        (r"audio_codebook_embeddings\.embeddings\.weight$", lambda noise, _: noise / math.sqrt(37)),  # as many add up
+        (r"(tok_embeddings\.weight|original1)$", spread()),
+        (r"original0$", length),
+        (r"embedding_sum$", spread(0.6)),
+        (r"cluster_usage$", lambda noise, _: 1 + 0.5 * noise.abs()),
+        (r"_scale$", around(0.3, 0.03)),  # of residual branches
+        (r"inv_freq$", lambda noise, _: torch.exp(-math.log(10_000.0) * torch.arange(len(noise)) / len(noise))),
+        (VECTOR, around(1, 0.1)),  # norms
+    ),
+    gains=(
+        (rf"^{HEAD}$", LOGITS),
+        (r"\.input_proj\.", 8.0),  # speech has an RMS near 0.1
+        (r"\.output_proj\.", 0.15),  # the waveform: far from the limits
+        (r"^audio_tokenizer\.decoder_blocks\.[2-9]\.conv\.", math.sqrt(2)),  # two inputs meet in an output of four taps
+        (r"^audio_tokenizer\.", 1.0),  # layer scales make residual branches small
+        (r"\.(wo|w2)\.weight$", 0.3),
+        (r"acoustic_codebook_output\.", 0.7),
+    ),
+    fan_in=lambda name, sizes: sizes[1],
 )
 
 
@@ -51,32 +64,9 @@ def model_shapes(checkpoint: Checkpoint, encoder: bool) -> Shapes:
     return found
 
 
-def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+def random_tensor(name: str, shape: Sizes, seed: int) -> Tensor:
     """The tensor `name`, float32; its values depend on the arguments alone."""
-    noise = noise_of(name, shape, seed)
+    made = _TABLE(name, shape, seed)
     if name == HEAD:
-        made = noise * (LOGITS / math.sqrt(shape[1]))
         made[END_ROW] *= 0.85  # speech ends about once in some thousand frames
-        return made
-    if name.endswith("audio_codebook_embeddings.embeddings.weight"):
-        return noise / math.sqrt(37)  # so many add up to a frame
-    if name.endswith(("tok_embeddings.weight", "original1")):
-        return noise
-    if name.endswith("original0"):
-        return _gain(name) * (1 + 0.05 * noise)
-    if name.endswith("embedding_sum"):
-        return 0.6 * noise
-    if name.endswith("cluster_usage"):
-        return 1 + 0.5 * noise.abs()
-    if name.endswith("_scale"):  # of residual branches
-        return 0.3 + 0.03 * noise
-    if name.endswith("inv_freq"):
-        places = torch.arange(shape[0])
-        return torch.exp(-math.log(10_000.0) * places / shape[0])
-    if len(shape) == 1:  # norms
-        return 1 + 0.1 * noise
-    return noise * (_gain(name) / math.sqrt(shape[1]))
-
-
-def _gain(name: str) -> float:
-    return next((gain for pattern, gain in _GAINS if re.search(pattern, name)), 1.0)
+    return made
