@@ -90,7 +90,7 @@ def compare(
                 found[stream] = Difference(int(stream), number, book, margin, tie)
         if lost.any():  # such a stream makes no further step
             break
-        hidden = max(hidden, apart(*(generator._model.hidden[:streams] for generator in pair)))
+        hidden = max(hidden, apart(*(generator.model.hidden[:streams] for generator in pair)))
         newest = pair[1]._model.newest
         newest[:streams] = in_kind_of(newest, ours)
         made.append(ours)
@@ -134,7 +134,7 @@ def margin_after(engine: Ours[Any], prompt: Any, past: Frames, other: Frames) ->
     generator.start(0, TalkerRequest(prompt, engine.model.sampling(drawn=False), len(past) + 1))
     for codes in past:
         generator.step([0])
-        newest = generator._model.newest
+        newest = generator.model.newest
         newest[0] = in_kind_of(newest, codes)
     margin: float = engine.model.margin(generator, 0, len(past) - 1, past[-1], other)
     generator.reset()

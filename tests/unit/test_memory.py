@@ -83,8 +83,8 @@ def test_only_the_text_embedding_of_the_checkpoint_stays_mapped(
     [area] = mapped(file).values()
     size = 1024 * int(re.search(r"(?m)^Size: +(\d+) kB", area)[1])  # type: ignore[index]
     assert isinstance(talker, NativeTalker)
-    assert 0 <= size - talker._text_table.nbytes <= 2 * mmap.PAGESIZE
-    assert talker._text_table.dtype == (np.uint16 if kind == "bfloat16" else np.float32)
+    assert 0 <= size - talker.text_table.nbytes <= 2 * mmap.PAGESIZE
+    assert talker.text_table.dtype == (np.uint16 if kind == "bfloat16" else np.float32)
 
 
 def test_loading_a_talker_does_not_import_the_compiler_of_torch(checkpoint_folder: CheckpointFactory) -> None:

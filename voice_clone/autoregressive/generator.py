@@ -56,6 +56,10 @@ class Generator(Generic[P]):
     A stream's life: `start(slot, ...)`, `prefill({slot: ...})` until its prompt is read, `step([slot, ...])` until a
     frame has a `finish`, `free(slot)`. A prompt whose text is open can be extended in between, and its stream moves
     only while it is `ready`: where the text ends for now, there is nothing that the model was trained to read instead.
+
+    Attributes:
+        model: the talker with the memory of all streams.
+        streams: the live ones, by slot.
     """
 
     def __init__(
@@ -88,28 +92,28 @@ class Generator(Generic[P]):
         self.payload = talker.head.form
         self.deterministic = deterministic
         self._runaway_frames = runaway_frames
-        self._streams: dict[int, GenerationState] = {}
-        self._model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
+        self.streams: dict[int, GenerationState] = {}
+        self.model = FrameModel(talker, slots, max_length, idle_rows=deterministic or runner is not None)
         repeatable = talker.stack.repeatable or runner is not None
-        self.prefixes = PromptPrefixes(self._model.cache, prefix_bytes if repeatable else 0)
+        self.prefixes = PromptPrefixes(self.model.cache, prefix_bytes if repeatable else 0)
         self._step: EagerStep | StaticStep
         if runner is None:
-            self._step = EagerStep(self._model, deterministic)
+            self._step = EagerStep(self.model, deterministic)
         else:
             from voice_clone.autoregressive.static_step import StaticStep
 
-            self._step = StaticStep(self._model, runner, deterministic, prefill_chunk)
+            self._step = StaticStep(self.model, runner, deterministic, prefill_chunk)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the key-value memory of the talker's stack and head."""
-        keys_and_values: int = self._model.cache.nbytes + self._model.memory.nbytes
+        keys_and_values: int = self.model.cache.nbytes + self.model.memory.nbytes
         return keys_and_values
 
     @property
     def live(self) -> frozenset[int]:
         """The slots that hold a stream, finished or not."""
-        return frozenset(self._streams)
+        return frozenset(self.streams)
 
     @property
     def prompts_at_once(self) -> int:
@@ -138,17 +142,17 @@ class Generator(Generic[P]):
                 if not self.prefixes.has_room(prefix, origin):
                     break
                 self._start(0, prompt, 1, origin)
-                if unread := prefix.length - self._streams[0].read:
+                if unread := prefix.length - self.streams[0].read:
                     self.prefill({0: unread})
                 learned.append((prefix, origin))
             except InvalidArgument:  # a prompt of another checkpoint
                 pass
             except Exception:  # whatever a file holds, the others serve
                 log.exception("the prompt of a known voice could not be read")
-            self._streams.pop(0, None)
+            self.streams.pop(0, None)
         for prefix, origin in reversed(learned):  # the most wanted one is then the last to be evicted
             self.prefixes.read(prefix, 0, origin)
-        self._model.cache.clear()
+        self.model.cache.clear()
         return len(learned)
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
@@ -198,7 +202,7 @@ class Generator(Generic[P]):
 
     def _start(self, slot: int, prompt: P, max_frames: int, origin: Origin) -> GenerationState:
         """A stream whose draws are not known yet. Nothing is changed if this raises."""
-        if slot in self._streams or not 0 <= slot < self.slots:
+        if slot in self.streams or not 0 <= slot < self.slots:
             raise ValueError(f"slot {slot} is taken or none of 0..{self.slots - 1}")
         talker = self.talker
         talker.check(prompt)
@@ -212,19 +216,19 @@ class Generator(Generic[P]):
             )
         text = TextFeed(talker.embed_prompt(prompt))
         place = self._free_place(slot)
-        talker.head.clear(self._model.memory, place)
+        talker.head.clear(self.model.memory, place)
         prefix = talker.prefix(prompt)
         known = self.prefixes.read(prefix, place, origin)
         stream = GenerationState(
             place, prefix, text, talker.head.neutral, talker.head.new_draws(0), max_frames, origin, known
         )
-        self._streams[slot] = stream
+        self.streams[slot] = stream
         return stream
 
     @without_gradients
     def extend(self, slot: int, more: MoreText) -> None:
         """Append to the text of a stream whose text is open."""
-        stream = self._streams[slot]
+        stream = self.streams[slot]
         rows = stream.text.embeds[:0]
         if len(more.ids):
             rows = cast(TextReader, self.talker).embed_text(more.ids)
@@ -235,7 +239,7 @@ class Generator(Generic[P]):
 
     def ready(self, slot: int, count: int) -> bool:
         """Whether the text is there for the next `count` positions of a stream's prompt; 0: for its next frame."""
-        stream = self._streams[slot]
+        stream = self.streams[slot]
         if stream.unread:
             return stream.read + (count or stream.unread) <= len(stream.text.embeds)
         return stream.text.covers(stream.begun)
@@ -245,7 +249,7 @@ class Generator(Generic[P]):
         """Read the next positions of started streams' prompts, so many of each slot's. If this raises, no stream has
         moved, and it may be tried again.
         """
-        streams = {slot: self._streams[slot] for slot in counts}
+        streams = {slot: self.streams[slot] for slot in counts}
         self._step.read([stream.piece(counts[slot]) for slot, stream in streams.items()])
         for slot, stream in streams.items():
             before, stream.read = stream.read, stream.read + counts[slot]
@@ -269,7 +273,7 @@ class Generator(Generic[P]):
         Returns: what waits for the frames, in the order of `slots`. None: the stream has ended meanwhile, or all its
             frames were begun before.
         """
-        streams = [self._streams[slot] for slot in slots]
+        streams = [self.streams[slot] for slot in slots]
         if any(stream.finish for stream in streams):
             raise ValueError("a listed stream has ended; free its slot")
         self._compact()
@@ -297,8 +301,8 @@ class Generator(Generic[P]):
     @without_gradients
     def park(self, slot: int) -> Any:
         """See `FrameSource`. The memory of the stream goes to the host."""
-        stream = self._streams[slot]
-        kept = self._model.kept(stream.place, stream.written)
+        stream = self.streams[slot]
+        kept = self.model.kept(stream.place, stream.written)
         self.free(slot)
         return stream, kept
 
@@ -307,37 +311,37 @@ class Generator(Generic[P]):
         """See `FrameSource`."""
         stream, kept = stream
         place = self._free_place(slot)
-        self._model.put(place, kept)
+        self.model.put(place, kept)
         stream.place = place
-        self._streams[slot] = stream
+        self.streams[slot] = stream
 
     def free(self, slot: int) -> None:
         """End the stream in `slot`, finished or not; the slot may be started again."""
-        stream = self._streams.pop(slot)
+        stream = self.streams.pop(slot)
         if not stream.checked:
-            self._model.cache.wipe(stream.place, stream.position + 1)
+            self.model.cache.wipe(stream.place, stream.position + 1)
 
     def reset(self) -> None:
         """Drop all streams, in whatever state, and everything that they have written."""
-        self._streams = {}
+        self.streams = {}
         self.prefixes.clear()
-        self._model.cache.clear()
+        self.model.cache.clear()
 
     def _free_place(self, slot: int) -> int:
         """The slot itself, unless another one's stream was moved to its memory."""
-        taken = {stream.place for stream in self._streams.values()}
+        taken = {stream.place for stream in self.streams.values()}
         return slot if slot not in taken else min(set(range(self.slots)) - taken)
 
     def _compact(self) -> None:
         """Move streams to the first slots, where fixed shapes then have fewer rows."""
-        if not self._streams:
+        if not self.streams:
             return
-        size = self._step.size(len(self._streams))
-        high = [stream for stream in self._streams.values() if stream.place >= size]
+        size = self._step.size(len(self.streams))
+        high = [stream for stream in self.streams.values() if stream.place >= size]
         if high:
-            free = sorted(set(range(size)) - {stream.place for stream in self._streams.values()})
+            free = sorted(set(range(size)) - {stream.place for stream in self.streams.values()})
             for stream, place in zip(high, free, strict=False):
-                self._model.move(stream.place, place, stream.written)
+                self.model.move(stream.place, place, stream.written)
                 stream.place = place
 
     def _frame(self, stream: GenerationState, payload: npt.NDArray[Any], ended: bool, finite: bool) -> Frame | None:

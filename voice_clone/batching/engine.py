@@ -49,6 +49,11 @@ class Engine(Generic[R]):
         clock: seconds, monotonic; deadlines are on it.
         spare_slots: of the source's slots, so many are kept for callers that have fewer slots than their share.
         warm_up: runs first, on the engine's thread; what it raises, the constructor raises.
+
+    Attributes:
+        turns: of the streams that wait for a slot, and of those that have one.
+        parked: those that gave their slots to other callers, and wait for text or for a slot.
+        streams: all that have not ended, by their ids.
     """
 
     def __init__(
@@ -69,10 +74,10 @@ class Engine(Generic[R]):
         self._max_queue = max_queue
         self._frame_seconds = frame_seconds
         self._usual_slots = source.slots - spare_slots
-        self._turns: Turns[Stream[R]] = Turns(clock)  # those that wait for a slot, and those that have one
+        self.turns: Turns[Stream[R]] = Turns(clock)
         self._live: dict[int, Stream[R]] = {}  # by slot, in the order of arrival
-        self._parked: list[Stream[R]] = []  # those that gave their slots to other callers: wait for text, or for a slot
-        self._by_id: dict[str, Stream[R]] = {}  # all that have not ended
+        self.parked: list[Stream[R]] = []
+        self.streams: dict[str, Stream[R]] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._prompts = Prompts(source, prefill_chunk, clock)
@@ -121,17 +126,17 @@ class Engine(Generic[R]):
             with self._changed:
                 if self._closing:
                     raise Overloaded("the server is shutting down; ask another one, or later")
-                if stream_id in self._by_id:
+                if stream_id in self.streams:
                     raise InvalidArgument("a stream of this stream_id is live; every stream needs its own")
                 free = max(0, self._usual_slots - len(self._live))  # waiting streams get these after the step
-                if len(self._turns) >= self._max_queue + free:
-                    newest = self._turns.push_out(caller)
+                if len(self.turns) >= self._max_queue + free:
+                    newest = self.turns.push_out(caller)
                     if newest is None or newest.started is not None:
                         raise Overloaded(f"{self._max_queue} streams are waiting already; try again later")
                     self._end(newest, Overloaded("the queue is full, and others have less waiting; try again later"))
                 self._outbox.open(stream)
-                self._turns.put(stream, caller)
-                self._by_id[stream_id] = stream
+                self.turns.put(stream, caller)
+                self.streams[stream_id] = stream
                 self._changed.notify()
         except Overloaded as error:
             self._outbox.refused(stream, error)
@@ -143,7 +148,7 @@ class Engine(Generic[R]):
         Returns: false if there is no such stream, or it has ended.
         """
         with self._changed:
-            stream = self._by_id.get(stream_id)
+            stream = self.streams.get(stream_id)
             if stream is None:
                 return False
             stream.more.append(more)
@@ -154,13 +159,13 @@ class Engine(Generic[R]):
     def look(self, stream_id: str) -> View | None:
         """What a stream does now; None if there is none."""
         with self._changed:
-            stream = self._by_id.get(stream_id)
+            stream = self.streams.get(stream_id)
             return None if stream is None else stream.view
 
     def cancel(self, stream_id: str, error: VoiceCloneError | None = None) -> bool:
         """End a stream at the next frame boundary, with `error` if it did not leave; returns whether there was one."""
         with self._changed:
-            stream = self._by_id.get(stream_id)
+            stream = self.streams.get(stream_id)
             if stream is None:
                 return False
             stream.stopped = error or Cancelled("the stream was cancelled")
@@ -171,7 +176,7 @@ class Engine(Generic[R]):
         """Finish the live and waiting streams, then stop. Further submissions are refused, and open texts fail."""
         with self._changed:
             self._closing = True
-            for stream in self._by_id.values():
+            for stream in self.streams.values():
                 if stream.text_follows and not stream.text_closed:
                     stream.stopped = Overloaded("the server is shutting down, and the text of this stream is not whole")
             self._changed.notify()
@@ -185,7 +190,7 @@ class Engine(Generic[R]):
             self._changed.notify()
         self._thread.join(seconds)
         with self._changed:
-            for stream in self._by_id.values():
+            for stream in self.streams.values():
                 stream.stopped = Overloaded("the server is shutting down and could not wait for the end of this stream")
             self._changed.notify()
         self.close()
@@ -207,16 +212,16 @@ class Engine(Generic[R]):
         """Wait for work and fill free slots; False when the engine is closed and idle."""
         with self._changed:
             while not self._busy():
-                if self._closing and not self._by_id:
+                if self._closing and not self.streams:
                     return False
-                self._changed.wait(seconds_to_wait(self._by_id.values(), self._clock()))
+                self._changed.wait(seconds_to_wait(self.streams.values(), self._clock()))
             now = self._clock()
-            for stream in [stream for stream in [*self._turns, *self._parked] if stream.over(now)]:
+            for stream in [stream for stream in [*self.turns, *self.parked] if stream.over(now)]:
                 self._end(stream, stream.over(now))
-            for stream in [stream for stream in self._parked if stream.starved and stream.more]:
-                self._parked.remove(stream)
+            for stream in [stream for stream in self.parked if stream.starved and stream.more]:
+                self.parked.remove(stream)
                 stream.set_starved(False, now)
-                self._turns.put(stream, stream.caller, first=True)
+                self.turns.put(stream, stream.caller, first=True)
             joining = self._take_waiting()
         for slot, stream in joining:
             try:
@@ -241,12 +246,12 @@ class Engine(Generic[R]):
         first prompts are read before them. On a CPU they take little beside a step.
         """
         joining: list[tuple[int, Stream[R]]] = []
-        waiting = [stream for stream in self._parked if not stream.starved]
+        waiting = [stream for stream in self.parked if not stream.starved]
         for each in waiting[: self._source.slots - len(self._live)]:
-            self._parked.remove(each)
+            self.parked.remove(each)
             self._join(each, joining)
         most = MAX_STARTS if self._live or self._source.ahead else self._source.slots
-        while len(joining) < most and (stream := self._turns.take(self._may_start)) is not None:
+        while len(joining) < most and (stream := self.turns.take(self._may_start)) is not None:
             self._join(stream, joining)
         return joining
 
@@ -271,22 +276,22 @@ class Engine(Generic[R]):
     @property
     def _share(self) -> int:
         """The slots of each caller, if all have as many."""
-        return max(1, self._usual_slots // self._turns.active)
+        return max(1, self._usual_slots // self.turns.active)
 
     def _unneeded(self, caller: Caller) -> int | None:
         """The slot of another caller's stream that waits for text, or, for a caller that has no slot, of one whose
         listener has audio for long and whose caller has more than its share. None: there is none.
         """
-        names, share, now = self._turns.names(), self._share, self._clock()
+        names, share, now = self.turns.names(), self._share, self._clock()
         held = Counter(names[stream] for stream in self._live.values())
-        wait = sum(not stream.starved for stream in self._parked)
+        wait = sum(not stream.starved for stream in self.parked)
         may_wait = not held[caller.name] and wait < self._source.slots - self._usual_slots
 
         def needless(stream: Stream[R]) -> bool:
             if stream.caller.name == caller.name or stream.parked is not None or self._steps.has(stream):
                 return False
             if stream.starved:
-                return len(self._parked) < self._max_queue
+                return len(self.parked) < self._max_queue
             return may_wait and held[names[stream]] > share and (stream.lead(now) or 0.0) > AHEAD
 
         def rank(slot: int) -> tuple[bool, int, float]:
@@ -303,18 +308,18 @@ class Engine(Generic[R]):
         assert slot is not None
         stream = self._live.pop(slot)
         stream.parked = self._source.park(slot)
-        self._parked.append(stream)
+        self.parked.append(stream)
         if stream.starved:
-            self._turns.leave(stream)
+            self.turns.leave(stream)
         return slot
 
     def _busy(self) -> bool:
         """Whether there is anything to do now."""
         now = self._clock()
-        if len(self._turns) and (self._turns.may_take(self._may_start) or any(s.over(now) for s in self._turns)):
+        if len(self.turns) and (self.turns.may_take(self._may_start) or any(s.over(now) for s in self.turns)):
             return True
         free = len(self._live) < self._source.slots
-        begun = [*self._live.values(), *(stream for stream in self._parked if stream.starved or free)]
+        begun = [*self._live.values(), *(stream for stream in self.parked if stream.starved or free)]
         return self._steps.on_the_way or any(s.more or s.over(now) or s.moves(now) for s in begun)
 
     def _extend(self) -> None:
@@ -343,11 +348,11 @@ class Engine(Generic[R]):
         """Read a piece of the prompts, first those of the caller who has got least."""
         if not any(stream.unread for stream in self._live.values()):
             return
-        live = dict(sorted(self._live.items(), key=lambda each: self._turns.rank(each[1])))
-        counts = self._prompts.read(live, self._turns.names(), self._step_seconds, self._note_starved, self._leave)
+        live = dict(sorted(self._live.items(), key=lambda each: self.turns.rank(each[1])))
+        counts = self._prompts.read(live, self.turns.names(), self._step_seconds, self._note_starved, self._leave)
         for slot, count in counts.items():
             if slot in self._live:
-                self._turns.charge(self._live[slot], self._prompts.seconds * count / sum(counts.values()))
+                self.turns.charge(self._live[slot], self._prompts.seconds * count / sum(counts.values()))
 
     def _step(self) -> None:
         now = self._clock()
@@ -358,10 +363,10 @@ class Engine(Generic[R]):
             slot for slot, s in self._live.items() if not (s.unread or s.starved) and s.unsent < MAX_UNSENT
         ]
         if self._source.one_by_one:
-            slots = first_in_turn(slots, self._live, self._turns)
+            slots = first_in_turn(slots, self._live, self.turns)
         elif not self._source.ahead and self._frame_seconds:  # elsewhere a step costs the same, whoever is in it
             self._count += 1
-            slots = held_back(slots, self._live, self._turns.names(), now, self._step_seconds, self._count)
+            slots = held_back(slots, self._live, self.turns.names(), now, self._step_seconds, self._count)
         begun, frames = [], self._steps.run(slots, self._live, self._note_starved, self._leave)
         self._step_seconds = self._clock() - now
         self._charge(slots)
@@ -378,7 +383,7 @@ class Engine(Generic[R]):
                 self._send(stream, chunk)
                 if chunk.index == 0:
                     begun.append(stream)
-        for stream in [*self._live.values(), *self._parked]:
+        for stream in [*self._live.values(), *self.parked]:
             if stream.starved and stream.moves(self._clock()):
                 self._send(stream, stream.flush())
         if begun and not self._source.ahead:  # the next frame would hold the GIL: the outbox thread could not send
@@ -390,7 +395,7 @@ class Engine(Generic[R]):
         taken = set(slots)
         for slot, stream in self._live.items():
             shares = min(len(taken), self._usual_slots) if slot in taken else self._usual_slots
-            self._turns.charge(stream, self._step_seconds / shares)
+            self.turns.charge(stream, self._step_seconds / shares)
 
     def _send(self, stream: Stream[R], chunk: FrameChunk) -> None:
         with self._changed:
@@ -404,10 +409,10 @@ class Engine(Generic[R]):
             self._end(self._live.pop(slot), error)
 
     def _end(self, stream: Stream[R], error: BaseException | None) -> None:
-        del self._by_id[stream.id]
-        self._turns.leave(stream)
-        if stream in self._parked:
-            self._parked.remove(stream)
+        del self.streams[stream.id]
+        self.turns.leave(stream)
+        if stream in self.parked:
+            self.parked.remove(stream)
         if error is not None:
             end_if_fatal(error)
             self._outbox.put(stream, error)
@@ -415,7 +420,7 @@ class Engine(Generic[R]):
     def _fail_all(self) -> None:
         """After a failure of unknown reach: end every stream, and start from an empty state."""
         with self._changed:
-            streams = list(self._by_id.values())
+            streams = list(self.streams.values())
             self._steps.drop()
             self._live.clear()
             for stream in streams:
@@ -438,7 +443,7 @@ class Engine(Generic[R]):
 
     def _levels(self) -> Levels:
         with self._changed:
-            return Levels(len(self._live), len(self._turns), sum(s.starved for s in self._by_id.values()))
+            return Levels(len(self._live), len(self.turns), sum(s.starved for s in self.streams.values()))
 
 
 def start_thread(name: str, serve: Work, warm_up: Work | None = None) -> threading.Thread:

@@ -33,13 +33,14 @@ class GraphRunner:
     """Runs steps by key. A key identifies one step with one set of shapes.
 
     Attributes:
+        replays: what a key runs.
         recorded: the number of keys that are replayed.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
         """Without `capture` all steps run eagerly."""
         self._capture = capture
-        self._replays: dict[Hashable, Step] = {}
+        self.replays: dict[Hashable, Step] = {}
         self.recorded = 0
 
     @classmethod
@@ -50,7 +51,7 @@ class GraphRunner:
     def run(self, key: Hashable, step: Step) -> None:
         """Run the step of `key`; the first call records it."""
         self.prepare(key, step)
-        self._replays[key]()
+        self.replays[key]()
 
     def prepare(self, key: Hashable, step: Step) -> None:
         """Record a step, unless its key is known. Recording may run the step.
@@ -58,13 +59,13 @@ class GraphRunner:
         Raises:
             Unsupported: it cannot be recorded. Without its graph a step takes many times as long.
         """
-        if key in self._replays:
+        if key in self.replays:
             return
         if self._capture is None:
-            self._replays[key] = step
+            self.replays[key] = step
             return
         try:
-            self._replays[key] = self._capture(step)
+            self.replays[key] = self._capture(step)
         except Exception as error:
             log.error("%s could not be recorded as a CUDA graph", key, exc_info=error)
             raise Unsupported(

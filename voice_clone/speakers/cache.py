@@ -83,6 +83,10 @@ class SpeakerCache:
         other_processes: the other processes that keep what they computed of voices.
         traits: answers what the operation `stats` says of the families: see `operations`.
 
+    Attributes:
+        registry, store: the speakers.
+        voice_states: what is kept of them in memory.
+
     Raises:
         Overloaded, Internal: the store cannot be read; it is closed.
     """
@@ -102,24 +106,24 @@ class SpeakerCache:
         self._model_types = model_types
         self._traits = traits
         self._metrics = Metrics(on_extraction)
-        self._voice_states = VoiceStates(config, self._other_processes)
-        self._store = store
+        self.voice_states = VoiceStates(config, self._other_processes)
+        self.store = store
         try:
-            self._registry = Registry(store, config.max_speakers, self._voice_states.forget)
+            self.registry = Registry(store, config.max_speakers, self.voice_states.forget)
         except BaseException:
-            self._store.close()
+            self.store.close()
             raise
-        self._describer = describer = Describer(encoder, self._metrics, self._voice_states.flights)
-        self._artifact_states = ArtifactStates(self._voice_states, describer)
-        self._extractor = Extractor(self._registry, self._store, self._voice_states, describer, config)
-        self._transfer = Transfer(self._registry, self._store, describer, config)
+        self._describer = describer = Describer(encoder, self._metrics, self.voice_states.flights)
+        self._artifact_states = ArtifactStates(self.voice_states, describer)
+        self._extractor = Extractor(self.registry, self.store, self.voice_states, describer, config)
+        self._transfer = Transfer(self.registry, self.store, describer, config)
         # Clips take a processor each; more at once would keep the requests that need none waiting.
         self._clips = TurnPool(len(os.sched_getaffinity(0)), "clips")
         self._partial_bundles = PartialBundles(config.max_bundle_bytes)
         self._background = Background(
-            self._registry, self._extractor, self._voice_states, describer, model_types, config.finish_seconds
+            self.registry, self._extractor, self.voice_states, describer, model_types, config.finish_seconds
         )
-        log.info("restored %d voices", len(self._registry.records()))
+        log.info("restored %d voices", len(self.registry.records()))
         self._handlers: dict[type[Operation], Callable[[Any], Reply]] = {
             UploadClip: self._upload_clip,
             UploadEmbedding: self._upload_embedding,
@@ -148,7 +152,7 @@ class SpeakerCache:
         """
         try:
             if not isinstance(operation, _WITHOUT_RECORDS):
-                self._registry.refresh()
+                self.registry.refresh()
             return self._handlers[type(operation)](operation)
         except VoiceCloneError:
             raise
@@ -165,19 +169,19 @@ class SpeakerCache:
         self._background.close()
         self._clips.shutdown()
         self._partial_bundles.close()
-        self._voice_states.flights.close()
-        self._store.close()
+        self.voice_states.flights.close()
+        self.store.close()
 
     def counters(self) -> dict[str, Any]:
         """What `stats` answers except the families; calls nothing outside this cache."""
-        pools = self._voice_states.artifacts.stats()
+        pools = self.voice_states.artifacts.stats()
         return {
             **self._metrics.stats(),
             **{name: sum(pool[name] for pool in pools.values()) for name in _TOTALS},
             "pools": pools,
-            "speakers": self._registry.count(),
-            "in_flight": len(self._voice_states.flights),
-            "store": self._store.counters(),
+            "speakers": self.registry.count(),
+            "in_flight": len(self.voice_states.flights),
+            "store": self.store.counters(),
         }
 
     def _read(self, work: Callable[[], T]) -> T:
@@ -207,7 +211,7 @@ class SpeakerCache:
         check_consent(upload.consent, self._config)
         self._check_recording(upload.consent, upload.owner)
         # Before the work begins. Whether a speaker of this name is the same shows only then.
-        self._registry.check_free(upload.name, replace=True, allowance=upload.allowance)
+        self.registry.check_free(upload.name, replace=True, allowance=upload.allowance)
 
     def _check_recording(self, consent: str | None, owner: str | None) -> None:
         """Check that there is the recording that a consent names.
@@ -218,7 +222,7 @@ class SpeakerCache:
         if consent is None or not consent.startswith(CONSENT) or " " in consent.strip():
             return
         try:
-            self._registry.find(parse_name(consent), owner, kind="consent")
+            self.registry.find(parse_name(consent), owner, kind="consent")
         except (InvalidArgument, SpeakerNotFound):
             raise InvalidArgument(
                 f"`consent` is the id of a recording that there is not: {quoted(consent)}; send the id of one, or say "
@@ -228,19 +232,19 @@ class SpeakerCache:
     def _register(self, upload: Upload, draft: Draft, until: float) -> Reply:
         defaults = tuple(self._model_types())
         wanted = defaults if upload.model_type is None else (upload.model_type,)
-        if upload.replace and self._registry.has_artifacts(draft.record):  # keep the old one until the new one is ready
+        if upload.replace and self.registry.has_artifacts(draft.record):  # keep the old one until the new one is ready
             draft = self._background.with_artifacts(draft, wanted, until)
-        record = self._registry.add(draft, upload.replace, upload.allowance)
+        record = self.registry.add(draft, upload.replace, upload.allowance)
         self._metrics.count("uploads")
         self._background.begin(record, wanted, draft.clip, until if upload.wait else None)
-        return Reply(self._show(self._registry.latest(record), defaults, upload.owner))
+        return Reply(self._show(self.registry.latest(record), defaults, upload.owner))
 
     def _get(self, get: Get) -> Reply:
-        record = self._registry.find(get.name, get.owner, shared=True, kind=get.kind)
+        record = self.registry.find(get.name, get.owner, shared=True, kind=get.kind)
         return Reply(self._show(record, self._model_types(), get.owner))
 
     def _list(self, given: List) -> Reply:
-        page = self._registry.page(given.limit, given.after, given.owner, given.kind)
+        page = self.registry.page(given.limit, given.after, given.owner, given.kind)
         return Reply(self._show_all(page, given.owner))
 
     def _presets(self, presets: Presets) -> Reply:
@@ -262,14 +266,14 @@ class SpeakerCache:
 
     def _replaces_preset(self, preset: str, model_type: str, owner: str | None) -> bool:
         """Whether a registered voice of a preset's name speaks in its place: only one that the family can use does."""
-        record = self._registry.get(preset, owner)
+        record = self.registry.get(preset, owner)
         if record is None:
             return False
         states = self._artifact_states.of(record, (model_type,)).items()
         return any(key.model_type == model_type and each.state != "unsupported" for key, each in states)
 
     def _delete(self, delete: Delete) -> Reply:
-        record = self._registry.remove(delete.name, delete.owner, delete.kind)
+        record = self.registry.remove(delete.name, delete.owner, delete.kind)
         self._metrics.count("deletes")
         log.info("deleted the %s %r, generation %d", record.kind, record.name, record.generation)
         return Reply({"name": record.name, "generation": record.generation, "deleted": True})
@@ -278,26 +282,26 @@ class SpeakerCache:
         if given.audio is None:
             record = self._described_anew(given)
         else:
-            self._registry.check_free(given.name, replace=True, allowance=given.allowance, kind="consent")
+            self.registry.check_free(given.name, replace=True, allowance=given.allowance, kind="consent")
             draft = self._read(partial(of_consent, given, given.audio, self._config.clip))
-            record = self._registry.add(draft, allowance=given.allowance)
+            record = self.registry.add(draft, allowance=given.allowance)
         return Reply(self._show(record, (), given.owner))
 
     def _described_anew(self, given: RecordConsent) -> SpeakerRecord:
         """The recording of a consent, with another description."""
         for _ in range(TRIES):
             try:
-                return self._registry.revise(
+                return self.registry.revise(
                     given.name, given.owner, "consent", lambda record: replace(record, description=given.description)
                 )
             except Damaged:
                 break
             except Superseded:  # changed or deleted meanwhile
-                self._registry.refresh()
+                self.registry.refresh()
         raise Internal(f"the recording {given.name.text!r} is damaged; delete it, and record it again")
 
     def _set_alias(self, given: SetAlias) -> Reply:
-        voice = self._registry.get(given.voice.text, given.owner)
+        voice = self.registry.get(given.voice.text, given.owner)
         if voice is not None and (voice.key != given.voice.key or voice.owner != given.owner):
             raise InvalidArgument(
                 f"the option `voice` names {given.voice.text!r}, which is "
@@ -305,14 +309,14 @@ class SpeakerCache:
                 + "; name a voice of this owner"
             )
         if voice is None and given.voice.key not in (preset.casefold() for preset, _ in self._all_presets(None)):
-            self._registry.find(given.voice, given.owner)  # fails
-        record = self._registry.add(of_alias(given), replace=True, allowance=given.allowance)
+            self.registry.find(given.voice, given.owner)  # fails
+        record = self.registry.add(of_alias(given), replace=True, allowance=given.allowance)
         return Reply(self._show(record, (), given.owner))
 
     def _prepare(self, prepare: Prepare) -> Reply:
         name, model_type, mode = prepare.name, self._family(prepare.model_type), prepare.mode
         until = self._until(prepare.timeout)
-        self._registry.find(name, prepare.owner)
+        self.registry.find(name, prepare.owner)
         # After another checkpoint was loaded, `prepare` is how the operator announces it: ask the encoder again.
         self._extractor.refresh(name, model_type, mode, until)
         if prepare.force:
@@ -331,7 +335,7 @@ class SpeakerCache:
     def _resolve(self, resolve: Resolve) -> Reply:
         name, model_type = resolve.name, self._family(resolve.model_type)
         try:
-            self._registry.find(name, resolve.owner, shared=True)
+            self.registry.find(name, resolve.owner, shared=True)
         except SpeakerNotFound as error:
             if (preset := self._preset_meant(resolve, model_type)) is not None:
                 return Reply({"preset": preset})
@@ -348,7 +352,7 @@ class SpeakerCache:
 
     def _preset_meant(self, resolve: Resolve, model_type: str) -> str | None:
         """The voice of the family's checkpoint for which the name stands, if it is an alias of one."""
-        alias = self._registry.alias(resolve.name)
+        alias = self.registry.alias(resolve.name)
         if alias is None or alias.voice is None or not alias.serves(resolve.owner, shared=True):
             return None
         presets = self._describer.presets(model_type, self._until(resolve.timeout))

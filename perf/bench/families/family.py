@@ -152,7 +152,7 @@ class CodeFamily(Family):
         """In the first codebook in which the frames differ: the lead of its code over the other one, in standard
         deviations of the logits.
         """
-        model, head = generator._model, code_head(self.talker)
+        model, head = generator.model, code_head(self.talker)
         book = int((codes != other).argmax())
         state = model.hidden[slot : slot + 1]
         hidden, first = torch.as_tensor(state), in_kind_of(state, codes[:1].astype(np.int64))

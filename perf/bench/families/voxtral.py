@@ -87,7 +87,7 @@ class Voxtral(Family):
         one, in standard deviations of the logits; of an acoustic one the way from the end of its flow to where the
         other one begins, in standard deviations of all ends.
         """
-        hidden = generator._model.hidden[slot : slot + 1]
+        hidden = generator.model.hidden[slot : slot + 1]
         head, sampling = self.talker.head, self.sampling(drawn=False)
         margins = []
         if codes[0] != other[0]:

@@ -149,7 +149,7 @@ class Voices:
         self.encoder = encoder or FakeEncoder()
         self._of_store = {name: config.pop(name) for name in ("wait", "stale_seconds", "timeout") if name in config}
         self._config = config
-        self._defaults: tuple[str, ...] = config.pop("defaults", ("qwen3_tts",))
+        self.defaults: tuple[str, ...] = config.pop("defaults", ("qwen3_tts",))
         self.cache = self._open(files)
 
     def _open(self, files: Files | None = None) -> SpeakerCache:
@@ -160,7 +160,7 @@ class Voices:
             given = {"timeout": TIMEOUT, **self._of_store}
             address = make_conninfo(checked_address(self.dsn), connect_timeout=max(2, int(given["timeout"])))
             store = PostgresStore(address, **given)
-        return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self._defaults)
+        return SpeakerCache(store, self.encoder, CacheConfig(**self._config), lambda: self.defaults)
 
     def restart(self, encoder: Any = None, files: Files | None = None, **config: Any) -> None:
         self.cache.close()

@@ -94,7 +94,7 @@ def test_deterministic_alone_and_in_any_company(
         generator = Generator(talker, 8, MAX_LENGTH, deterministic=True)
         generator.start(0, TalkerRequest(*case))
         codes = [codes_in(generator.step([0])[0]) for _ in range(case[2])]
-        alone.append((np.stack(codes), copied(generator._model.hidden[0])))
+        alone.append((np.stack(codes), copied(generator.model.hidden[0])))
 
     generator = Generator(talker, 8, MAX_LENGTH, deterministic=True)
     waiting = [int(i) for i in rng.permutation(requests)]
@@ -111,7 +111,7 @@ def test_deterministic_alone_and_in_any_company(
         for slot, frame in zip(chosen, generator.step(chosen), strict=True):
             together[live[slot]].append(codes_in(frame))
             if frame.finish:
-                np.testing.assert_array_equal(generator._model.hidden[slot], alone[live[slot]][1])
+                np.testing.assert_array_equal(generator.model.hidden[slot], alone[live[slot]][1])
                 generator.free(slot)
                 del live[slot]
     for i, (codes, _) in enumerate(alone):

@@ -52,9 +52,9 @@ def test_norms_and_masks(config: Qwen3TTSConfig) -> None:
         StaticStep(FrameModel(talker, BATCH, LENGTH, idle_rows=True), runner, False, 32).prepare()
         found = {}
         for key in (("talker", BATCH, LENGTH), ("frames", BATCH, CodeVariant(USUAL, USUAL))):
-            runner._replays[key]()
+            runner.replays[key]()
             seen.clear()
-            runner._replays[key]()
+            runner.replays[key]()
             found[key[0]] = +seen
     layers, predicted = config.talker.num_hidden_layers, config.talker.num_code_groups - 1
     below = config.talker.code_predictor_config.num_hidden_layers

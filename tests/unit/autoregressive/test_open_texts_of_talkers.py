@@ -137,7 +137,7 @@ def test_a_stream_goes_on_in_another_slot(
             if frames is not None:
                 generator.extend(slot, MoreText(made.text_ids[1 + frames :], True, FRAMES, False))
             if frames == 0:
-                generator.prefill({slot: generator._streams[slot].unread})
+                generator.prefill({slot: generator.streams[slot].unread})
             while not heard or heard[-1].finish is None:
                 heard += generator.step([slot])
             codes.append(np.stack([frame.payload for frame in heard if frame.payload is not None]))
@@ -155,7 +155,7 @@ def test_a_text_that_is_cut_ends_as_such(talker: Talker, config: Qwen3TTSConfig)
         assert generator.ready(0, unread - 1)  # all but the text's first token
         generator.extend(0, MoreText(np.zeros(0, np.int32), True, 300, True, cut=True))
         assert generator.ready(0, unread)
-        stream = generator._streams[0]
+        stream = generator.streams[0]
         assert (stream.ending, stream.limit, stream.max_frames) == ("text_timeout", "budget", 300)
 
 

@@ -83,7 +83,7 @@ def test_a_voice_is_read_once_and_no_bit_shows_it(
             count = min(left, piece)
             generator.prefill({1: count})
             left -= count
-        states.append(generator._model.hidden[1].copy())
+        states.append(generator.model.hidden[1].copy())
         codes.append(codes_of(generator, 1))
     np.testing.assert_array_equal(*states)
     assert len(codes[0]) == 12

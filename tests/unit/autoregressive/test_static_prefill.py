@@ -115,7 +115,7 @@ def test_a_broken_prompt_harms_no_neighbour(
         generator.start(slot, TalkerRequest(prompt, HOW, FRAMES))
     generator.prefill({0: 8, 1: 8, 2: 8})
     generator.prefill({1: prefill_length(bad) - 8})
-    assert not generator._model.hidden[1].isfinite().any()
+    assert not generator.model.hidden[1].isfinite().any()
     assert generator.step([1])[0].finish == "error"
     generator.free(1)
     for slot, codes in ((0, alone[0]), (2, alone[1])):
@@ -178,7 +178,7 @@ def test_the_prefix_of_a_voice_is_kept(talker: Talker, prompts: list[Prompt], de
         left = generator.start(1, TalkerRequest(again, HOW, FRAMES))
         assert left == prefill_length(again) - known
         generator.prefill({1: left})
-        states.append(generator._model.hidden[1].clone())
+        states.append(generator.model.hidden[1].clone())
         codes.append(codes_of(generator, 1))
     np.testing.assert_array_equal(*codes)
     if deterministic:
@@ -194,7 +194,7 @@ def test_several_voices_are_restored(
     """All are read in slot 0, one after the other; then each voice has its own prefix, in any slot."""
     generator = static(talker, deterministic=deterministic, prefix_bytes=1 << 20)
     assert generator.restore([(Origin.unknown(), prompt) for prompt in prompts[:4]], 60.0) == 4
-    assert generator.live == frozenset() and not generator._model.cache.keys.any()
+    assert generator.live == frozenset() and not generator.model.cache.keys.any()
     slots, unread = {5 - number: number for number in range(4)}, {}
     for slot, number in slots.items():
         unread[slot] = generator.start(slot, TalkerRequest(prompts[number], HOW, FRAMES))

@@ -64,9 +64,9 @@ def short_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_step_waits_for_the_device(family: Family) -> None:
     runner = GraphRunner()
     Generator(family.talker, 3, MAX_LENGTH, runner=runner).prepare()
-    assert len(runner._replays) == shapes(family.talker)
+    assert len(runner.replays) == shapes(family.talker)
     with torch.inference_mode():
-        for step in runner._replays.values():
+        for step in runner.replays.values():
             step()  # as before a recording: what is made at the first use is there
             with NoSynchronisation() as mode:
                 step()
@@ -97,6 +97,6 @@ def test_steps_need_no_values(family: Family, dtype: torch.dtype) -> None:
     model = FrameModel(talker, 4, MAX_LENGTH, idle_rows=True)
     with torch.inference_mode():
         StaticStep(model, runner, deterministic=False, prefill_chunk=256).prepare()
-        for step in runner._replays.values():
+        for step in runner.replays.values():
             step()
-    assert len(runner._replays) == shapes(talker)
+    assert len(runner.replays) == shapes(talker)

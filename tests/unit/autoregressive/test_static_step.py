@@ -150,8 +150,8 @@ def test_a_broken_stream_harms_no_other(config: Qwen3TTSConfig) -> None:
     for slot in (0, 1):
         static.start(slot, case)
     frames = [static.step([0, 1])]
-    static._model.hidden[0] = torch.nan
-    static._model.cache.keys[:, 0, :, 2] = torch.nan
+    static.model.hidden[0] = torch.nan
+    static.model.cache.keys[:, 0, :, 2] = torch.nan
     frames += [static.step([0, 1])]
     assert frames[1][0].finish == "error"
     static.free(0)
@@ -215,7 +215,7 @@ def test_frames_read_few_positions_in_vain(talker: Talker, config: Qwen3TTSConfi
 
 def test_recording_moves_no_stream(talker: Talker, config: Qwen3TTSConfig) -> None:
     generator = Generator(talker, 3, MAX_LENGTH, runner=GraphRunner(Recorder()))
-    memory = [generator._model.memory.used, generator._model.hidden, generator._model.cache.keys[..., :MAX_LENGTH, :]]
+    memory = [generator.model.memory.used, generator.model.hidden, generator.model.cache.keys[..., :MAX_LENGTH, :]]
     generator.prepare()
     assert not any(tensor.any() for tensor in memory)
 

@@ -203,22 +203,22 @@ def test_a_late_stream_keeps_no_large_batch(calm: Talker, config: Qwen3TTSConfig
     made = [generator.step(range(8))[6] for _ in range(4)]
     for slot in (0, 1, 2, 3, 4, 5, 7):
         generator.free(slot)
-    model, written = generator._model, generator._streams[6].written
+    model, written = generator.model, generator.streams[6].written
     memories, caches = (model.hidden, model.newest, *model.memory.by_slot[:1]), (model.cache.keys, model.cache.values)
     before = [memory[6].clone() for memory in memories], [cache[:, 6].clone() for cache in caches]
     with torch.inference_mode():
         generator._compact()
-    assert generator._streams[6].place == 0 and generator.live == {6}
+    assert generator.streams[6].place == 0 and generator.live == {6}
     assert all(torch.equal(memory[0], kept) for memory, kept in zip(memories, before[0], strict=True))
     for cache, kept in zip(caches, before[1], strict=True):
         assert torch.equal(cache[:, 0, :, :written], kept[..., :written, :])
         assert not cache[:, 6, :, :written].any()
-    keys = set(runner._replays)
+    keys = set(runner.replays)
     made += generator.step([6])
-    batches = {key[1] for key in set(runner._replays) - keys if isinstance(key, tuple)}
+    batches = {key[1] for key in set(runner.replays) - keys if isinstance(key, tuple)}
     assert batches == {1}, "one row is computed"
     generator.start(0, TalkerRequest(make_prompt(config, 2), case.sampling, 20))  # its memory is taken
-    assert generator._streams[0].place == 1
+    assert generator.streams[0].place == 1
     made += [generator.step([0, 6])[1] for _ in range(9)]
     np.testing.assert_array_equal(stacked(made), expected)
 
@@ -232,13 +232,13 @@ def test_values_that_are_not_finite_stay_nowhere(calm: Talker, config: Qwen3TTSC
     generator.step(range(3))
     generator.free(0)
     generator.free(1)
-    generator._model.hidden[2] = torch.nan
-    generator._model.cache.values[:, 2, :, 1] = torch.nan
+    generator.model.hidden[2] = torch.nan
+    generator.model.cache.values[:, 2, :, 1] = torch.nan
     broken = generator.begin([2])
     ahead = generator.begin([2])
     [frame] = broken()
     assert frame is not None and frame.finish == "error"
     generator.free(2)
     assert ahead() == [None]
-    assert generator._model.cache.values[..., :MAX_LENGTH, :].isfinite().all()
-    assert generator._model.cache.keys[..., :MAX_LENGTH, :].isfinite().all()
+    assert generator.model.cache.values[..., :MAX_LENGTH, :].isfinite().all()
+    assert generator.model.cache.keys[..., :MAX_LENGTH, :].isfinite().all()

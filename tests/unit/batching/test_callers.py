@@ -160,7 +160,7 @@ def test_more_callers_than_slots(model: Model, engine: Engine[int], seed: int) -
     until(lambda: not model.at and all(each.ended.is_set() for each in list(asked)))
     whole = [(each, frames) for each, frames in asked.items() if not isinstance(each.error, Overloaded)]
     assert all(sum(len(chunk.payload) for chunk in each.chunks) == frames for each, frames in whole)
-    assert model.parked and not engine._parked and not engine._turns.names()
+    assert model.parked and not engine.parked and not engine.turns.names()
 
 
 def test_one_caller_alone_has_no_spare_slot(model: Model, engine: Engine[int]) -> None:
@@ -208,5 +208,5 @@ def test_no_turn_is_left_when_all_have_ended(model: Model, engine: Engine[int]) 
         engine.cancel(f"{turn} 1")
         for each in streams:
             each.wait()
-    assert not engine._turns.active
-    assert not engine._turns.names()
+    assert not engine.turns.active
+    assert not engine.turns.names()

@@ -74,7 +74,7 @@ def test_streams_share_steps_and_the_rest_waits(engine: Engine[Wish], source: Co
 def test_a_full_queue_refuses_at_once(engine: Engine[Wish], source: Counter) -> None:
     source.free_running = False
     collectors = [submit(engine, f"live{n}", Wish(0, 1000)) for n in range(2)]
-    until(lambda: source.gate.release() or not engine._turns)  # both have slots: a step may begin between them
+    until(lambda: source.gate.release() or not engine.turns)  # both have slots: a step may begin between them
     collectors += [submit(engine, f"waiting{n}", Wish(0, 3)) for n in range(3)]
     with pytest.raises(Overloaded, match="3 streams are waiting"):
         submit(engine, "one too many", Wish(0, 3))

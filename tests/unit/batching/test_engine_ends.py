@@ -51,7 +51,7 @@ def test_a_deadline_beyond_all_time_is_none(engine: Engine[Wish]) -> None:
     slow = Collector()
     slow.hold.clear()  # the engine waits for nothing but this deadline
     engine.submit("slow", Wish(0, 1000), slow, time.monotonic() + 1e300)
-    until(lambda: engine._by_id["slow"].unsent == MAX_UNSENT)
+    until(lambda: engine.streams["slow"].unsent == MAX_UNSENT)
     time.sleep(0.05)
     slow.hold.set()
     assert slow.wait().values == list(range(1000))
@@ -83,7 +83,7 @@ def test_a_deadline_ends_a_stream_whose_receiver_is_stuck(engine: Engine[Wish], 
     stuck = Collector()
     stuck.hold.clear()
     engine.submit("stuck", Wish(0, 10**6), stuck, time.monotonic() + 0.1)
-    until(lambda: "stuck" not in engine._by_id)
+    until(lambda: "stuck" not in engine.streams)
     assert source.state == {}
     stuck.hold.set()
     assert isinstance(stuck.wait().error, DeadlineExceeded)
@@ -248,4 +248,4 @@ def test_a_storm(source: Counter) -> None:
             failed += 1
     good = sum(kind == "good" for kind, _, _ in jobs)
     assert 0 < failed <= 24 * len(breakdowns) < good / 2
-    assert source.state == {} and not engine._by_id
+    assert source.state == {} and not engine.streams

@@ -255,7 +255,7 @@ def test_a_slot_whose_stream_waits_for_text_goes_to_a_caller_that_has_none(
         engine.extend(name, None, True)
     assert more.wait().values == [*range(300, 304)]
     assert [each.wait().values for each in texts] == [[*range(100, 105)], [*range(200, 205)]]
-    assert not engine._parked and not engine._turns.names()
+    assert not engine.parked and not engine.turns.names()
 
 
 def test_a_caller_never_takes_its_own_slots(source: Counter, engine: Engine[Wish]) -> None:
@@ -275,7 +275,7 @@ def test_a_stream_without_a_slot_can_end(source: Counter, how: str) -> None:
     parked = [of(engine, str(n), Wish(100 * n, 9, text=1), "a", clock.now + 5) for n in (1, 2)]
     until(lambda: starved(engine, "1") and starved(engine, "2"))
     others = [of(engine, f"other {n}", Wish(500, 9, text=1), f"b {n}") for n in (1, 2)]
-    until(lambda: starved(engine, "other 1") and starved(engine, "other 2") and len(engine._parked) == 2)
+    until(lambda: starved(engine, "other 1") and starved(engine, "other 2") and len(engine.parked) == 2)
     if how == "cancel":
         engine.cancel("1")
         engine.cancel("2", Overloaded("too much"))
@@ -292,7 +292,7 @@ def test_a_stream_without_a_slot_can_end(source: Counter, how: str) -> None:
     kind = {"deadline": DeadlineExceeded, "close": Overloaded, "failure": Internal, "bad text": RuntimeError}
     assert isinstance(parked[0].wait().error, kind.get(how, Cancelled))
     parked[1].wait()
-    assert not {"1", "2"} & {stream.id for stream in engine._parked}
+    assert not {"1", "2"} & {stream.id for stream in engine.parked}
     if how != "close":
         assert of(engine, "1", Wish(300, 2), "c").wait().values == [300, 301]
         for n in (1, 2):
@@ -306,7 +306,7 @@ def test_half_a_chunk_of_a_stream_without_a_slot_goes_out(source: Counter) -> No
     texts = [of(engine, str(n), Wish(100 * n, 9, text=2), "a") for n in (1, 2)]
     until(lambda: all(each.chunks for each in texts))
     others = [of(engine, f"other {n}", Wish(500, 9, text=1), f"b {n}") for n in (1, 2)]
-    until(lambda: len(engine._parked) == 2)
+    until(lambda: len(engine.parked) == 2)
     for n in (1, 2):
         engine.extend(str(n), None, True)
     assert [each.wait().values for each in texts] == [[*range(100, 109)], [*range(200, 209)]]

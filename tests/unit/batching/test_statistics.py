@@ -73,10 +73,10 @@ def test_statistics(source: Counter) -> None:
     engine: Engine[Wish] = Engine(source, schedule=(1, 2), max_queue=1, statistics=Statistics("x_", Meter, 0.5))
     source.free_running = False
     live = [submit(engine, "a", Wish(0, 4))]
-    until(lambda: not engine._turns)
+    until(lambda: not engine.turns)
     live.append(submit(engine, "b", Wish(0, 4, empty_end=True)))
     source.gate.release(1)
-    until(lambda: not engine._turns)
+    until(lambda: not engine.turns)
     waiting = submit(engine, "c", Wish(0, 10**9))
     with pytest.raises(Overloaded):
         submit(engine, "d", Wish(0, 1))

@@ -348,9 +348,9 @@ def test_what_is_launched_around_a_graph() -> None:
 def test_no_step_waits_for_the_device(decoder: CodecDecoder) -> None:
     runner = GraphRunner()
     graphed(decoder, runner).prepare()
-    assert runner._replays
+    assert runner.replays
     with torch.inference_mode():
-        for step in runner._replays.values():
+        for step in runner.replays.values():
             with NoSynchronisation() as mode:
                 step()
             assert mode.kernels > 50
@@ -363,7 +363,7 @@ def test_steps_need_no_values() -> None:
     runner = GraphRunner()
     graphed(empty, runner).prepare()
     with torch.inference_mode():
-        for step in runner._replays.values():
+        for step in runner.replays.values():
             step()
 
 

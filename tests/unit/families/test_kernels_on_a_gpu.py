@@ -77,7 +77,7 @@ def test_a_frame(name: str, tmp_path: Path) -> None:
         StaticStep(FrameModel(talker, BATCH, MAX_LENGTH, idle_rows=True), runner, False, 256).prepare()
         variant = next(each for each in talker.head.variants if each.covers(drawn))
         keys = ("talker", BATCH, MAX_LENGTH), ("frames", BATCH, variant)
-        count = sum(kernels.of(runner._replays[key]).total() for key in keys)
+        count = sum(kernels.of(runner.replays[key]).total() for key in keys)
     assert 0.6 * FRAME[name] < count <= FRAME[name]
 
 
@@ -89,7 +89,7 @@ def test_a_chunk(name: str, tmp_path: Path) -> None:
         networks, runner = family.networks(family.shape, tmp_path), GraphRunner()
         decoder = on_gpu(networks.decoder, torch.float32)
         GraphedStreams(decoder, networks.form, Graphs(runner, BATCH, family.chunk_frames), most=BATCH).prepare()
-        found = [kernels.of(runner._replays[BATCH, frames]) for frames in family.chunk_frames]
+        found = [kernels.of(runner.replays[BATCH, frames]) for frames in family.chunk_frames]
     for seen in found:
         assert 0.9 * CHUNK[name] < seen.total() <= CHUNK[name]
         assert not seen.keys() & set(NEVER)

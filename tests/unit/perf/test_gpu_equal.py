@@ -222,6 +222,6 @@ def test_steps_of_fixed_shapes_on_a_gpu(family: type[Family], endless: Path, mon
         found = equality.compare(eager, fixed, 2, 3)
         assert found["equal"] == 2 and engines.as_good_as_equal(found, "fp32")
         prompt = eager.model.a_prompt()
-        assert fixed.generator(2).ahead and all(runner._replays for runner in fixed.runners)
+        assert fixed.generator(2).ahead and all(runner.replays for runner in fixed.runners)
         codes = [engine.speak(prompt, 3, 2, served=True)[0] for engine in (eager, fixed)]
         assert codes[0].shape == (3, eager.model.form.payload.width) and not eager.model.parted(*codes).any()

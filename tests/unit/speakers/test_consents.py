@@ -46,7 +46,7 @@ def test_it_is_listed_changed_and_erased_and_survives_a_restart(make_voices: Mak
     voices.cache.close()
     voices = make_voices()
     assert by(voices, "get", name=ID) == again and ids(voices) == [ID]
-    assert voices.cache._store.read_audio(voices.cache._registry.page(None, "", None, "consent")[0]) == clip(7)
+    assert voices.cache.store.read_audio(voices.cache.registry.page(None, "", None, "consent")[0]) == clip(7)
     by(voices, "delete", name=ID)
     assert ids(voices) == []
     for operation in ("get", "delete"):
@@ -132,8 +132,8 @@ def test_what_is_none_is_refused(voices: Voices, fields: dict[str, Any], options
 
 def test_no_bundle_brings_one(voices: Voices) -> None:
     record(voices)
-    [kept] = voices.cache._registry.page(None, "", None, "consent")
-    header, tensors = voices.cache._store.read_all(kept)
+    [kept] = voices.cache.registry.page(None, "", None, "consent")
+    header, tensors = voices.cache.store.read_all(kept)
     made = io.BytesIO()
     pack_bundle([pack(header.record, tensors, header.digests)], 1, made)
     bundle = made.getvalue()
@@ -149,18 +149,18 @@ def test_one_that_is_deleted_while_it_is_described_anew_stays_deleted(make_voice
     one = make_voices()
     other = make_voices() if store == "postgresql" else one
     record(one)
-    read, name = one.cache._store.read_audio, parse_name(ID)
+    read, name = one.cache.store.read_audio, parse_name(ID)
 
     def delete_meanwhile(kept: SpeakerRecord) -> bytes | None:
         audio = read(kept)
-        one.cache._store.read_audio = read  # type: ignore[method-assign]
+        one.cache.store.read_audio = read  # type: ignore[method-assign]
         if other is one:
-            other.cache._store.remove(lambda: kept)
+            other.cache.store.remove(lambda: kept)
         else:
-            other.cache._registry.remove(name, "alice", "consent")
+            other.cache.registry.remove(name, "alice", "consent")
         return audio
 
-    one.cache._store.read_audio = delete_meanwhile  # type: ignore[method-assign]
+    one.cache.store.read_audio = delete_meanwhile  # type: ignore[method-assign]
     with pytest.raises(SpeakerNotFound):
         one.call("record_consent", {"owner": "alice"}, name=ID, description="Ada agrees")
     assert ids(one) == ids(other) == []

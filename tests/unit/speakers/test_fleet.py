@@ -38,7 +38,7 @@ Make = Callable[..., Voices]
 
 
 def store_of(voices: Voices) -> PostgresStore:
-    store = voices.cache._store
+    store = voices.cache.store
     assert isinstance(store, PostgresStore)
     return store
 
@@ -174,7 +174,7 @@ def test_a_store_that_is_away_leaves_warm_voices_speaking_for_a_while(
     far.upload("Ada")
     far.upload("Cold", 1)
     far.resolve()
-    far.cache._voice_states.artifacts.discard("registered", "cold")
+    far.cache.voice_states.artifacts.discard("registered", "cold")
     proxy.refuse = True
     proxy.cut()
     assert far.resolve().result["status"] == "hit"

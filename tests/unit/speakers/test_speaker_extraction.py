@@ -125,7 +125,7 @@ def test_an_extraction_that_hangs_goes_back_after_its_time(
 ) -> None:  # B3
     encoder = Fault()
     voices = make_voices(encoder=encoder)
-    flights = voices.cache._voice_states.flights
+    flights = voices.cache.voice_states.flights
     if force:
         voices.upload()
     encoder.hang = threading.Event()

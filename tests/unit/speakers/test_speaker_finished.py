@@ -210,7 +210,7 @@ def test_voices_that_fail_again_and_again_keep_no_other_from_being_finished(make
     for number in range(2 * AT_ONCE):
         voices.upload(f"Ada {number}", audio=clip(number, seconds=2.0))
     voices.upload("Zoe", 9)
-    voices._defaults = ("qwen3_tts",)
+    voices.defaults = ("qwen3_tts",)
     voices.restart(encoder=Choosy(), finish_seconds=0.02)
     until(lambda: voices.state("Zoe")["state"] == "ready")
     assert voices.state("Ada 0")["state"] in ("pending", "processing")

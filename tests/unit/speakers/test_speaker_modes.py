@@ -286,7 +286,7 @@ def test_the_families_of_an_upload_and_the_default_one(make_voices: Make) -> Non
     assert voices.call("resolve", name="Ada").result["model_type"] == "omnivoice"
     assert voices.call("resolve", audio=clip(3), reference_text="Hello.").result["model_type"] == "omnivoice"
     assert voices.call("prepare", name="Bob").result["extraction_ms"] > 0
-    voices._defaults = ()  # a server may unload them
+    voices.defaults = ()  # a server may unload them
     assert voices.stats()["model_types"] == []
     with pytest.raises(InvalidArgument, match="model_type is missing, and this server has no family"):
         voices.call("resolve", name="Ada")

@@ -49,7 +49,7 @@ def test_an_upload_is_decoded_once_for_all_families(make_voices: Make, decoded: 
     voices.upload(reference_text="Hello.", wait=wait)
     until(lambda: {a["state"] for a in voices.get()["artifacts"]} == {"ready"})
     assert voices.encoder.extractions == 3 and len(decoded) == 1
-    until(lambda: not voices.cache._voice_states.clips._waiting)
+    until(lambda: not voices.cache.voice_states.clips._waiting)
     voices.resolve(mode="x_vector")  # later needs are read from disk
     assert len(decoded) == 2
 
@@ -119,7 +119,7 @@ def test_what_is_made_does_not_wait_for_an_encoder_for_ever(make_voices: Make, f
     until(lambda: voices.state()["state"] == "ready")
     if forced:  # a new generation takes along what was made of the one before
         voices.call("prepare", {"force": True, "mode": "x_vector"}, name="Ada")
-    until(lambda: voices.cache._registry.get("Ada").artifacts.keys() >= {("qwen3_tts", "icl")})  # type: ignore[union-attr]
+    until(lambda: voices.cache.registry.get("Ada").artifacts.keys() >= {("qwen3_tts", "icl")})  # type: ignore[union-attr]
     assert encoder.calls["qwen3_tts", "icl"] == 1
     encoder.go.set()
 
@@ -131,7 +131,7 @@ def test_clips_that_wait_are_bounded(make_voices: Make, decoded: list[bytes]) ->
     voices = make_voices(encoder=encoder, workers=1, max_waiting_bytes=2 * size)
     for seed in range(5):
         voices.upload(f"v{seed}", seed, wait=False)
-    waiting = voices.cache._voice_states.clips._waiting
+    waiting = voices.cache.voice_states.clips._waiting
     assert sum(each.waveform.nbytes for each in waiting) <= 2 * size
     opened.set()
     until(lambda: all(voices.state(f"v{seed}")["state"] == "ready" for seed in range(5)))

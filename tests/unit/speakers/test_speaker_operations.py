@@ -352,7 +352,7 @@ def test_an_upload_with_a_waiting_caller_goes_first(make_voices: Make) -> None:
     assert begun.wait(30)
     waiting = threading.Thread(target=voices.upload, args=("Ada",), kwargs={"audio": clip(9, 2.0)})
     waiting.start()
-    until(lambda: bool(voices.cache._voice_states.flights.of("ada")))
+    until(lambda: bool(voices.cache.voice_states.flights.of("ada")))
     opened.set()
     waiting.join()
     assert sizes[1] == max(sizes), "the first one ran already"

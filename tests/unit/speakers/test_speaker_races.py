@@ -146,8 +146,8 @@ def test_delete_against_prepare_never_leaves_half_a_voice(voices: Voices) -> Non
         assert voices.call("list").result["count"] == 0 and voices.on_disk() == []
         assert voices.stats()["entries"] == 0
     until(lambda: voices.stats()["in_flight"] == 0)
-    until(lambda: voices.cache._registry._changes == {})  # B9: no lock is left behind
-    assert voices.cache._voice_states.failures == {}
+    until(lambda: voices.cache.registry._changes == {})  # B9: no lock is left behind
+    assert voices.cache.voice_states.failures == {}
 
 
 class Early(FileStore):
@@ -275,8 +275,8 @@ def test_eight_writers_and_sixteen_readers(
     voices = make_voices(max_entries=15)
     in_vain = lost_rebuilds(voices, monkeypatch)
     names, history = [f"voice {index}" for index in range(20)], History()
-    watched = Watched(voices.cache._registry._records)
-    voices.cache._registry._records = watched
+    watched = Watched(voices.cache.registry._records)
+    voices.cache.registry._records = watched
     end = time.monotonic() + seconds
 
     def over() -> bool:
@@ -318,7 +318,7 @@ def _check_rest(voices: Voices) -> None:
     until(lambda: voices.stats()["in_flight"] == 0)
     listed = voices.call("list").result
     assert len(voices.on_disk()) == listed["count"]
-    until(lambda: voices.cache._registry._changes == {})  # abandoned work may still be asking for its lock
+    until(lambda: voices.cache.registry._changes == {})  # abandoned work may still be asking for its lock
     before = {s["name"]: voices.resolve(s["name"]).artifacts for s in listed["speakers"]}
     voices.restart()
     assert voices.call("list").result["count"] == listed["count"]
@@ -331,9 +331,9 @@ def test_a_caller_that_looked_a_voice_up_before_its_extraction_does_not_extract_
 ) -> None:  # B9
     voices = make_voices(defaults=(), max_entries=0)
     voices.upload()
-    early = voices.cache._registry.find(parse_name("Ada"))
+    early = voices.cache.registry.find(parse_name("Ada"))
     assert early.artifacts == {} and voices.resolve().result["status"] == "miss"
-    monkeypatch.setattr(voices.cache._registry, "find", lambda *_, **__: early)
+    monkeypatch.setattr(voices.cache.registry, "find", lambda *_, **__: early)
     assert voices.resolve().result["status"] == "restored" and voices.encoder.extractions == 1
 
 

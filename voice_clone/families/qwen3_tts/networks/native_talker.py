@@ -76,7 +76,7 @@ class NativeTalker(PromptReader):
             return [read(f"code_predictor.{prefix}.{book}.weight", (sizes.vocab_size, size)) for book in books]
 
         self.stack = stack("talker", "model.", StackConfig.of(talker))
-        self._text_table = text_table
+        self.text_table = text_table
         self._projections = (
             linear("text_projection.linear_fc1", text_size, text_size, "fp32"),
             linear("text_projection.linear_fc2", text_size, hidden, "fp32"),
@@ -113,7 +113,7 @@ class NativeTalker(PromptReader):
     def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
         """A row does not depend on the others beside it."""
         first, second = self._projections
-        inner = first(as_float32(self._text_table[ids]))
+        inner = first(as_float32(self.text_table[ids]))
         silu_in_place(inner.reshape(-1))
         return second(inner)
 
