@@ -94,7 +94,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="set checkpoint_dir or VOICE_CLONE_CHECKPOINT_DIR"):
         check_folder(tmp_path / "other")
     for check in (check_file, read_tokenizer):
-        with pytest.raises(CheckpointError, match=r"tokenizer\.json: the file is missing from the checkpoint folder"):
+        with pytest.raises(CheckpointError, match=r"tokenizer\.json: .*missing"):
             check(tmp_path, "tokenizer.json")
     (tmp_path / "tokenizer.json").write_text("{}")
     check_file(tmp_path, "tokenizer.json")

@@ -105,9 +105,9 @@ def test_a_list_says_what_is_wrong(value: str) -> None:
 
 
 def test_a_choice_says_what_is_right() -> None:
-    with pytest.raises(InvalidArgument, match="device is 'tpu'; it must be one of auto, cpu, cuda"):
+    with pytest.raises(InvalidArgument, match="auto, cpu, cuda"):
         ComputeSettings.of(given(device="tpu"))
-    with pytest.raises(InvalidArgument, match="switch is 'yes'; it must be one of true, false"):
+    with pytest.raises(InvalidArgument, match="true, false"):
         Example.of(given(switch="yes"))
 
 

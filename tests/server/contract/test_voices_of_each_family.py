@@ -153,7 +153,7 @@ def test_a_clip_that_is_too_long_for_one_serves_the_others(
 
 
 def test_no_family_takes_a_clip_above_the_limit(client: Client) -> None:
-    with pytest.raises(InvalidArgument, match=r"60\.50 s long; it must be 1 to 60 s"):
+    with pytest.raises(InvalidArgument, match=r"1 to 60 s"):
         client.upload("Longer", clip(8, 60.5, 16000))
 
 

@@ -66,7 +66,7 @@ def test_clients(detecting: TritonServer, marked: Path) -> None:
             client.detect(b"no audio")
         file = io.BytesIO()
         soundfile.write(file, np.zeros(1000, np.float32), 24_000, format="WAV")
-        with pytest.raises(InvalidArgument, match=r"0\.04 s long; it must be 0\.1 to 600 s"):
+        with pytest.raises(InvalidArgument, match=r"0\.1 to 600 s"):
             client.detect(file.getvalue())
 
     async def ask() -> str | None:

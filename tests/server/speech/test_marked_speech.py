@@ -118,7 +118,7 @@ def test_a_server_that_marks_nothing(server: TritonServer, reference_clip: bytes
     for mark in ("on", "required"):
         with pytest.raises(Unsupported, match="serve it with mark requested"):
             speak(server, reference_clip, frames=20, mark=mark)
-    with pytest.raises(InvalidArgument, match="the parameter mark must be one of off, on, required"):
+    with pytest.raises(InvalidArgument, match="off, on, required"):
         speak(server, reference_clip, frames=20, mark="yes")
 
 

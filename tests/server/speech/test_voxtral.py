@@ -184,7 +184,7 @@ def test_the_same_voice_serves_the_other_family(client: Client, ada: str) -> Non
     assert (states["voxtral"].state, states["voxtral"].mode) == ("unsupported", "icl")
     assert states["voxtral"].reason == f"voxtral: {NO_ENCODER}"
     for refused in (lambda: heard(client, voice=ada), lambda: client.prepare(ada, timeout=30)):
-        with pytest.raises(Unsupported, match=r"has no encoder weights .*; use one of the presets"):
+        with pytest.raises(Unsupported, match=r"use one of the presets"):
             refused()
     samples, rate = client.speak(TEXT, voice=ada, model="qwen3_tts", seed=1, max_frames=3).read()
     assert len(samples) == 3 * 1920 and rate == 24000

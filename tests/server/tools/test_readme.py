@@ -149,30 +149,6 @@ def test_readme_can_be_pasted_in_its_order(ports: dict[str, str], checkout: Path
     assert soundfile.info(checkout / "hello.mp3").format == "MP3"
 
 
-def test_readme_says_how_to_test() -> None:
-    """By the command that continuous integration runs, too."""
-    command = (ROOT / ".ci" / "run").read_text(encoding="utf-8").split("exec ")[-1].strip()
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"`{command}`" in readme and f"`{command.split()[0]}`" in readme
-
-
-def test_readme_has_the_figures_of_the_demo_s_checkpoint() -> None:
-    """Words that the recogniser gets wrong: the checkpoint's, both ways and for all speakers, and the synthesiser's."""
-    card = (ROOT / "tools" / "data" / "demo_voice" / "README.md").read_text(encoding="utf-8")
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    reported = []
-    for source in ("the embedding of a clip|the clip, in context", "flite itself"):
-        rows = re.findall(rf"\| (?:{source}) \| ([\d.]+) %[^|]*\| ([\d.]+) %", card)
-        assert len(rows) in (2, 4)
-        reported += [
-            f"{min(column):.0f} to {max(column):.0f} %"
-            for column in zip(*[map(float, row) for row in rows], strict=True)
-        ]
-    for words in ("{} of its words when each is one of 20", "and {} when it may be any word", "is {} and", "and {}."):
-        assert words.format(reported.pop(0)) in readme
-    assert not reported
-
-
 def test_python(server: TritonServer, no_voices: None, folder: Path) -> None:
     code = here(block("client/README.md", "python", "client.upload"), server)
     for _ in range(2):  # it can be run again

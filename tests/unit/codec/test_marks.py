@@ -187,5 +187,5 @@ def test_a_server_without_marks_refuses_those_who_want_one(decoder: CodecDecoder
 def test_the_parameter_of_a_request() -> None:
     assert [mark_wish(each) for each in (None, *MARK_WISHES)] == ["off", *MARK_WISHES]
     for given in ("", "yes", True, 1, "requested"):
-        with pytest.raises(InvalidArgument, match="the parameter mark must be one of off, on, required"):
+        with pytest.raises(InvalidArgument, match="off, on, required"):
             mark_wish(given)

@@ -71,7 +71,7 @@ def test_a_missing_weight_file_is_reported(tmp_path: Path, checkpoint_folder: Ch
     for path in checkpoint_folder("tiny", 0).iterdir():
         if path.name != "model.safetensors":
             (folder / path.name).symlink_to(path)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: the file is missing"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: .*missing"):
         Checkpoint(folder).identity("model")
 
 

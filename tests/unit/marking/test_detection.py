@@ -80,13 +80,13 @@ def test_silence_and_short_sounds(detector: PerthDetector) -> None:
     silent = detector.detect(np.zeros(24_000, np.float32), 24_000)
     assert not silent.marked and silent.confidence == 0.0
     assert not detector.detect(0.1 * np.ones(2_400, np.float32), 24_000).marked
-    with pytest.raises(InvalidArgument, match=r"the audio is 0\.04 s long; it must have 0\.1 s or more"):
+    with pytest.raises(InvalidArgument, match=r"0\.1 s or more"):
         detector.detect(np.zeros(1_000, np.float32), 24_000)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package")
-    with pytest.raises(Unsupported, match="no-such-package, which is not installed: pip install resemble-perth"):
+    with pytest.raises(Unsupported, match="pip install resemble-perth"):
         PerthDetector()
 
 

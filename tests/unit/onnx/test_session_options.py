@@ -74,7 +74,7 @@ def test_they_reach_onnx_runtime(provider: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_graph_that_cannot_be_had_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"tiny\.onnx: the graph is missing"):
+    with pytest.raises(CheckpointError, match=r"tiny\.onnx: .*missing"):
         opened_graph(tmp_path)
     file = write_graph(tmp_path)
     assert opened_graph(tmp_path).run(np.ones(1, np.float32)) == [1]
@@ -111,5 +111,5 @@ def test_another_onnx_runtime_is_named(version: str, tmp_path: Path, monkeypatch
 
 def test_an_unknown_provider_is_refused() -> None:
     environ = {"VOICE_CLONE_ONNX_PROVIDER": "rocm", "VOICE_CLONE_CHECKPOINT_DIR": "c"}
-    with pytest.raises(InvalidArgument, match="onnx_provider is 'rocm'; it must be one of auto, cpu, cuda, tensorrt"):
+    with pytest.raises(InvalidArgument, match="auto, cpu, cuda, tensorrt"):
         EncoderSettings.of(Settings({}, environ))

@@ -111,7 +111,7 @@ def test_damaged_audio_is_reported_and_ready_artifacts_still_serve(voices: Voice
     _flip(file_of(voices), clip(0))
     voices.restart()
     assert voices.resolve().result["status"] == "restored"
-    with pytest.raises(Internal, match="the stored clip of the voice 'Ada' is damaged; upload it again"):
+    with pytest.raises(Internal, match=r"'Ada'.*upload it again"):
         voices.resolve(mode="x_vector")
     assert voices.resolve().result["status"] == "hit"
 

@@ -436,7 +436,7 @@ def test_without_psycopg_the_error_names_its_package(monkeypatch: pytest.MonkeyP
     """Not an extra of ours: who installs by name would get a stranger's package from the public registry."""
     monkeypatch.setitem(sys.modules, "voice_clone.speakers.postgres.sessions", None)
     settings = KnownVoiceSettings(voice_store="postgresql://u@localhost/x")
-    with pytest.raises(Unsupported, match=r"need psycopg: pip install 'psycopg\[binary\]'$"):
+    with pytest.raises(Unsupported, match=r"pip install 'psycopg\[binary\]'$"):
         open_known_voices(settings)
 
 

@@ -84,7 +84,7 @@ def test_a_requested_mode_must_get_what_it_needs(voices: Voices) -> None:
     words = "qwen3_tts in mode icl needs reference_text; send it with the audio, or ask for the mode x_vector"
     with pytest.raises(InvalidArgument, match=words):
         voices.call("resolve", {"mode": "icl"}, audio=clip(1))
-    with pytest.raises(InvalidArgument, match=r"fish_speech in mode icl needs reference_text; send it with the audio$"):
+    with pytest.raises(InvalidArgument, match=r"fish_speech in mode icl needs reference_text"):
         voices.call("resolve", audio=clip(1), model_type="fish_speech")
     assert voices.encoder.extractions == 1
 
@@ -158,9 +158,9 @@ def test_an_embedding_stands_for_the_mode_without_needs(make_voices: Make) -> No
     embedding = np.ones(1024, np.float32)
     assert voices.call("resolve", speaker_embedding=embedding).result["mode"] == "x_vector"
     for operation, name in (("upload", "Ada"), ("resolve", None)):
-        with pytest.raises(Unsupported, match="fish_speech in mode icl takes no speaker_embedding; send audio"):
+        with pytest.raises(Unsupported, match=r"fish_speech in mode icl.*send audio"):
             voices.call(operation, name=name, speaker_embedding=embedding, model_type="fish_speech")
-        with pytest.raises(Unsupported, match="voxcpm2 in mode reference takes no speaker_embedding; send audio"):
+        with pytest.raises(Unsupported, match=r"voxcpm2 in mode reference.*send audio"):
             voices.call(operation, name=name, speaker_embedding=embedding, model_type="voxcpm2")
     with pytest.raises(Unsupported, match="qwen3_tts in mode icl takes no speaker_embedding"):
         voices.call("resolve", {"mode": "icl"}, speaker_embedding=embedding)

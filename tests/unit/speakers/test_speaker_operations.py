@@ -194,7 +194,7 @@ def test_an_embedding_serves_one_mode_and_one_model_type_only(make_voices: Make)
         voices.upload(audio=None, speaker_embedding=embedding)
     with pytest.raises(InvalidArgument, match="allows no reference_text"):
         voices.upload(audio=None, speaker_embedding=embedding, model_type="qwen3_tts", reference_text="Hello.")
-    with pytest.raises(Unsupported, match="fish_speech in mode icl takes no speaker_embedding; send audio"):
+    with pytest.raises(Unsupported, match=r"fish_speech in mode icl.*send audio"):
         voices.upload(audio=None, speaker_embedding=embedding, model_type="fish_speech")
     voices.upload(audio=None, speaker_embedding=embedding, model_type="qwen3_tts")
     with pytest.raises(Unsupported, match="registered without audio"):

@@ -18,7 +18,7 @@ def test_a_text_of_the_longest_kind_is_taken() -> None:
 
 
 def test_a_text_of_too_many_tokens_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="reference_text has 4 tokens; at most 3 are allowed, split it"):
+    with pytest.raises(InvalidArgument, match="at most 3"):
         limited_ids("reference_text", "a b c d", words, 3)
 
 
@@ -34,5 +34,5 @@ def test_a_huge_text_is_not_tokenised() -> None:
 
 def test_control_tokens_are_refused_by_name() -> None:
     check_no_control_token("text", [1, 2], {3: "<|end|>"})
-    with pytest.raises(InvalidArgument, match=r"the transcript holds '<\|end\|>', a control token; remove it"):
+    with pytest.raises(InvalidArgument, match=r"<\|end\|>"):
         check_no_control_token("transcript", [1, 3], {3: "<|end|>"})

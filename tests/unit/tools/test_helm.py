@@ -27,7 +27,6 @@ from tests.support.official.manifests import (
     validate,
     with_components,
 )
-from voice_clone_server.triton_server import ROOT
 
 pytestmark = pytest.mark.thorough
 
@@ -185,10 +184,3 @@ def test_another_namespace_and_release_are_taken() -> None:
     objects = render_chart("--namespace", "speech")
     assert {each["metadata"]["namespace"] for each in objects} == {"speech"}
     assert sum(pod_of(each) is not None for each in objects) == 4
-
-
-def test_the_document_names_the_chart() -> None:
-    document = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
-    assert "tools/kubernetes/chart" in document
-    for switch in SWITCHES.values():
-        assert f"`{switch}`" in document

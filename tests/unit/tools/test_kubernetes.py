@@ -60,15 +60,6 @@ def test_every_component_goes_with_every_overlay(overlay: Path, component: str, 
     before, objects = render(overlay), render(with_components(overlay, [component], tmp_path))
     assert objects != before
     validate(objects)
-    document = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
-    assert f"component `{component}`" in document
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
-def test_the_components_in_the_comment_are_there(overlay: Path) -> None:
-    [line] = re.findall(r"^# components: \[(.*)\]$", (overlay / "kustomization.yaml").read_text(), re.MULTILINE)
-    named = {(overlay / path).resolve().name for path in line.split(", ") if (overlay / path).is_dir()}
-    assert len(named) == len(line.split(", ")) and named <= set(COMPONENTS)
 
 
 def test_mistakes_would_be_found(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tools.doctor import main, released
 from voice_clone_server import doctor
 from voice_clone_server.diagnosis import sizing
-from voice_clone_server.diagnosis.sizing import EPYC, H200, ROWS, Row
+from voice_clone_server.diagnosis.sizing import H200, ROWS, Row
 from voice_clone_server.triton_server import ROOT
 
 DOCUMENT = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
@@ -64,36 +63,6 @@ def test_the_document_has_each_row_and_no_other() -> None:
         ]
         for row in ROWS
     ]
-
-
-def test_costs_of_the_document_follow_from_the_rows() -> None:
-    def audio(machine: str, precision: str, streams: int) -> float:
-        [row] = [
-            row
-            for row in ROWS
-            if (row.machine, row.precision, row.streams, row.through) == (machine, precision, streams, "engine")
-            and row.model == "Qwen3-TTS 0.6B"
-        ]
-        return row.audio
-
-    assert (
-        f"{60 / audio(EPYC, 'int4', 1):.0f} minutes of the machine: {2 / audio(EPYC, 'int4', 1):.1f} hours" in DOCUMENT
-    )
-    assert f"{60 / audio(H200, 'bf16', 1):.1f} minutes of the card" in DOCUMENT
-    assert f"{3600 / audio(H200, 'bf16', 64):.0f} seconds of the card" in DOCUMENT
-
-
-def test_account_of_a_frame_in_the_document_is_the_record_s() -> None:
-    records = ROOT / "perf" / "records" / "results" / "compare_official.json"
-    figures = json.loads(records.read_text(encoding="utf-8"))["figures"]
-    read, share = (
-        [float(cell) for cell in re.findall(r"[\d.]+", line.split("|", 2)[2])]
-        for line in DOCUMENT.splitlines()
-        if line.startswith(("| GB that a frame reads", "| share of the bandwidth"))
-    )
-    order = ("fp32", "bf16", "int8", "int4")
-    assert read == [round(figures[name]["bytes_a_frame"] / 1e9, 2) for name in order]
-    assert share == [round(figures[name]["bandwidth_share"]["mean"], 2) for name in order]
 
 
 def test_a_processor_s_rows_are_what_was_measured_now() -> None:

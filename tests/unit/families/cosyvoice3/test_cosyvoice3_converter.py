@@ -141,11 +141,11 @@ def test_what_is_refused(folder: Path, name: str, changed: dict[str, Any], messa
 def test_files_that_are_no_files_of_weights(folder: Path) -> None:
     file = folder / "flow.pt"
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(CheckpointError, match=r"flow.pt: not a whole file of weights; it may have been cut short"):
+    with pytest.raises(CheckpointError, match=r"flow.pt: not a whole"):
         convert(folder)
     torch.save([torch.zeros(3)], file)
-    with pytest.raises(CheckpointError, match=r"flow.pt: refused, it holds list instead of tensors by name"):
+    with pytest.raises(CheckpointError, match=r"flow.pt: refused"):
         convert(folder)
     file.unlink()
-    with pytest.raises(CheckpointError, match=r"flow.pt: the file is missing from the checkpoint folder"):
+    with pytest.raises(CheckpointError, match=r"flow.pt: .*missing"):
         convert(folder)

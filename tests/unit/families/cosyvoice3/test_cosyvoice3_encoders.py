@@ -91,9 +91,9 @@ def test_stored_mel_frames_are_off_by_half_a_step(stages: dict[str, Stage]) -> N
 def test_a_clip_is_neither_too_short_nor_too_long(stages: dict[str, Stage]) -> None:
     for stage in stages.values():
         stage.encode(clip(30 * stage.sample_rate + 1, stage.sample_rate), None)  # resampling may add one
-        with pytest.raises(Unsupported, match=r"the audio is 30\.10 s long; CosyVoice3 takes at most 30 s of a voice"):
+        with pytest.raises(Unsupported, match=r"at most 30 s of a voice"):
             stage.encode(clip(round(30.1 * stage.sample_rate), stage.sample_rate), None)
-        with pytest.raises(InvalidArgument, match=r"the audio is 0\.050 s long; it must be at least 0\.1 s"):
+        with pytest.raises(InvalidArgument, match=r"at least 0\.1 s"):
             stage.encode(clip(stage.sample_rate // 20, stage.sample_rate), None)
 
 
@@ -156,10 +156,10 @@ def test_a_file_that_is_no_network(folder: Path, tmp_path: Path) -> None:
     ):
         load_speaker(settings(made))
     (made / "campplus.onnx").unlink()
-    with pytest.raises(CheckpointError, match=r"campplus.onnx: the graph is missing; download the checkpoint again"):
+    with pytest.raises(CheckpointError, match=r"campplus.onnx: .*missing"):
         load_speaker(settings(made))
     (made / "cosyvoice3.yaml").unlink()
-    with pytest.raises(CheckpointError, match=r"cosyvoice3.yaml: the file is missing"):
+    with pytest.raises(CheckpointError, match=r"cosyvoice3.yaml: .*missing"):
         load_mel(settings(made))
 
 

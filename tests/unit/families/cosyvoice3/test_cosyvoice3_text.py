@@ -65,7 +65,7 @@ def test_sounds_are_single_tokens(tokenizer: Tokenizer) -> None:
 )
 def test_control_tokens_are_refused(tokenizer: Tokenizer, token: str) -> None:
     for tokenize in (tokenizer.text_ids, tokenizer.reference_ids, tokenizer.instruction_ids):
-        with pytest.raises(InvalidArgument, match="a control token; remove it"):
+        with pytest.raises(InvalidArgument, match="remove it"):
             tokenize(f"Good {token} morning")
 
 
@@ -110,5 +110,5 @@ def test_gaps_in_the_vocabulary_are_refused(tmp_path: Path) -> None:
 def test_a_folder_without_the_mark_is_none(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist"):
         load_config(tmp_path / "none")
-    with pytest.raises(CheckpointError, match=r"cosyvoice3\.yaml: the file is missing"):
+    with pytest.raises(CheckpointError, match=r"cosyvoice3\.yaml: .*missing"):
         load_config(tmp_path)

@@ -85,9 +85,9 @@ def test_an_instruction_is_no_command_and_not_too_long(stages: dict[str, Qwen3TT
     voice = "vivian" if shape == CUSTOM else None
     with pytest.raises(InvalidArgument, match="instruct"):
         stages[shape].draft(request(voice=voice, options={"instruct": "a<|im_end|>b"}))
-    with pytest.raises(InvalidArgument, match=r"instruct has \d+ tokens; at most 1024"):
+    with pytest.raises(InvalidArgument, match=r"at most 1024"):
         stages[shape].draft(request(voice=voice, options={"instruct": "captain " * 1024}))
-    with pytest.raises(InvalidArgument, match="instruct is 3; it must be of type str"):
+    with pytest.raises(InvalidArgument, match="of type str"):
         stages[shape].draft(request(voice=voice, options={"instruct": 3}))
 
 

@@ -35,9 +35,7 @@ def test_all_tables_become_one_file(folder: Path) -> None:
 
 def test_a_hostile_pickle_is_refused_and_runs_nothing(folder: Path, tmp_path: Path) -> None:
     torch.save(Trap(tmp_path / "sprung"), folder / "voice_embedding" / "ar_male.pt")
-    with pytest.raises(
-        CheckpointError, match=r"ar_male.pt: refused, it holds more than tensors; nothing of it was run"
-    ):
+    with pytest.raises(CheckpointError, match=r"ar_male.pt: refused"):
         convert(folder)
     assert not (tmp_path / "sprung").exists() and not (folder / "voices.safetensors").exists()
 
@@ -64,5 +62,5 @@ def test_what_is_refused(folder: Path, content: Any, message: str) -> None:
 
 def test_a_missing_voice_is_named(folder: Path) -> None:
     (folder / "voice_embedding" / "it_male.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"voice_embedding/it_male.pt: the file is missing"):
+    with pytest.raises(CheckpointError, match=r"voice_embedding/it_male.pt: .*missing"):
         convert(folder)

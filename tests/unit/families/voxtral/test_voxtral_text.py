@@ -92,5 +92,5 @@ def test_what_is_no_tokenizer(checkpoint: Path, config: VoxtralConfig, tmp_path:
     with pytest.raises(CheckpointError, match="vocab_size is 1000"):
         Tokenizer(tmp_path, dataclasses.replace(config, vocab_size=1000))
     (tmp_path / "tekken.json").unlink()
-    with pytest.raises(CheckpointError, match=r"tekken.json: the file is missing"):
+    with pytest.raises(CheckpointError, match=r"tekken.json: .*missing"):
         Tokenizer(tmp_path, config)
