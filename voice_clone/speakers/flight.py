@@ -70,7 +70,7 @@ class Flights(Generic[T]):
 
     def __init__(self, workers: int, timeout: float) -> None:
         self._workers = workers
-        self._timeout = timeout
+        self.timeout = timeout
         self._threads = 0
         self._idle = 0
         self._flights: dict[str, dict[Hashable, Flight[T]]] = {}  # by owner
@@ -130,7 +130,7 @@ class Flights(Generic[T]):
             left = min(until - time.monotonic(), flight.remaining())
             if left <= 0.0:
                 raise DeadlineExceeded("the voice was not ready in time; try again later")
-            flight.done.wait(min(left, self._timeout))  # it may begin meanwhile and get a deadline
+            flight.done.wait(min(left, self.timeout))  # it may begin meanwhile and get a deadline
         if flight.error is not None:
             raise _again(flight.error)
         return flight.result  # type: ignore[return-value]  # done without an error: there is a result
@@ -190,7 +190,7 @@ class Flights(Generic[T]):
                 flight = self._next()
                 if flight is None:
                     return
-                flight.deadline = time.monotonic() + self._timeout
+                flight.deadline = time.monotonic() + self.timeout
             began = time.monotonic()
             flight.context.run(self._fly, flight)
             with self._wake:

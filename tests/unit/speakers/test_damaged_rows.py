@@ -189,7 +189,7 @@ def test_a_store_that_has_lost_its_order_is_away_until_it_is_mended(
             damage(three, [f"ALTER TABLE voice_clone.lost RENAME TO {VOICE.partition('.')[2]}"])
         damage(three, [f"DELETE FROM {COUNTER}", f"INSERT INTO {COUNTER} (change, epoch) VALUES {found}"])
         damage(three, [f"ALTER TABLE {COUNTER} ALTER change SET NOT NULL"])
-    three.cache.store._freshness._take_part()  # type: ignore[attr-defined]  # as its thread does in a moment
+    three.cache.store.freshness._take_part()  # type: ignore[attr-defined]  # as its thread does in a moment
     assert three.resolve("Ada", cache=False).artifacts == ada
     three.upload("Dee", 3)
 

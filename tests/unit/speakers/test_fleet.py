@@ -90,7 +90,7 @@ def test_many_cold_requests_on_three_servers_are_one_extraction(make_voices: Mak
 def test_a_look_costs_the_same_among_many_voices_without_statistics(make_voices: Make) -> None:
     voices = make_voices()
     voices.upload()
-    with store_of(voices)._looking.use(60.0) as connection:
+    with store_of(voices).looking.use(60.0) as connection:
         connection.execute("ALTER TABLE voice_clone.voice SET (autovacuum_enabled = off)")
         connection.execute(
             "INSERT INTO voice_clone.voice SELECT decode(md5(n::text), 'hex'), 1, -n, NULL, NULL "
@@ -194,7 +194,7 @@ def test_a_store_that_is_away_leaves_warm_voices_speaking_for_a_while(
         return True
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_of(far)._freshness, "_bound", 0.5)
+        patch.setattr(store_of(far).freshness, "_bound", 0.5)
         until(refused)
         assert far.stats()["store"]["age_seconds"] >= 0.5
     proxy.refuse = False
@@ -212,7 +212,7 @@ def test_a_store_that_answers_nothing_is_not_waited_for(
     far.resolve()
     proxy.swallow = True
     with monkeypatch.context() as patch:
-        patch.setattr(store_of(far), "_timeout", 1.0)
+        patch.setattr(store_of(far), "timeout", 1.0)
         assert far.resolve().result["status"] == "hit"  # after the deadline of the look
     began = time.monotonic()
     assert far.resolve().result["status"] == "hit"
@@ -323,7 +323,7 @@ def test_many_voices_have_the_time_to_be_read_again(make_voices: Make, monkeypat
         time.sleep(0.1)
         return read(row)
 
-    monkeypatch.setattr(store_of(voices), "_timeout", 0.5)
+    monkeypatch.setattr(store_of(voices), "timeout", 0.5)
     monkeypatch.setattr(postgres_store, "RECORDS_A_SECOND", 2)
     monkeypatch.setattr(history, "read", slow)
     with psycopg.connect(voices.dsn or "") as connection:
@@ -371,7 +371,7 @@ def test_a_lock_that_a_store_which_is_away_did_not_get_back_is_not_kept(
     """Its connection may outlive the time for which the store is away."""
     proxy, far, near = proxied
     store = store_of(far)
-    monkeypatch.setattr(store._looking, "_conninfo", make_conninfo(store._looking._conninfo, connect_timeout=2))
+    monkeypatch.setattr(store.looking, "_conninfo", make_conninfo(store.looking._conninfo, connect_timeout=2))
     inside, go = threading.Event(), threading.Event()
     far.encoder.during = lambda: (inside.set(), go.wait(WAIT))
     near.upload("Ada")
@@ -379,7 +379,7 @@ def test_a_lock_that_a_store_which_is_away_did_not_get_back_is_not_kept(
         speech = pool.submit(far.resolve)
         assert inside.wait(WAIT)
         proxy.swallow = True
-        monkeypatch.setattr(store, "_timeout", 1.0)
+        monkeypatch.setattr(store, "timeout", 1.0)
         until(lambda: not far.stats()["store"]["reachable"])
         go.set()
         assert speech.result(WAIT).result["status"] == "miss"
@@ -398,7 +398,7 @@ def test_a_database_that_is_paused_or_dies_loses_nothing(tmp_path: Any, monkeypa
             server.signal_all(signal.SIGSTOP)
             began = time.monotonic()
             with monkeypatch.context() as patch, pytest.raises(Overloaded, match="cannot be reached"):
-                patch.setattr(store_of(voices), "_timeout", 1.0)
+                patch.setattr(store_of(voices), "timeout", 1.0)
                 voices.resolve()
             assert 0.9 < time.monotonic() - began < TIMEOUT / 2
             server.signal_all(signal.SIGCONT)

@@ -131,7 +131,7 @@ def test_an_extraction_that_hangs_goes_back_after_its_time(
     encoder.hang = threading.Event()
     if force:
         with monkeypatch.context() as patch, pytest.raises(DeadlineExceeded):
-            patch.setattr(flights, "_timeout", 0.1)  # of this extraction alone
+            patch.setattr(flights, "timeout", 0.1)  # of this extraction alone
             voices.call("prepare", {"force": True}, name="Ada")
     else:
         speaker = voices.upload(wait=False)

@@ -98,7 +98,7 @@ def test_a_flight_that_hangs_is_over_and_the_next_one_runs() -> None:  # B3
     with pytest.raises(DeadlineExceeded):
         flights.wait(first, 30.0)
     assert first.over and not first.running and flights.of("a") == []
-    flights._timeout = 30.0
+    flights.timeout = 30.0
     assert flights.wait(flights.start("a", "key", prompt), 30.0) == 1
     hung.opened.set()
     flights.close()

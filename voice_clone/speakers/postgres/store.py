@@ -80,6 +80,11 @@ class PostgresStore:
         stale_seconds: for which memory serves while the database is away; 0: not at all.
         timeout: seconds for which a look at the changes waits for the database.
 
+    Attributes:
+        timeout: as given.
+        looking: the connection for looks at the changes.
+        freshness: how old the latest look is.
+
     Raises:
         Overloaded: it cannot be reached.
         Internal: it lacks tables.
@@ -88,34 +93,34 @@ class PostgresStore:
     writes_whole = False
 
     def __init__(self, conninfo: str, stale_seconds: float = 60.0, timeout: float = 1.0) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         self._watchdog = Watchdog()
         self._sessions = Sessions(conninfo, self._watchdog, SESSIONS)
-        self._looking = Session(conninfo, self._watchdog, self._greet)
+        self.looking = Session(conninfo, self._watchdog, self._greet)
         self._origin = ""  # of the connection for looks
         self._history = History()
-        self._claims = Claims(Session(conninfo, self._watchdog), timeout, lambda: self._freshness.away)
+        self._claims = Claims(Session(conninfo, self._watchdog), timeout, lambda: self.freshness.away)
         self._stale_seconds = stale_seconds
         self._closed = False
         self._failures = 0
         try:
-            with self._looking.use(TRANSFER_SECONDS) as connection:
+            with self.looking.use(TRANSFER_SECONDS) as connection:
                 schema.check(connection)
         except BaseException:
-            self._looking.end()
+            self.looking.end()
             self._watchdog.close()
             raise
 
     def restore(self, listener: Listener) -> list[SpeakerRecord]:
         """As `Store.restore`."""
-        with self._looking.use(START_SECONDS) as connection:
+        with self.looking.use(START_SECONDS) as connection:
             records = self._history.start(connection, listener)
-        self._freshness = Freshness(self._look, self._stale_seconds)
+        self.freshness = Freshness(self._look, self._stale_seconds)
         return records
 
     def refresh(self) -> None:
         """As `Store.refresh`."""
-        self._freshness.ensure()
+        self.freshness.ensure()
 
     def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
         """As `Store.write`."""
@@ -210,10 +215,10 @@ class PostgresStore:
         """As `Store.counters`."""
         return {
             "kind": "postgresql",
-            "reachable": not self._freshness.away,
-            "age_seconds": round(self._freshness.age, 3),
-            "looks": self._freshness.looks,
-            "look_failures": self._freshness.failures,
+            "reachable": not self.freshness.away,
+            "age_seconds": round(self.freshness.age, 3),
+            "looks": self.freshness.looks,
+            "look_failures": self.freshness.failures,
             "resets": self._history.resets,
             "claims_refused": self._claims.refused,
             "unreadable": len(self._history.unreadable),
@@ -226,10 +231,10 @@ class PostgresStore:
             return
         self._closed = True
         if hasattr(self, "_freshness"):
-            self._freshness.close()
+            self.freshness.close()
         self._claims.close()
         self._sessions.close()
-        self._looking.end()
+        self.looking.end()
         self._watchdog.close()
 
     def _greet(self, connection: Connection) -> None:
@@ -237,10 +242,10 @@ class PostgresStore:
 
     def _look(self) -> None:
         try:
-            with self._looking.use(self._timeout) as connection:
+            with self.looking.use(self.timeout) as connection:
                 same = self._history.look(connection, self._origin)
             if not same:
-                with self._looking.use(self._timeout + self._history.count / RECORDS_A_SECOND) as connection:
+                with self.looking.use(self.timeout + self._history.count / RECORDS_A_SECOND) as connection:
                     self._history.start_over(connection, self._origin)
         except Unreachable:
             self._sessions.drop()
@@ -335,7 +340,7 @@ class PostgresStore:
         """Refuse at once what cannot be done."""
         if self._closed:
             raise Overloaded(CLOSED)
-        if self._freshness.away:
+        if self.freshness.away:
             raise Unreachable("the voice store cannot be reached; nothing was changed, try again later")
 
 
