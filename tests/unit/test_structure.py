@@ -32,7 +32,7 @@ def test_imports_go_one_way() -> None:
 
 
 def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
-    for folder in ("voice_clone", "voice_clone_server", "client", "command", "gateway", "perf"):
+    for folder in ("voice_clone", "voice_clone_server", "client", "command", "gateway", "perf", "tools"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "data", "model_repository")
         )
@@ -44,7 +44,8 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
         "voice_clone/speakers/lru.py": ["torch"],
         "client/voice_clone_client/wav.py": ["voice_clone.errors", "voice_clone_command.output"],
         "client/voice_clone_text/sentences.py": ["numpy"],
-        "perf/bench/load.py": ["tests", "perf.on_gpu.marks"],
+        "perf/bench/load.py": ["tests", "perf.on_gpu.marks", "tools.demo_voice.grammar"],
+        "tools/doctor.py": ["tests", "perf.bench.load"],
         "voice_clone_server/demo.py": ["tools", "perf.bench.load"],
         "voice_clone/errors.py": ["voice_clone_server.serve"],
     }
