@@ -45,6 +45,11 @@ class Stage(ABC):
                 out.append(piece)
         return out + self._decide(final)
 
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences: what it does not do."""
+        return []
+
     @abstractmethod
     def changes(self, text: str, style: Style, final: bool) -> tuple[list[Change], int]:
         """The changes in the held text, in their order, and up to where it is decided.

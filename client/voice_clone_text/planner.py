@@ -13,6 +13,7 @@ from typing import Literal
 
 from .dictionary import Dictionary, DictionaryStage
 from .held import Stage
+from .numbers import Normalize, NumberStage
 from .pieces import Joiner, Piece, Plan, Silence, Style, Words
 from .prosody import Pauses, seconds_of
 from .ssml import SsmlReader
@@ -39,6 +40,9 @@ class Settings:
     """See `relative` of `SsmlReader`."""
     dictionary: Dictionary | None = None
     """What is spoken in place of some words; of those that SSML replaces, it does not see any."""
+    normalize: Normalize = "off"
+    """Whether numbers, dates, money, units, addresses and a few abbreviations become words; `numbers`: only what has a
+    digit. It needs a language, and the extra `text` of the package."""
 
 
 class Planner:
@@ -51,6 +55,8 @@ class Planner:
         self._stages: list[Stage] = []
         if settings.dictionary is not None:
             self._stages.append(DictionaryStage(settings.dictionary))
+        if settings.normalize != "off":
+            self._stages.append(NumberStage(settings.normalize))
 
     def feed(self, text: str, final: bool = False) -> list[Piece]:
         """Add to the text; returns the pieces that are certain now.
@@ -72,7 +78,8 @@ class Planner:
     @property
     def warnings(self) -> list[str]:
         """Sentences: what has no effect, or another one than was asked for."""
-        return [] if self._reader is None else self._reader.warnings
+        read = [] if self._reader is None else self._reader.warnings
+        return [*read, *(text for stage in self._stages for text in stage.warnings)]
 
     def _choose(self, text: str, final: bool) -> SsmlReader | TextReader | None:
         kind, style = self._settings.input_type, self._settings.style
