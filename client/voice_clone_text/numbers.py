@@ -18,7 +18,7 @@ from .pieces import Style
 
 Normalize = Literal["off", "on", "numbers"]
 
-_MOST = 200  # characters of a window
+_MOST, _MOST_JOINED = 200, 120  # characters of a window, and of several that overlap: time grows faster than they do
 _MOST_TOLD = 5  # pieces in a warning
 _NEAR = 4  # characters on either side, in scripts without spaces
 _CHARACTER = regex.compile(r".", regex.DOTALL)
@@ -130,7 +130,7 @@ class NumberStage(Stage):
             stops = words[last].ends or last + 1 == len(words)
             before = windows[-1] if windows else None
             if before is not None and first <= before.last:
-                if words[last].end - before.start <= _MOST:
+                if words[last].end - before.start <= _MOST_JOINED:
                     before.end, before.last, before.stops = words[last].end, last, stops
                     continue
                 first = before.last + 1

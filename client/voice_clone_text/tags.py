@@ -94,6 +94,14 @@ class TagScanner:
 
     def _tag(self, at: int, final: bool) -> Part | None:
         """The part that begins at a position; None while its end is not there."""
+        if self._text[at + 1 : at + 2] in ("!", "?", ""):
+            return self._other(at, final)
+        window = self._text[at : at + MOST_TAG + 1]
+        found = _TAG.match(window)
+        return self._whole(at, window, found.end() if found else -1, "tag", final)
+
+    def _other(self, at: int, final: bool) -> Part | None:
+        """A comment, an instruction or a section of characters."""
         window = self._text[at : at + MOST_TAG + 1]
         if window.startswith("<!D"):
             raise self.error("a DOCTYPE has no place here; leave it out", at)
@@ -104,8 +112,7 @@ class TagScanner:
                 return self._whole(at, window, to + len(end) if to >= 0 else -1, kind, final)
         if not final and any(begin.startswith(window) for begin in _OTHERS):
             return None
-        found = _TAG.match(window)
-        return self._whole(at, window, found.end() if found else -1, "tag", final)
+        return self._whole(at, window, window.find(">") + 1 or -1, "tag", final)  # which the parser refuses
 
     def _whole(
         self, at: int, window: str, length: int, kind: Literal["tag", "cdata", "silent"], final: bool

@@ -22,6 +22,7 @@ MOST_TURNS = 1000  # of a request
 MOST_PRONUNCIATIONS = 1000  # of a request
 
 InputType = Literal["auto", "text", "ssml"]
+Normalize = Literal["off", "on", "numbers"]
 FormatName = Literal[
     "wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw", "pcm_f32", "wav_mulaw", "wav_alaw", "wav_f32"
 ]
@@ -207,6 +208,9 @@ class TextOptions(SpeechOptions):
     """True: `[pause:500ms]` in a text is a silence of this length."""
     pronunciations: Annotated[list[Pronunciation], Field(max_length=MOST_PRONUNCIATIONS)] | None = None
     """Words that are spoken as others. The longest that fits wins, of equal ones the first."""
+    normalize: Normalize = "off"
+    """`on`: numbers, dates, money, units, addresses and a few abbreviations are spoken in words of the `language`;
+    `numbers`: only what has a digit."""
 
 
 class SpeechRequest(TextOptions):

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from voice_clone_client import InvalidArgument
+from voice_clone_client import InvalidArgument, Unsupported
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.types import MAX_NAME
 from voice_clone_text.dictionary import Dictionary, Rule
+from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Plan, Silence, Span, Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sentences import SPOKEN
@@ -50,7 +51,8 @@ class Segments:
 
 def has_segments(request: SpeechRequest) -> bool:
     """Whether a request asks for more than its text as it is."""
-    if request.segments or request.inline_pauses or request.pronunciations or request.input_type == "ssml":
+    asked = request.segments or request.inline_pauses or request.pronunciations or request.normalize != "off"
+    if asked or request.input_type == "ssml":
         return True
     return request.input_type == "auto" and bool(is_ssml(request.input, final=True))
 
@@ -69,12 +71,16 @@ def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
             style=Style(turn.voice_name, turn.language or request.language),
             relative_rates=request.relative_rates,
             dictionary=_dictionary_of(tuple(request.pronunciations or ())),
+            normalize=request.normalize,
         )
         try:
             yield turn, plan(turn.text, settings)
         except MarkupError as error:
             name = f"segments.{index}.text" if request.segments else "input"
             raise HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name) from None
+        except Missing:
+            text = "`normalize` needs `pip install 'voice-clone-gateway[text]'` where this gateway runs"
+            raise Unsupported(text) from None
 
 
 @lru_cache(16)
@@ -82,9 +88,12 @@ def _dictionary_of(rules: tuple[Pronunciation, ...]) -> Dictionary | None:
     """The dictionary of a request; kept, since a thousand rules take milliseconds."""
     if not rules:
         return None
-    return Dictionary(
-        [Rule(each.string_to_replace, each.alias, each.case_sensitive, each.word_boundaries) for each in rules]
-    )
+    try:
+        return Dictionary(
+            [Rule(each.string_to_replace, each.alias, each.case_sensitive, each.word_boundaries) for each in rules]
+        )
+    except ValueError as error:
+        raise HTTPFailure(400, f"pronunciations: {error}", "invalid_argument", param="pronunciations") from None
 
 
 def segments_of(request: SpeechRequest) -> Segments:

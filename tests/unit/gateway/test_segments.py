@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from voice_clone_gateway.audio.edges import QuietEdges
+from voice_clone_text.normalizers import normalizer_of
 
 from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import RATE, Server, chunk, samples_of, speech
@@ -136,6 +138,29 @@ def test_what_asks_for_nothing_is_spoken_as_it_is(shared: Shared, values: dict[s
     audio, answer = pcm(http, **values)
     assert np.array_equal(audio, PCM) and asked(triton) == [("ada", text)]
     assert "segments" not in json.loads(answer.headers["X-Speech-Info"])
+
+
+def test_pronunciations_and_numbers(shared: Shared) -> None:
+    triton, http = shared
+    rules = [{"string_to_replace": "SQL", "alias": "sequel"}, {"string_to_replace": "5", "alias": "V"}]
+    pcm(http, input="SQL has 5 or 6 parts.", pronunciations=rules, normalize="on", language="English")
+    pcm(http, input="SQL has 6 parts.", normalize="on", language="fr")
+    assert [text for _, text in asked(triton)] == ["sequel has V or six parts.", "SQL has six parts."]
+    plan = http.post(TEXT, json={"input": "5 or 1:2", "normalize": "on"}).json()
+    assert plan["items"][0]["text"] == "5 or 1:2" and "language" in plan["warnings"][0]
+    answer = http.post(
+        SPEECH, json={"input": "A", "voice": "ada", "pronunciations": [{"string_to_replace": " ", "alias": ""}]}
+    )
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "pronunciations"
+
+
+def test_numbers_without_their_libraries(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, http = shared
+    monkeypatch.setitem(sys.modules, "damga", None)
+    normalizer_of.cache_clear()
+    answer = http.post(SPEECH, json={"input": "5", "voice": "ada", "normalize": "on", "language": "en"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (501, "unsupported")
+    normalizer_of.cache_clear()
 
 
 def test_inline_pauses(shared: Shared) -> None:
