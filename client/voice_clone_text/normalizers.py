@@ -87,9 +87,7 @@ def normalizer_of(code: str) -> Normalizer:
 
             read = WeText(lang=code, operator="tn").normalize
     except ImportError:
-        raise Missing(
-            "numbers are read by libraries that are not installed: pip install 'voice-clone-client[text]'"
-        ) from None
+        raise Missing(f"{'damga' if spaced else 'wetext'} is not installed, which reads numbers in {code}") from None
     wrong = "|".join(filter(None, (*_ALWAYS, _WRONG[code])))
     return Normalizer(read, spaced, 200 if spaced else 64, re.compile(wrong))
 

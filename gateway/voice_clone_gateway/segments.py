@@ -79,8 +79,7 @@ def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
             name = f"segments.{index}.text" if request.segments else "input"
             raise HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name) from None
         except Missing:
-            text = "`normalize` needs `pip install 'voice-clone-gateway[text]'` where this gateway runs"
-            raise Unsupported(text) from None
+            raise Unsupported("`normalize` needs damga and wetext, which this gateway was installed without") from None
 
 
 @lru_cache(16)
