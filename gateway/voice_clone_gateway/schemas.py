@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from voice_clone_client.types import MAX_NAME
+from voice_clone_sound import MAX_SPEED, MIN_SPEED
 
 from .compatibility import translate
 from .fields import Knobs
@@ -102,7 +103,7 @@ class Voiced(Strict):
         return self.voice.id if isinstance(self.voice, VoiceId) else self.voice
 
 
-Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
+Speed = Annotated[float, Field(ge=MIN_SPEED, le=MAX_SPEED, allow_inf_nan=False)]
 Instructions = Annotated[str, Field(max_length=4096)]
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from voice_clone_client import Chunk
 from voice_clone_client.finish_reasons import worse
 from voice_clone_client.long_text.speaker import Speech
+from voice_clone_sound.tempo import Tempo
 
 from .audio.edges import QuietEdges
-from .audio.tempo import Tempo
 from .segments import Segment, Segments
 
 Samples = NDArray[np.float32]

@@ -9,6 +9,7 @@ from functools import lru_cache
 from voice_clone_client import InvalidArgument, Unsupported
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.types import MAX_NAME
+from voice_clone_sound import MAX_SPEED, MIN_SPEED
 from voice_clone_text.dictionary import Dictionary, Rule
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Plan, Silence, Span, Style
@@ -16,7 +17,6 @@ from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sentences import SPOKEN
 from voice_clone_text.tags import MarkupError, is_ssml
 
-from .audio.tempo import MAX_SPEED, MIN_SPEED
 from .http.errors import HTTPFailure
 from .languages import LANGUAGES, language_of
 from .schemas import Pronunciation, SpeechOptions, SpeechRequest, Turn
@@ -150,5 +150,7 @@ def _options(request: SpeechRequest, turn: Turn, style: Style) -> tuple[SpeechOp
 
 def _checked(rate: float) -> float:
     if not MIN_SPEED <= rate <= MAX_SPEED:
-        raise InvalidArgument(f"`speed` and the rates of the text are {rate:g} together; 0.25 to 4 is possible")
+        raise InvalidArgument(
+            f"`speed` and the rates of the text are {rate:g} together; {MIN_SPEED:g} to {MAX_SPEED:g} is possible"
+        )
     return rate

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -22,14 +22,16 @@ from voice_clone_client.speeches.speech import Speech
 from voice_clone_client.types import Chunk
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import comment_of
+from voice_clone_sound import MAX_SPEED, MIN_SPEED
 from voice_clone_text.sentences import MAX_CHARACTERS
 
-from ..audio_file import SUFFIXES, refusal
+from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
 from ..output import AudioOutput, progress
 from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
 
+_SPEEDS = f"{MIN_SPEED:g} to {MAX_SPEED:g}"
 _TYPES = {"INT32": int, "UINT64": int, "FP32": float}
 
 
@@ -71,6 +73,13 @@ def add(commands: Any) -> None:
     )
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
+        "--speed",
+        type=_speed,
+        default=1.0,
+        metavar="X",
+        help=f"{_SPEEDS}, at the same pitch; above 1 is faster",
+    )
+    speak.add_argument(
         "--x-vector-only",
         action=argparse.BooleanOptionalAction,
         help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
@@ -106,6 +115,8 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         parsed.parser.error("give -o FILE, --play or both")
     if parsed.output is not None and (reason := refusal(parsed.output)):
         parsed.parser.error(reason)
+    if parsed.speed != 1.0 and not has_codecs():
+        parsed.parser.error(f"--speed needs a further package: {MISSING}")
     sign = _signing(parsed)
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
@@ -130,7 +141,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             saved = AudioOutput(parsed.output, partial(_comment, client, parsed), seal)
             outputs.insert(0, stack.enter_context(saved))
         stack.enter_context(speech)
-        for chunk in chunks:
+        for chunk in chunks if parsed.speed == 1.0 else _at_speed(chunks, parsed.speed):
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
@@ -204,6 +215,19 @@ def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict
     most = parsed.sentence_characters
     heard = parsed.play or parsed.output == "-"
     return client.speak_long(text, sentence_characters=most, hold=not heard and len(text) > most, **how)
+
+
+def _speed(text: str) -> float:
+    with suppress(ValueError):
+        if MIN_SPEED <= (speed := float(text)) <= MAX_SPEED:  # NaN is not
+            return speed
+    raise argparse.ArgumentTypeError(f"it must be {_SPEEDS}, not {text!r}")
+
+
+def _at_speed(chunks: Iterator[Chunk], speed: float) -> Iterator[Chunk]:
+    from voice_clone_sound.tempo import at_speed  # needs the extra
+
+    return at_speed(chunks, speed)
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from voice_clone_client import pcm16
 from voice_clone_program.running import READER_LEFT
+from voice_clone_sound.tempo import Tempo
 
 from tests.support.doubles.command_line import Run, in_process
 from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, endless, samples_of, speech
@@ -67,6 +69,23 @@ def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytes
     assert capsys.readouterr() == (f"{out}\t0.24 s\t3 frames\n", "")  # stderr is no terminal
     assert run("speak", "Hi.", "--voice", "Ada", "-o", out, "--quiet") == 0
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("speed", ["0.3", "1.5", "4"])
+def test_speak_faster_or_slower(triton: Server, run: Run, tmp_path: Path, speed: str) -> None:
+    out = tmp_path / "out.wav"
+    assert run("speak", "Hi.", "--voice", "Ada", "-o", out, "--speed", speed) == 0
+    sound = np.concatenate([samples_of(index, 1920) for index in range(3)])
+    assert pcm_of(out) == pcm16(Tempo(RATE, float(speed)).push(sound, final=True))
+
+
+@pytest.mark.parametrize("speed", ["0.2", "4.1", "nan", "fast"])
+def test_a_speed_that_cannot_be_is_refused_before_the_server_is_asked(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], speed: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav", "--speed", speed)
+    assert "0.25 to 4" in capsys.readouterr().err and triton.calls == []
 
 
 @pytest.mark.parametrize("reason", ["budget", "runaway", "length"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from voice_clone_gateway.audio import FORMATS, SAMPLE_RATES, Encoder
 from voice_clone_gateway.audio.resampler import Resampler
-from voice_clone_gateway.audio.tempo import Tempo
+from voice_clone_sound.tempo import Tempo
 
 from tests.support.official.encoded_sound import CHUNK, RATE, SOUND, Samples, decode, encode, pcm, to_int16
 
@@ -113,13 +114,20 @@ def test_all_of_a_speech_is_there_at_its_time(speed: float, reference_clip: byte
     assert np.corrcoef(loudness(made), loudness(speech))[0, 1] > 0.9
 
 
-@given(count=st.integers(0, 4000), speed=st.floats(0.25, 4.0), size=st.integers(1, 4000))
+@given(count=st.integers(0, 20_000), speed=st.floats(0.25, 4.0), sizes=chunk_sizes, rate=st.sampled_from(SAMPLE_RATES))
 @settings(max_examples=60)
-def test_the_length_is_exact_at_any_speed(count: int, speed: float, size: int) -> None:
-    tempo = Tempo(RATE, speed)
-    parts = [tempo.push(SOUND[i : min(count, i + size)], final=False) for i in range(0, count, size)]
-    parts.append(tempo.push(np.zeros(0, np.float32), final=True))
-    assert sum(map(len, parts)) == round(count / speed)
+def test_at_any_speed_the_length_is_exact_and_the_chunks_do_not_matter(
+    count: int, speed: float, sizes: list[int], rate: int
+) -> None:
+    sound = SOUND[:count]
+    tempo, parts, start = Tempo(rate, speed), [], 0
+    for size in cycle(sizes):
+        parts.append(tempo.push(sound[start : start + size], final=start + size >= count))
+        if (start := start + size) >= count:
+            break
+    made = np.concatenate(parts)
+    assert len(made) == round(count / speed)
+    assert np.array_equal(made, Tempo(rate, speed).push(sound, final=True))
 
 
 def test_speed_and_rate_together() -> None:

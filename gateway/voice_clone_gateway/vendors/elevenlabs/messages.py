@@ -9,7 +9,7 @@ from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
 
 from ...languages import language_of
 from ...live.config import StreamConfig
-from ...schemas import Name, Strict
+from ...schemas import Name, Speed, Strict
 from ...services import services_of
 from ..orders import family_of
 from ..session import Query, number, refused
@@ -30,7 +30,7 @@ class VoiceSettings(Strict):
     similarity_boost: float | None = None
     style: float | None = None
     use_speaker_boost: bool | None = None
-    speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] | None = None
+    speed: Speed | None = None
 
     def ignored(self) -> list[str]:
         """The names of those that are given without an effect."""

@@ -13,6 +13,7 @@ from voice_clone_client.errors import quoted
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
 from ...languages import language_of
+from ...schemas import Speed
 from ...speech_forms import Form
 from ..orders import Lenient, family_of
 
@@ -29,7 +30,7 @@ _NO_EFFECT = ("previous_text", "next_text", "previous_request_ids", "next_reques
 class VoiceSettings(Lenient):
     """Only the speed has an effect: the others set what models here do not have."""
 
-    speed: Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)] | None = None
+    speed: Speed | None = None
 
 
 class Speaking(Lenient):
