@@ -32,6 +32,7 @@ from .http.origins import Cors
 from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
 from .http.speech_first import CALLERS, AfterSpeech, Listeners, SpeechFirst
 from .listening import bound, check_certificate, most_files, named
+from .loudness import Loudness
 from .manifest_reader import ManifestReader
 from .places import Places
 from .reference_fetch import References
@@ -134,6 +135,7 @@ def create_app(settings: Settings) -> FastAPI:
         statuses=SpeechStatuses(settings.status_speeches, settings.status_seconds),
         traces=traces,
         metrics=metrics.Metrics(),
+        loudness=Loudness(),
         listeners=listeners,
         after_speech=AfterSpeech(listeners),
         dialect=vendors.dialect,

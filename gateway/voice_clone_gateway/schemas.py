@@ -138,6 +138,8 @@ class SpeechOptions(Voiced, Knobs):
     """Bits a second of mp3, opus and aac, of which the codec takes the nearest it has; other formats ignore it."""
     speed: Speed = 1.0
     """Factor of the tempo; the pitch is unchanged."""
+    loudness: Annotated[float, Field(ge=-40, le=-10, allow_inf_nan=False)] | None = None
+    """LUFS that the voice is to have: one gain for all its speech, with true peaks of at most -1 dBTP."""
     instructions: Instructions | None = None
     """How to speak, in words, for a model that follows such instructions. Others ignore them, with a warning; a strict
     gateway refuses them there."""

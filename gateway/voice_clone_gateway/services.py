@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # these modules find the services in a request
     from .http.metrics import Metrics
     from .http.protocol import Sockets
     from .http.speech_first import AfterSpeech, Listeners
+    from .loudness import Loudness
     from .manifest_reader import ManifestReader
     from .places import Places
     from .reference_fetch import References
@@ -53,6 +54,7 @@ class Services:
     statuses: SpeechStatuses
     traces: Traces
     metrics: Metrics
+    loudness: Loudness
     listeners: Listeners
     after_speech: AfterSpeech
     dialect: Callable[[MutableMapping[str, Any]], Shape]  # the shape of errors for a request's scope

@@ -38,6 +38,8 @@ class Order:
     """Whether it is spoken without a voice."""
     speed: float = 1.0
     """Factor of the tempo, which the encoder sets."""
+    loudness: float | None = None
+    """LUFS that its voice is to have."""
 
     @property
     def family(self) -> str:
@@ -70,6 +72,7 @@ def encoder(options: SpeechOptions, source_rate: int, speed: float, *, streaming
         streaming=streaming,
         comment=comment,
         bit_rate=options.bit_rate,
+        limited=options.loudness is not None,
     )
 
 
@@ -112,6 +115,8 @@ async def order(services: Services, client: AsyncClient, options: SpeechOptions,
         voice = None if voice is None else await services.voice_ids.name_of(client, voice)
         voice, warning = await services.voice_names.choose(voice, client.owner)
         warnings += [warning] if warning else []
+    if voiceless and options.loudness is not None:
+        warnings.append("loudness has no effect: each speech without a voice is another voice")
     partial = services.settings.allow_partial if options.allow_partial is None else options.allow_partial
     audio = None if options.reference_audio is None else await services.references.load(options.reference_audio, hold)
     hold(len(options.voice_prompt or ""))
@@ -129,6 +134,7 @@ async def order(services: Services, client: AsyncClient, options: SpeechOptions,
         tuple(warnings),
         voiceless,
         options.speed,
+        None if voiceless else options.loudness,
     )
 
 
@@ -234,11 +240,11 @@ async def open_speech(
     key.characters.take(len(text) if found is None else sum(len(each.span.text) for each in found.spoken))
     client = services.clients.of(key)
 
-    def begin(ordered: Order, text: str) -> AsyncLongSpeech:
+    def begin(ordered: Order, text: str) -> Speech:
         speech = long_speech(services, client, ordered.family, held, hold)
         speech.say(text, at_once=in_one or ordered.voiceless)
         speech.begin({**ordered.arguments, "headers": headers} if headers else ordered.arguments)
-        return speech
+        return services.loudness.levelled(speech, client, ordered.arguments, ordered.loudness)
 
     if found is None:
         ordered = await order(services, client, request, held)

@@ -11,11 +11,12 @@ from voice_clone_sound.tempo import Tempo
 
 from .containers import Container, open_container
 from .formats import find_format
+from .limiter import Limiter
 from .resampler import Resampler
 
 
 class Encoder:
-    """One speech as one file: float samples -> speed -> sample rate -> 16 bits -> format.
+    """One speech as one file: float samples -> speed -> sample rate -> limiter -> 16 bits -> format.
 
     The bytes do not depend on the division into chunks. All formats are encoded from the same 16-bit samples,
     those of `voice_clone_client.wav.pcm16`. `n` samples become m = round(n / speed), then round(m * sample_rate /
@@ -31,6 +32,7 @@ class Encoder:
         streaming: return bytes as early as the format allows; the header then has no length. Otherwise `finish` returns
             all bytes, and the header is exact.
         bit_rate: bits a second of a format that has one; None for the default. The codec takes the nearest it has.
+        limited: keep the true peaks at `limiter.CEILING` and below.
         comment: in ASCII, for the header, where the format has a place for it.
 
     Raises:
@@ -47,6 +49,7 @@ class Encoder:
         streaming: bool = True,
         comment: str | None = None,
         bit_rate: int | None = None,
+        limited: bool = False,
     ) -> None:
         self.format = find_format(format)
         self.sample_rate = self.format.choose_rate(sample_rate_out, sample_rate_in)
@@ -55,6 +58,7 @@ class Encoder:
         """Samples in the output so far."""
         self._tempo = Tempo(sample_rate_in, speed) if speed != 1.0 else None
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
+        self._limiter = Limiter(self.sample_rate) if limited else None
         self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all the work
         self._container: Container = open_container(self.format.name, self.sample_rate, streaming, comment, bit_rate)
 
@@ -111,5 +115,7 @@ class Encoder:
             samples = self._tempo.push(samples, final)
         if self._resampler is not None:
             samples = self._resampler.push(samples, final)
+        if self._limiter is not None:
+            samples = self._limiter.push(samples, final)
         self.samples += len(samples)
         return samples

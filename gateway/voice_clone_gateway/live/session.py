@@ -325,8 +325,9 @@ class Session(ABC):
                 await self.tell_warning(utterance, warning)
             utterance.speech.begin(ordered.arguments)
             output = Output(self, utterance, partial(self._services.signing.statement, ordered.family))
+            level = self._services.loudness.leveller(self._client, ordered.arguments, ordered.loudness)
             async for chunk in utterance.speech:
-                await output.add(chunk)
+                await output.add(await level(chunk, utterance.speech.info))
             await output.finish()
             utterance.finish_reason = (utterance.speech.info or {}).get("finish_reason")
 

@@ -1,7 +1,8 @@
 """From the fields of a vendor's request to a speech of ours.
 
 Vendors ignore the fields that they do not know, and their clients send some that they do not need. So they are ignored
-here, too; the header X-Speech-Warning names those from which a caller could expect something.
+here, too; the header X-Speech-Warning names those from which a caller could expect something. `loudness`, which none of
+them has, is in the query of the URL.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..http.errors import HTTPFailure, validation_failure
 from ..schemas import SpeechRequest
 from ..speech_forms import Form
 from ..speech_response import SpeechResponse
+from .session import number
 
 
 class Lenient(BaseModel):
@@ -54,13 +56,17 @@ def speak(
     Raises:
         HTTPFailure: a value is invalid.
     """
-    return SpeechResponse(request, speech_request(values, theirs), form, warn_of(ignored), theirs)
+    return SpeechResponse(request, speech_request(request, values, theirs), form, warn_of(ignored), theirs)
 
 
 def speech_request(
-    values: Mapping[str, Any], theirs: Mapping[str, str], kind: type[SpeechRequest] = SpeechRequest
+    request: Request,
+    values: Mapping[str, Any],
+    theirs: Mapping[str, str],
+    kind: type[SpeechRequest] = SpeechRequest,
 ) -> SpeechRequest:
     """The request for these values, of a kind; see `speak`."""
+    values = {**values, "loudness": number("loudness", request.query_params.get("loudness") or None)}
     try:
         return kind.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:

@@ -65,7 +65,7 @@ async def synthesize(request: Request) -> SpeechResponse:
         text = document.decode(declared[1].decode() if declared else json.detect_encoding(document))
     except (LookupError, ValueError):
         raise HTTPFailure(400, "the body is no text in its encoding; send <speak> in UTF-8", "invalid_ssml") from None
-    payload = speech_request({"input": text or " ", "input_type": "ssml", **form}, FIELDS, AzureRequest)
+    payload = speech_request(request, {"input": text or " ", "input_type": "ssml", **form}, FIELDS, AzureRequest)
     return SpeechResponse(request, payload, Form(form["response_format"].startswith("wav")), (), FIELDS)
 
 

@@ -73,7 +73,7 @@ async def stream_with_timestamps(
 
 def _speak(request: Request, body: TextToDialogue, output_format: str, form: Form) -> SpeechResponse:
     turns = [{"text": turn.text, "voice": turn.voice_id} for turn in body.inputs]
-    payload = speech_request({"segments": turns, **body.values(output_format)}, FIELDS)
+    payload = speech_request(request, {"segments": turns, **body.values(output_format)}, FIELDS)
     response = SpeechResponse(request, payload, form, warn_of(body.ignored()), FIELDS)
     if isinstance(form, Timed):
         form.more = lambda: {"voice_segments": _voices(body.inputs, response.info) if form.whole else []}

@@ -36,6 +36,8 @@ class Output(_Part):
 
     voice: Name | VoiceId | None = None
     speed: float | None = None
+    loudness: float | None = None
+    """LUFS; a field of ours."""
     format: Format | str | None = None
 
 
@@ -61,7 +63,7 @@ class Speaking(_Part):
         form = output.format.type if isinstance(output.format, Format) else output.format or self.output_audio_format
         voice = output.voice or self.voice
         name = voice.id if isinstance(voice, VoiceId) else voice
-        values: dict[str, Any] = {"voice": name, "speed": output.speed or self.speed}
+        values: dict[str, Any] = {"voice": name, "speed": output.speed or self.speed, "loudness": output.loudness}
         if form is not None:
             if form not in _FORMATS:
                 message = f"format: {quoted(form)} is none of {', '.join(_FORMATS)}"

@@ -1,0 +1,222 @@
+"""Even loudness: the gain of a voice, and when it is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from voice_clone_client import AsyncClient, Chunk, Overloaded, pcm16
+from voice_clone_gateway.audio.limiter import Limiter
+from voice_clone_gateway.loudness import TEXTS, Loudness, gain_of, loudness_of
+
+from tests.support.doubles import triton_double
+from tests.support.doubles.gateway_thread import Shared
+from tests.support.doubles.speech_double import RATE, Double, DoubleSpeech, samples_of
+from tests.support.doubles.websocket_calls import Gateway, audio_of, run
+
+VOICE = {"model": "qwen3_tts", "voice": "Ada"}
+INFO = {"mode": "icl", "voice_digest": "1" * 64}
+FIGURE = loudness_of(np.concatenate([samples_of(text, 1770) for text in TEXTS]), RATE)
+CHUNK = Chunk(samples_of("Hello.", 1), RATE, 0, True, None)
+
+
+def client(double: Double) -> AsyncClient:
+    return cast(AsyncClient, double)
+
+
+def levelled(
+    loudness: Loudness, double: Double, target: float | None, arguments: dict[str, Any] | None = None, **info: Any
+) -> Any:
+    """A coroutine: the chunk as it is sent."""
+    level = loudness.leveller(client(double), arguments or VOICE, target)
+    return level(CHUNK, {**INFO, **info})
+
+
+@pytest.mark.parametrize("rate", (16000, 24000, 44100))
+def test_the_loudness_of_a_tone_is_that_of_the_standard(rate: int) -> None:
+    tone = 0.5 * np.sin(2 * np.pi * 997 * np.arange(5 * rate) / rate)
+    assert loudness_of(tone.astype(np.float32), rate) == pytest.approx(-9.03, abs=0.05)
+
+
+@pytest.mark.parametrize("sound", (np.zeros(RATE * 3), np.ones(RATE // 10), np.zeros(0)))
+def test_a_sound_without_a_loudness_gets_no_gain(sound: Any) -> None:
+    assert loudness_of(sound.astype(np.float32), RATE) is None
+    assert gain_of(None, -18) == 1.0
+
+
+@given(figure=st.floats(-80, 0), target=st.floats(-40, -10))
+def test_the_gain_is_the_difference_within_bounds(figure: float, target: float) -> None:
+    assert 20 * np.log10(gain_of(figure, target)) == pytest.approx(np.clip(target - figure, -20, 20), abs=1e-4)
+
+
+def test_a_speech_has_the_loudness_that_is_asked_for() -> None:
+    double = Double()
+    assert FIGURE is not None
+    chunk = asyncio.run(levelled(Loudness(), double, -18))
+    assert np.array_equal(chunk.samples, CHUNK.samples * gain_of(FIGURE, -18))
+    assert double.texts == [*TEXTS]
+
+
+def test_without_a_wish_nothing_is_measured_and_the_chunks_are_the_same() -> None:
+    double = Double()
+    assert asyncio.run(levelled(Loudness(), double, None)) is CHUNK
+    assert double.texts == []
+
+
+def test_a_voice_is_measured_once_whatever_it_speaks() -> None:
+    double = Double()
+
+    async def speak() -> None:
+        loudness = Loudness()
+        await asyncio.gather(*(levelled(loudness, double, target) for target in (-18, -23, -18)))
+        await levelled(loudness, double, -16, {**VOICE, "seed": 3, "temperature": 0.2})
+
+    asyncio.run(speak())
+    assert double.texts == [*TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "info"),
+    (
+        ({"model": "voxtral"}, {}),
+        ({}, {"voice_digest": "2" * 64}),
+        ({}, {"mode": "x_vector"}),
+        ({"voice": None, "reference_audio": b"other"}, {"voice_digest": None}),
+        ({"voice": None, "speaker_embedding": [0.5, 1.0]}, {"voice_digest": None}),
+    ),
+)
+def test_another_voice_family_or_generation_is_measured_anew(arguments: dict[str, Any], info: dict[str, Any]) -> None:
+    double = Double(rates={"qwen3_tts": RATE, "voxtral": RATE})
+
+    async def speak() -> None:
+        loudness = Loudness()
+        await levelled(loudness, double, -18)
+        for _ in range(2):
+            await levelled(loudness, double, -18, {**VOICE, **arguments}, **info)
+
+    asyncio.run(speak())
+    assert double.texts == [*TEXTS] * 2
+
+
+def test_a_figure_that_cannot_be_had_fails_its_speeches_and_is_tried_again() -> None:
+    class Full(Double):
+        full = True
+
+        def speak(self, text: str, **options: Any) -> DoubleSpeech:
+            return super().speak("Fail." if self.full else text, **options)
+
+    double = Full()
+
+    async def speak() -> Chunk:
+        loudness = Loudness()
+        failed = await asyncio.gather(*(levelled(loudness, double, -18) for _ in range(2)), return_exceptions=True)
+        assert [type(error) for error in failed] == [Overloaded] * 2
+        double.full = False
+        chunk: Chunk = await levelled(loudness, double, -18)
+        return chunk
+
+    assert np.array_equal(asyncio.run(speak()).samples, CHUNK.samples * gain_of(FIGURE, -18))
+
+
+def test_a_caller_that_leaves_takes_the_figure_from_no_other() -> None:
+    double = Double(asyncio.Semaphore(0))
+
+    async def speak() -> None:
+        loudness = Loudness()
+        leaving, staying = (asyncio.create_task(levelled(loudness, double, -18)) for _ in range(2))
+        while len(double.speeches) < len(TEXTS):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert double.gate is not None
+        for _ in range(1000):
+            double.gate.release()
+        await staying
+
+    asyncio.run(speak())
+    assert double.texts == [*TEXTS]
+
+
+def test_what_is_not_to_be_kept_is_not() -> None:
+    double = Double()
+
+    async def speak() -> None:
+        loudness = Loudness()
+        for _ in range(2):
+            await levelled(loudness, double, -18, {**VOICE, "cache": False})
+
+    asyncio.run(speak())
+    assert double.texts == [*TEXTS] * 2
+    assert all(speech.options["cache"] is False for speech in double.speeches)
+
+
+# -------------------------------------------------------------------------------------------------------- over the wire
+
+
+def heard(sound: Any, figure: float | None, target: float) -> bytes:
+    """What is sent of a speech."""
+    return pcm16(Limiter(RATE).push(sound * gain_of(figure, target), final=True))
+
+
+SPOKEN = np.concatenate([triton_double.samples_of(index, 1920) for index in range(3)])  # the double's, of any text
+BODY = {"input": "Hello there.", "voice": "ada", "response_format": "pcm", "loudness": -18}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    (
+        ("/v1/audio/speech", BODY),
+        ("/v1/audio/speech", BODY | {"stream": False}),
+        ("/v1/text-to-speech/ada/stream?output_format=pcm_24000&loudness=-18", {"text": "Hello there."}),
+        (
+            "/v1/text-to-dialogue?output_format=pcm_24000&loudness=-18",
+            {"inputs": [{"text": "Hello there.", "voice_id": "ada"}]},
+        ),
+        ("/v1/speak?model=ada&encoding=linear16&container=none&sample_rate=24000&loudness=-18", {"text": "Hello."}),
+        (
+            "/tts/bytes?loudness=-18",
+            {
+                "model_id": "sonic-2",
+                "transcript": "Hello.",
+                "voice": {"mode": "id", "id": "ada"},
+                "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000},
+            },
+        ),
+    ),
+)
+def test_all_calls_over_http_have_the_loudness(shared: Shared, path: str, body: dict[str, Any]) -> None:
+    _, http = shared
+    answer = http.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.content == heard(SPOKEN, loudness_of(np.concatenate([SPOKEN, SPOKEN]), RATE), -18) != pcm16(SPOKEN)
+
+
+@pytest.mark.parametrize("value", (-41, -9.9, "loud", True))
+def test_a_loudness_that_cannot_be_is_refused(shared: Shared, value: Any) -> None:
+    _, http = shared
+    ours = http.post("/v1/audio/speech", json={**BODY, "loudness": value})
+    theirs = http.post(f"/v1/text-to-speech/ada?loudness={value}", json={"text": "Hello."})
+    assert (ours.status_code, ours.json()["error"]["param"]) == (400, "loudness")
+    assert theirs.status_code == 400 and "loudness" in theirs.text
+
+
+def test_the_sentences_of_a_socket_have_one_gain() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(loudness=-18)
+            await caller.send("input.text", text="The first sentence here. Now the second one.")
+            await caller.send("input.done")
+            got = audio_of(await caller.until("session.done"))
+        sound = np.concatenate([speech_samples(text, gateway.double) for text in gateway.double.texts[:2]])
+        assert got == heard(sound, FIGURE, -18)
+        assert sorted(gateway.double.texts[2:]) == sorted(TEXTS)
+
+    run(test)
+
+
+def speech_samples(text: str, double: Double) -> Any:
+    return samples_of(text, next(speech.options["seed"] for speech in double.speeches if speech.text == text))
