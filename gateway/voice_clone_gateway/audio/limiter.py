@@ -52,8 +52,8 @@ class Limiter:
         held = np.concatenate([self._held, samples, *end])
         count = max(0, len(held) - 2 * self._edge)
         self._held = held[count:]
-        out = held[self._edge : self._edge + count]
-        return out * self._gains(held) if count else out
+        out: Samples = held[self._edge : self._edge + count]
+        return np.multiply(out, self._gains(held), dtype=np.float32) if count else out
 
     def _gains(self, held: Samples) -> Samples | float:
         """The gain of each sample but those of the edges."""
