@@ -95,14 +95,24 @@ class Loudness:
 
 
 class _Levelled:
+    """A speech with a gain. Its voice is measured at once, as the speech before it may still be sent."""
+
     def __init__(self, speech: Speech, level: Leveller) -> None:
         self._speech = speech
         self._level = level
+        self._first: asyncio.Task[Chunk] | None = asyncio.create_task(self._next())
+        self._first.add_done_callback(lambda first: first.cancelled() or first.exception())  # it may have no reader
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
 
     async def __anext__(self) -> Chunk:
+        if self._first is None:
+            return await self._next()
+        first, self._first = self._first, None
+        return await first
+
+    async def _next(self) -> Chunk:
         return await self._level(await anext(self._speech), self._speech.info)
 
     @property
@@ -110,6 +120,8 @@ class _Levelled:
         return self._speech.info
 
     def close(self) -> None:
+        if self._first is not None:
+            self._first.cancel()
         self._speech.close()
 
 

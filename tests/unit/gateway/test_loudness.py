@@ -141,6 +141,33 @@ def test_a_caller_that_leaves_takes_the_figure_from_no_other() -> None:
     assert double.texts == [*TEXTS]
 
 
+def test_a_voice_is_measured_before_its_speech_is_read() -> None:
+    double = Double()
+
+    async def speak() -> list[Chunk]:
+        spoken = double.speak("Hello there.", seed=1)
+        speech = Loudness().levelled(spoken, client(double), VOICE, -18)
+        while len(double.speeches) < 1 + len(TEXTS):
+            await asyncio.sleep(0)
+        assert spoken.index == 1
+        return [chunk async for chunk in speech]
+
+    chunks = asyncio.run(speak())
+    sound = samples_of("Hello there.", 1) * gain_of(FIGURE, -18)
+    assert np.array_equal(np.concatenate([chunk.samples for chunk in chunks]), sound)
+
+
+def test_a_speech_that_nobody_reads_can_be_closed() -> None:
+    async def speak(double: Double) -> None:
+        speech = Loudness().levelled(double.speak("Hello.", seed=1), client(double), VOICE, -18)
+        await asyncio.sleep(0)
+        speech.close()
+        while len(asyncio.all_tasks()) > 1:  # none stays
+            await asyncio.sleep(0)
+
+    asyncio.run(speak(Double(asyncio.Semaphore(0))))
+
+
 def test_what_is_not_to_be_kept_is_not() -> None:
     double = Double()
 
@@ -193,6 +220,16 @@ def test_all_calls_over_http_have_the_loudness(shared: Shared, path: str, body: 
     answer = http.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert answer.content == heard(SPOKEN, loudness_of(np.concatenate([SPOKEN, SPOKEN]), RATE), -18) != pcm16(SPOKEN)
+
+
+def test_each_voice_of_a_speech_has_a_gain(shared: Shared) -> None:
+    triton, http = shared
+    segments = [{"voice": name, "text": f"This is {name}."} for name in ("cleo", "dora", "cleo")]
+    answer = http.post("/v1/audio/speech", json={"segments": segments, "response_format": "pcm", "loudness": -18})
+    figure = loudness_of(np.concatenate([SPOKEN, SPOKEN]), RATE)
+    assert answer.content == heard(np.concatenate([SPOKEN] * 3), figure, -18)
+    asked = [(inputs["voice"].decode(), inputs["text"].decode()) for _, inputs in triton.speeches]
+    assert sorted(voice for voice, text in asked if text in TEXTS) == ["cleo", "cleo", "dora", "dora"]
 
 
 @pytest.mark.parametrize("value", (-41, -9.9, "loud", True))
