@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import cast
 
 import av
@@ -12,7 +10,6 @@ import numpy as np
 from av.filter import Graph
 from numpy.typing import NDArray
 from voice_clone_client.errors import InvalidArgument
-from voice_clone_client.types import Chunk
 
 from . import MAX_SPEED, MIN_SPEED
 
@@ -88,11 +85,3 @@ class Tempo:
         samples: NDArray[np.float32] = np.concatenate(out)
         self._pulled += len(samples)
         return samples
-
-
-def at_speed(chunks: Iterable[Chunk], speed: float) -> Iterator[Chunk]:
-    """The chunks of a speech at another speed; see `Tempo`."""
-    tempo: Tempo | None = None
-    for chunk in chunks:
-        tempo = tempo or Tempo(chunk.sample_rate, speed)
-        yield replace(chunk, samples=tempo.push(chunk.samples, chunk.final))

@@ -1,9 +1,7 @@
 """Even loudness: one fixed gain for a voice and a family, so that its speech has the loudness that is asked for.
 
-The gain follows from how loud the voice speaks: two texts, spoken with a seed of their own, are measured by ITU-R
-BS.1770. The first speech of a voice waits for that; later ones find the figure. As the texts always have the same
-samples, all gateways find the same, and nothing is kept on a disk. A voice that is replaced has another digest, and is
-measured anew.
+The first speech of a voice waits until it is measured; later ones find the figure. Nothing is kept on a disk, as all
+gateways find the same. A voice that is replaced has another digest, and is measured anew.
 """
 
 from __future__ import annotations
@@ -17,23 +15,11 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from pyebur128 import MeasurementMode, R128State, get_loudness_global
 from voice_clone_client import AsyncClient, Chunk
-from voice_clone_client.fields import SOURCES
 from voice_clone_client.long_text.speaker import Speech
+from voice_clone_sound.loudness import MOST_SECONDS, SEED, TEXTS, gain_of, loudness_of, voice_of
 
-TEXTS = (
-    "The sun was low when we came back to the old house, and nobody said a word. Who would have thought of that?",
-    "In the evening we sat by the fire and talked about the journey. The road had been long, but the weather was kind.",
-)
-"""One of them alone is up to 0.6 LU from a voice's other speech."""
-_SEED = 1770
-_MOST_SECONDS = 12.0  # of a text; a model may miss its end
-_MOST_GAIN = 20.0  # dB, up or down: what needs more is hardly speech
 _MOST_FIGURES = 10_000
-_VOICE = ("model", *SOURCES, "reference_text", "x_vector_only", "cache", "deadline")
-"""The arguments of a speech on which its voice depends, or how it may be computed."""
 
 C = TypeVar("C", bound=Chunk)
 
@@ -77,7 +63,7 @@ class Loudness:
         return speech if target is None else _Levelled(speech, self.leveller(client, arguments, target))
 
     async def _figure(self, client: AsyncClient, arguments: Mapping[str, Any], info: Mapping[str, Any]) -> float | None:
-        voice = {name: arguments[name] for name in _VOICE if arguments.get(name) is not None}
+        voice = voice_of(arguments)
         digest = info.get("voice_digest") or (client.owner, await asyncio.to_thread(_fingerprint, voice))
         key = (arguments["model"], info.get("mode"), digest)
         task = self._figures.get(key)
@@ -125,35 +111,21 @@ class _Levelled:
         self._speech.close()
 
 
-def gain_of(figure: float | None, target: float) -> np.float32:
-    """The factor from a loudness to another, both in LUFS; 1 for a sound that has none."""
-    decibels = 0.0 if figure is None else target - figure
-    return np.float32(10 ** (min(max(decibels, -_MOST_GAIN), _MOST_GAIN) / 20))
-
-
-def loudness_of(samples: NDArray[np.float32], rate: int) -> float | None:
-    """The integrated loudness in LUFS (ITU-R BS.1770, EBU R 128); None of a sound under 0.4 s, or of silence."""
-    state = R128State(1, rate, MeasurementMode.MODE_I)
-    state.add_frames(samples.astype(np.float64), len(samples))
-    figure: float = get_loudness_global(state)
-    return figure if np.isfinite(figure) else None
-
-
 async def _measured(client: AsyncClient, voice: Mapping[str, Any]) -> float | None:
-    """How loud a voice speaks."""
+    """How loud a voice speaks; as `voice_clone_sound.loudness.measured`."""
     spoken = await asyncio.gather(*(_spoken(client, text, voice) for text in TEXTS))  # at the same time
     parts = [chunk.samples for chunks in spoken for chunk in chunks]
-    return await asyncio.to_thread(loudness_of, np.concatenate(parts), spoken[0][0].sample_rate)
+    return await asyncio.to_thread(loudness_of, parts, spoken[0][0].sample_rate)
 
 
 async def _spoken(client: AsyncClient, text: str, voice: Mapping[str, Any]) -> list[Chunk]:
-    speech = client.speak(text, **voice, seed=_SEED)
+    speech = client.speak(text, **voice, seed=SEED)
     chunks, seconds = list[Chunk](), 0.0
     try:
         async for chunk in speech:
             chunks.append(chunk)
             seconds += len(chunk.samples) / chunk.sample_rate
-            if seconds > _MOST_SECONDS:
+            if seconds > MOST_SECONDS:
                 break
     finally:
         speech.close()

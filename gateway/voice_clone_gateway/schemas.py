@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from voice_clone_client.types import MAX_NAME
-from voice_clone_sound import MAX_SPEED, MIN_SPEED
+from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
 
 from .compatibility import translate
 from .fields import Knobs
@@ -138,7 +138,7 @@ class SpeechOptions(Voiced, Knobs):
     """Bits a second of mp3, opus and aac, of which the codec takes the nearest it has; other formats ignore it."""
     speed: Speed = 1.0
     """Factor of the tempo; the pitch is unchanged."""
-    loudness: Annotated[float, Field(ge=-40, le=-10, allow_inf_nan=False)] | None = None
+    loudness: Annotated[float, Field(ge=MIN_LOUDNESS, le=MAX_LOUDNESS, allow_inf_nan=False)] | None = None
     """LUFS that the voice is to have: one gain for all its speech, with true peaks of at most -1 dBTP."""
     instructions: Instructions | None = None
     """How to speak, in words, for a model that follows such instructions. Others ignore them, with a warning; a strict

@@ -17,12 +17,14 @@ from voice_clone_client.client import Client
 from voice_clone_client.errors import Unsupported, VoiceNotFound
 from voice_clone_client.fields import DTYPES, MEANINGS, Knobs
 from voice_clone_client.long_text.long_speech import LongSpeech
+from voice_clone_client.requests import is_voiceless
 from voice_clone_client.responses import missed_end
+from voice_clone_client.sources import content
 from voice_clone_client.speeches.speech import Speech
 from voice_clone_client.types import Chunk
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import comment_of
-from voice_clone_sound import MAX_SPEED, MIN_SPEED
+from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
 from voice_clone_text.sentences import MAX_CHARACTERS
 
 from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
@@ -31,7 +33,6 @@ from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
 
-_SPEEDS = f"{MIN_SPEED:g} to {MAX_SPEED:g}"
 _TYPES = {"INT32": int, "UINT64": int, "FP32": float}
 
 
@@ -74,10 +75,16 @@ def add(commands: Any) -> None:
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
         "--speed",
-        type=_speed,
+        type=partial(_within, MIN_SPEED, MAX_SPEED),
         default=1.0,
         metavar="X",
-        help=f"{_SPEEDS}, at the same pitch; above 1 is faster",
+        help="above 1 is faster, at the same pitch (0.25 to 4)",
+    )
+    speak.add_argument(
+        "--loudness",
+        type=partial(_within, MIN_LOUDNESS, MAX_LOUDNESS),
+        metavar="LUFS",
+        help="such as -18: the voice gets this loudness; it first speaks two texts that are measured (-40 to -10)",
     )
     speak.add_argument(
         "--x-vector-only",
@@ -115,12 +122,12 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         parsed.parser.error("give -o FILE, --play or both")
     if parsed.output is not None and (reason := refusal(parsed.output)):
         parsed.parser.error(reason)
-    if parsed.speed != 1.0 and not has_codecs():
-        parsed.parser.error(f"--speed needs a further package: {MISSING}")
+    if not has_codecs() and (parsed.speed != 1.0 or parsed.loudness is not None):
+        parsed.parser.error(f"--speed and --loudness need a further package: {MISSING}")
     sign = _signing(parsed)
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
-    how = {
+    how: Any = {
         "voice": parsed.voice,
         "reference_audio": parsed.reference and given(parsed.reference),
         "reference_text": parsed.reference_text,
@@ -130,6 +137,10 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         "deadline": parsed.deadline,
         **knobs,
     }
+    if parsed.loudness is not None:
+        if is_voiceless(how):
+            parsed.parser.error("--loudness is that of a voice; give --voice, --reference, --embedding or --prompt")
+        how |= {name: content(how[name]) for name in ("reference_audio", "voice_prompt") if how[name] is not None}
     with ExitStack() as stack:
         shown = stack.enter_context(progress(parsed.quiet))
         outputs: list[AudioOutput | Player] = []
@@ -141,7 +152,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             saved = AudioOutput(parsed.output, partial(_comment, client, parsed), seal)
             outputs.insert(0, stack.enter_context(saved))
         stack.enter_context(speech)
-        for chunk in chunks if parsed.speed == 1.0 else _at_speed(chunks, parsed.speed):
+        for chunk in _shaped(client, chunks, parsed, how):
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
@@ -217,17 +228,27 @@ def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict
     return client.speak_long(text, sentence_characters=most, hold=not heard and len(text) > most, **how)
 
 
-def _speed(text: str) -> float:
+def _within(least: float, most: float, text: str) -> float:
+    """A number of this range."""
     with suppress(ValueError):
-        if MIN_SPEED <= (speed := float(text)) <= MAX_SPEED:  # NaN is not
-            return speed
-    raise argparse.ArgumentTypeError(f"it must be {_SPEEDS}, not {text!r}")
+        if least <= (value := float(text)) <= most:  # NaN is not
+            return value
+    raise argparse.ArgumentTypeError(f"it must be {least:g} to {most:g}, not {text!r}")
 
 
-def _at_speed(chunks: Iterator[Chunk], speed: float) -> Iterator[Chunk]:
-    from voice_clone_sound.tempo import at_speed  # needs the extra
+def _shaped(
+    client: Client, chunks: Iterator[Chunk], parsed: argparse.Namespace, how: Mapping[str, Any]
+) -> Iterator[Chunk]:
+    """The chunks at the speed and loudness that are asked for."""
+    if parsed.speed == 1.0 and parsed.loudness is None:
+        return chunks
+    from voice_clone_sound.loudness import gain_of, measured, voice_of  # these need the extra
+    from voice_clone_sound.shape import shaped
 
-    return at_speed(chunks, speed)
+    def gain() -> Any:
+        return gain_of(measured(client, voice_of(how)), parsed.loudness)
+
+    return shaped(chunks, parsed.speed, None if parsed.loudness is None else gain)
 
 
 def _pair(text: str) -> tuple[str, Any]:

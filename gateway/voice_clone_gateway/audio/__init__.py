@@ -11,7 +11,7 @@ aac 86 ms, mulaw and alaw 74 ms (their resampling to 8 kHz). Another sample rate
 40 to 70 ms between 0.25 and 2, up to 200 ms at 4; the limiter 1.8 ms. An open encoder takes 0.5 to 1 MB, of flac 8 MB.
 
 `encoder` is the pipeline from samples to bytes; `formats` lists the formats; `containers` writes their bytes;
-`resampler`, `limiter` and `voice_clone_sound.tempo` process the samples.
+`resampler` and `voice_clone_sound` process the samples.
 """
 
 from .encoder import Encoder

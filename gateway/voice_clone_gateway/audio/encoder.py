@@ -7,11 +7,11 @@ import asyncio
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from voice_clone_client.errors import Internal
+from voice_clone_sound.limiter import Limiter
 from voice_clone_sound.tempo import Tempo
 
 from .containers import Container, open_container
 from .formats import find_format
-from .limiter import Limiter
 from .resampler import Resampler
 
 

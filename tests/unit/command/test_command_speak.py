@@ -18,7 +18,9 @@ import grpc
 import numpy as np
 import pytest
 from voice_clone_client import pcm16
+from voice_clone_gateway.audio import Encoder
 from voice_clone_program.running import READER_LEFT
+from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
 from voice_clone_sound.tempo import Tempo
 
 from tests.support.doubles.command_line import Run, in_process
@@ -79,13 +81,42 @@ def test_speak_faster_or_slower(triton: Server, run: Run, tmp_path: Path, speed:
     assert pcm_of(out) == pcm16(Tempo(RATE, float(speed)).push(sound, final=True))
 
 
-@pytest.mark.parametrize("speed", ["0.2", "4.1", "nan", "fast"])
-def test_a_speed_that_cannot_be_is_refused_before_the_server_is_asked(
-    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], speed: str
+@pytest.mark.parametrize("speed", [1.0, 1.5])
+def test_speak_at_a_loudness(
+    triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    """The samples are those of the gateway."""
+    out = tmp_path / "out.wav"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the bytes of a clip")))
+    assert run("speak", "Hi.", "--reference", "-", "-o", out, "--loudness", -18, "--speed", speed) == 0
+    sound = np.concatenate([samples_of(index, 1920) for index in range(3)])
+    encoder = Encoder("pcm", RATE, speed=speed, limited=True)
+    data = encoder.encode(sound * gain_of(loudness_of([sound, sound], RATE), -18)) + encoder.finish()
+    assert pcm_of(out) == data
+    said = [inputs for _, inputs in triton.speeches]
+    assert sorted(inputs["text"].decode() for inputs in said) == sorted(["Hi.", *TEXTS])
+    assert len({inputs["reference_audio"] for inputs in said}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        *((["--speed", speed], "0.25 to 4") for speed in ("0.2", "4.1", "nan", "fast")),
+        *((["--loudness", level], "-40 to -10") for level in ("-9", "-41", "0", "loud")),
+    ],
+)
+def test_a_speed_or_loudness_that_cannot_be_is_refused_before_the_server_is_asked(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav", "--speed", speed)
-    assert "0.25 to 4" in capsys.readouterr().err and triton.calls == []
+        run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / "out.wav", *options)
+    assert words in capsys.readouterr().err and triton.calls == []
+
+
+def test_a_loudness_needs_a_voice(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run("speak", "Hi.", "-o", tmp_path / "out.wav", "--loudness", -18)
+    assert "--voice" in capsys.readouterr().err and triton.speeches == []
 
 
 @pytest.mark.parametrize("reason", ["budget", "runaway", "length"])

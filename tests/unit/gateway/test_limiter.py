@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyebur128 import MeasurementMode, R128State, get_true_peak
 from voice_clone_gateway.audio import SAMPLE_RATES, Encoder
-from voice_clone_gateway.audio.limiter import CEILING, LOOK_AHEAD, Limiter
+from voice_clone_sound.limiter import CEILING, LOOK_AHEAD, Limiter
 
 from tests.support.official.encoded_sound import SOUND, Samples, encode
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client import AsyncClient, Chunk, Overloaded, pcm16
-from voice_clone_gateway.audio.limiter import Limiter
-from voice_clone_gateway.loudness import TEXTS, Loudness, gain_of, loudness_of
+from voice_clone_gateway.loudness import Loudness
+from voice_clone_sound.limiter import Limiter
+from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
 
 from tests.support.doubles import triton_double
 from tests.support.doubles.gateway_thread import Shared
@@ -20,7 +21,7 @@ from tests.support.doubles.websocket_calls import Gateway, audio_of, run
 
 VOICE = {"model": "qwen3_tts", "voice": "Ada"}
 INFO = {"mode": "icl", "voice_digest": "1" * 64}
-FIGURE = loudness_of(np.concatenate([samples_of(text, 1770) for text in TEXTS]), RATE)
+FIGURE = loudness_of([samples_of(text, 1770) for text in TEXTS], RATE)
 CHUNK = Chunk(samples_of("Hello.", 1), RATE, 0, True, None)
 
 
@@ -39,12 +40,12 @@ def levelled(
 @pytest.mark.parametrize("rate", (16000, 24000, 44100))
 def test_the_loudness_of_a_tone_is_that_of_the_standard(rate: int) -> None:
     tone = 0.5 * np.sin(2 * np.pi * 997 * np.arange(5 * rate) / rate)
-    assert loudness_of(tone.astype(np.float32), rate) == pytest.approx(-9.03, abs=0.05)
+    assert loudness_of([tone.astype(np.float32)], rate) == pytest.approx(-9.03, abs=0.05)
 
 
 @pytest.mark.parametrize("sound", (np.zeros(RATE * 3), np.ones(RATE // 10), np.zeros(0)))
 def test_a_sound_without_a_loudness_gets_no_gain(sound: Any) -> None:
-    assert loudness_of(sound.astype(np.float32), RATE) is None
+    assert loudness_of([sound.astype(np.float32)], RATE) is None
     assert gain_of(None, -18) == 1.0
 
 
@@ -219,14 +220,14 @@ def test_all_calls_over_http_have_the_loudness(shared: Shared, path: str, body: 
     _, http = shared
     answer = http.post(path, json=body)
     assert answer.status_code == 200, answer.text
-    assert answer.content == heard(SPOKEN, loudness_of(np.concatenate([SPOKEN, SPOKEN]), RATE), -18) != pcm16(SPOKEN)
+    assert answer.content == heard(SPOKEN, loudness_of([SPOKEN, SPOKEN], RATE), -18) != pcm16(SPOKEN)
 
 
 def test_each_voice_of_a_speech_has_a_gain(shared: Shared) -> None:
     triton, http = shared
     segments = [{"voice": name, "text": f"This is {name}."} for name in ("cleo", "dora", "cleo")]
     answer = http.post("/v1/audio/speech", json={"segments": segments, "response_format": "pcm", "loudness": -18})
-    figure = loudness_of(np.concatenate([SPOKEN, SPOKEN]), RATE)
+    figure = loudness_of([SPOKEN, SPOKEN], RATE)
     assert answer.content == heard(np.concatenate([SPOKEN] * 3), figure, -18)
     asked = [(inputs["voice"].decode(), inputs["text"].decode()) for _, inputs in triton.speeches]
     assert sorted(voice for voice, text in asked if text in TEXTS) == ["cleo", "cleo", "dora", "dora"]
