@@ -91,7 +91,7 @@ def compare(
         if lost.any():  # such a stream makes no further step
             break
         hidden = max(hidden, apart(*(generator.model.hidden[:streams] for generator in pair)))
-        newest = pair[1]._model.newest
+        newest = pair[1].model.newest
         newest[:streams] = in_kind_of(newest, ours)
         made.append(ours)
     for generator in pair:

@@ -84,8 +84,8 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             together = officials if chosen.lists else {}
             spoken |= {f"{name} x {streams}": each.speak(given.frames, streams) for name, each in together.items()}
             spoken |= {f"{name} x {streams}": each.speak(asked, streams) for name, each in ours.items()}
-        for name, each in spoken.items():
-            runs[name].append(each.seconds)
+        for name, speech in spoken.items():
+            runs[name].append(speech.seconds)
         expected = next(iter(spoken.values())).frames
         equal = {name: equal_frames(spoken[name].frames, expected) for name in ours}
     rows: dict[str, Any] = {}

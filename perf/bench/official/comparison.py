@@ -205,8 +205,8 @@ class _Listener:
         """The next one, if it is full or the last."""
         if len(self.waiting) < self.size and not (self.ended and self.waiting):
             return None
-        made, self.waiting = np.stack(self.waiting[: self.size]), self.waiting[self.size :]
-        self.size = next(self.sizes)
+        made: NDArray[Any] = np.stack(self.waiting[: self.size])
+        self.waiting, self.size = self.waiting[self.size :], next(self.sizes)
         return made
 
 
