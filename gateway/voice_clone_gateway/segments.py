@@ -12,9 +12,9 @@ from voice_clone_client.types import MAX_NAME
 from voice_clone_sound import MAX_SPEED, MIN_SPEED
 from voice_clone_text.dictionary import Dictionary, Rule
 from voice_clone_text.normalizers import Missing
-from voice_clone_text.pieces import Plan, Silence, Span, Style
+from voice_clone_text.pieces import Plan, Style
 from voice_clone_text.planner import Settings, plan
-from voice_clone_text.sentences import SPOKEN
+from voice_clone_text.sequence import Sequence, in_sequence
 from voice_clone_text.tags import MarkupError, is_ssml
 
 from .http.errors import HTTPFailure
@@ -26,26 +26,20 @@ from .schemas import Pronunciation, SpeechOptions, SpeechRequest, Turn
 class Segment:
     """What is spoken at once: a speech of its own."""
 
-    turn: int
-    """Which of the request's `segments` it is from."""
-    span: Span
+    text: str
     options: SpeechOptions
     """How it is spoken, but for the rate."""
     rate: float
     """Factor of the tempo in all."""
-    pause: float = 0.0
-    """Seconds of silence before it."""
 
 
 @dataclass(frozen=True)
 class Segments:
     """All of a request."""
 
+    sequence: Sequence
     spoken: tuple[Segment, ...]
-    pause: float
-    """Seconds of silence behind the last one."""
-    marks: tuple[tuple[str, int, int], ...]
-    """Name, the segment that it is in, and characters of it before the mark."""
+    """Of each part of the sequence."""
     warnings: tuple[str, ...]
 
 
@@ -102,26 +96,19 @@ def segments_of(request: SpeechRequest) -> Segments:
         HTTPFailure: as `plans_of`.
         InvalidArgument: there is nothing to speak, or it would be too fast or too slow.
     """
-    spoken, marks, warnings, pause = list[Segment](), list[tuple[str, int, int]](), dict[str, None](), 0.0
-    for index, (turn, found) in enumerate(plans_of(request)):
-        begins = list[int]()  # of each item: the number of segments before it
-        for item in found.items:
-            begins.append(len(spoken))
-            if isinstance(item, Silence):
-                pause += item.seconds
-            elif SPOKEN.search(item.text):
-                options, ignored = _options(request, turn, item.style)
-                rate = _checked(request.speed * turn.speed * item.style.rate)
-                spoken.append(Segment(index, item, options, rate, pause))
-                warnings |= dict.fromkeys(ignored)
-                pause = 0.0
-        begins.append(len(spoken))
-        marks += [(mark.name, begins[mark.item], mark.character) for mark in found.marks]
-        warnings |= dict.fromkeys(found.warnings)
-        pause += turn.pause_ms / 1000
-    if not spoken:
-        raise InvalidArgument("the `text` has nothing to speak; it needs at least one letter or digit")
-    return Segments(tuple(spoken), pause, tuple(marks), tuple(warnings))
+    turns, plans = zip(*plans_of(request), strict=True)
+    try:
+        sequence = in_sequence(zip(plans, (turn.pause_ms / 1000 for turn in turns), strict=True))
+    except ValueError as error:
+        raise InvalidArgument(f"`text`: {error}") from None
+    spoken, warnings = list[Segment](), dict.fromkeys(text for plan in plans for text in plan.warnings)
+    for part in sequence.parts:
+        turn = turns[part.turn]
+        options, ignored = _options(request, turn, part.span.style)
+        rate = _checked(request.speed * turn.speed * part.span.style.rate)
+        spoken.append(Segment(part.span.text, options, rate))
+        warnings |= dict.fromkeys(ignored)
+    return Segments(sequence, tuple(spoken), tuple(warnings))
 
 
 def _options(request: SpeechRequest, turn: Turn, style: Style) -> tuple[SpeechOptions, list[str]]:

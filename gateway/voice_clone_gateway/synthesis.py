@@ -237,7 +237,7 @@ async def open_speech(
     found = await asyncio.to_thread(segments_of, request) if has_segments(request) else None
     if found is not None and found.warnings and settings.strict:
         raise InvalidArgument(f"`text`: {found.warnings[0]}; leave it out, this gateway is strict")
-    key.characters.take(len(text) if found is None else sum(len(each.span.text) for each in found.spoken))
+    key.characters.take(len(text) if found is None else sum(len(each.text) for each in found.spoken))
     client = services.clients.of(key)
 
     def begin(ordered: Order, text: str) -> Speech:
@@ -252,7 +252,7 @@ async def open_speech(
     orders = await _orders(services, client, found, held)
     warnings = dict.fromkeys([*found.warnings, *(warning for each in orders for warning in each.warnings)])
     ahead = iter(orders)
-    spoken = SegmentedSpeech(found, lambda segment: begin(next(ahead), segment.span.text))
+    spoken = SegmentedSpeech(found, lambda segment: begin(next(ahead), segment.text))
     return spoken, replace(orders[0], warnings=tuple(warnings), speed=1.0)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from voice_clone_client import embedding
 from voice_clone_client.client import Client
-from voice_clone_client.errors import Unsupported, VoiceNotFound
-from voice_clone_client.fields import DTYPES, MEANINGS, Knobs
+from voice_clone_client.errors import InvalidArgument, Unsupported, VoiceNotFound
+from voice_clone_client.fields import DTYPES, MEANINGS, SOURCES, Knobs
 from voice_clone_client.long_text.long_speech import LongSpeech
 from voice_clone_client.requests import is_voiceless
 from voice_clone_client.responses import missed_end
@@ -25,10 +25,15 @@ from voice_clone_client.types import Chunk
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import comment_of
 from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
+from voice_clone_text.pieces import Style
+from voice_clone_text.planner import Settings
 from voice_clone_text.sentences import MAX_CHARACTERS
+from voice_clone_text.sequence import Part
+from voice_clone_text.tags import is_ssml
 
 from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
 from ..output import AudioOutput, progress
+from ..parts import PartsSpeech, plans_of, sequence_of
 from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
@@ -52,6 +57,15 @@ def add(commands: Any) -> None:
     speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
     speak.add_argument(
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
+    )
+    kind = speak.add_mutually_exclusive_group()
+    kind.add_argument("--ssml", action="store_true", help="the text is SSML, as one that begins with <speak always is")
+    kind.add_argument("--script", action="store_true", help="the text is a dialogue: lines such as Ada: Good morning.")
+    speak.add_argument("--inline-pauses", action="store_true", help="[pause:500ms] in the text is a silence")
+    speak.add_argument(
+        "--normalize",
+        choices=("on", "numbers"),
+        help="speak numbers, dates, money and the like in words of the --language; numbers: only what has a digit",
     )
     add_mark(speak)
     speak.add_argument("--sign-key", metavar="FILE", help="sign the file (C2PA) with this private key, EC P-256, PEM")
@@ -138,7 +152,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         **knobs,
     }
     if parsed.loudness is not None:
-        if is_voiceless(how):
+        if is_voiceless(how) and not parsed.script:
             parsed.parser.error("--loudness is that of a voice; give --voice, --reference, --embedding or --prompt")
         how |= {name: content(how[name]) for name in ("reference_audio", "voice_prompt") if how[name] is not None}
     with ExitStack() as stack:
@@ -152,7 +166,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             saved = AudioOutput(parsed.output, partial(_comment, client, parsed), seal)
             outputs.insert(0, stack.enter_context(saved))
         stack.enter_context(speech)
-        for chunk in _shaped(client, chunks, parsed, how):
+        for chunk in chunks:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
@@ -177,7 +191,7 @@ def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any]
     return comment_of(client.family(parsed.model), info, signs=parsed.sign_key is not None)
 
 
-def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], bytes] | None:
+def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech | PartsSpeech, bytes], bytes] | None:
     """Return what signs the whole file; None if that is not asked for."""
     if parsed.sign_key is None and parsed.sign_certificates is None:
         if parsed.sign_consent:
@@ -190,7 +204,7 @@ def _signing(parsed: argparse.Namespace) -> Callable[[Client, Speech, bytes], by
         parsed.parser.error(f"only files can be signed that end in {', '.join(TYPES)}; give such a -o FILE")
     signer = FileSigner(given(parsed.sign_certificates), given(parsed.sign_key))
 
-    def sign(client: Client, speech: Speech, data: bytes) -> bytes:
+    def sign(client: Client, speech: Speech | PartsSpeech, data: bytes) -> bytes:
         digest = (speech.info or {}).get("voice_digest")
         consent = _consent(client, parsed.voice, digest) if parsed.sign_consent and digest is not None else None
         return signer.sign(data, media_type, client.family(parsed.model), digest, consent)
@@ -206,18 +220,25 @@ def _consent(client: Client, voice: str, digest: str) -> str | None:
         return None
 
 
-def _begin(client: Client, parsed: argparse.Namespace, how: dict[str, Any]) -> tuple[Speech, Iterator[Chunk]]:
+def _begin(
+    client: Client, parsed: argparse.Namespace, how: dict[str, Any]
+) -> tuple[Speech | PartsSpeech, Iterator[Chunk]]:
     """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
+    if parsed.ssml or parsed.script or parsed.inline_pauses or parsed.normalize or is_ssml(parsed.text, final=True):
+        text = "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text
+        parts = _parts(client, text, parsed, how)
+        return parts, parts
+    shape = partial(_shaped, client, speed=parsed.speed, loudness=parsed.loudness, how=how)
     if parsed.text != "-" or how["non_streaming_mode"]:
         speech = _whole_text(client, "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text, parsed, how)
-        return speech, speech
+        return speech, shape(speech)
     stdin = Tee(written(sys.stdin))
     streamed = client.speak_stream(stdin, **how)
     try:
-        return streamed, chain(list(islice(streamed, 1)), streamed)
+        return streamed, shape(chain(list(islice(streamed, 1)), streamed))
     except Unsupported:
         speech = _whole_text(client, stdin.rest(), parsed, how)
-        return speech, speech
+        return speech, shape(speech)
 
 
 def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> LongSpeech:
@@ -237,18 +258,47 @@ def _within(least: float, most: float, text: str) -> float:
 
 
 def _shaped(
-    client: Client, chunks: Iterator[Chunk], parsed: argparse.Namespace, how: Mapping[str, Any]
+    client: Client, chunks: Iterator[Chunk], speed: float, loudness: float | None, how: Mapping[str, Any]
 ) -> Iterator[Chunk]:
-    """The chunks at the speed and loudness that are asked for."""
-    if parsed.speed == 1.0 and parsed.loudness is None:
+    """The chunks at this speed and loudness."""
+    if speed == 1.0 and loudness is None:
         return chunks
     from voice_clone_sound.loudness import gain_of, measured, voice_of  # these need the extra
     from voice_clone_sound.shape import shaped
 
-    def gain() -> Any:
-        return gain_of(measured(client, voice_of(how)), parsed.loudness)
+    if loudness is None:
+        return shaped(chunks, speed, None)
+    return shaped(chunks, speed, lambda: gain_of(measured(client, voice_of(how)), loudness))
 
-    return shaped(chunks, parsed.speed, None if parsed.loudness is None else gain)
+
+def _parts(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> PartsSpeech:
+    """The speech of a text that asks for voices, pauses or words of its own."""
+    settings = Settings(
+        "ssml" if parsed.ssml else "auto",
+        parsed.inline_pauses,
+        Style(language=parsed.language),
+        normalize=parsed.normalize or "off",
+    )
+    try:
+        plans = plans_of(text, settings, parsed.script)
+        sequence = sequence_of(plans)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    for warning in dict.fromkeys(warning for each in plans for warning in each.warnings):
+        complain(warning)
+    rates = [part.span.style.rate * parsed.speed for part in sequence.parts]
+    if any(rate != 1 for rate in rates) and not has_codecs():
+        complain(f"the rate of SSML needs a further package, so it is ignored: {MISSING}")
+        rates = [1.0] * len(rates)
+
+    def ask(part: Part) -> tuple[Speech, Iterator[Chunk]]:
+        style = part.span.style
+        own = {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice} if style.voice else {}
+        spoken = {**how, **own, "language": style.language}
+        speech = _whole_text(client, part.span.text, parsed, spoken)
+        return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)
+
+    return PartsSpeech(sequence, ask, rates)
 
 
 def _pair(text: str) -> tuple[str, Any]:

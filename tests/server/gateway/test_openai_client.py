@@ -92,6 +92,24 @@ def test_events(openai: OpenAI, voice: str, spoken: Spoken) -> None:
     assert done["info"]["mode"] == "icl"
 
 
+def test_segments_and_ssml(openai: OpenAI, voice: str, spoken: Spoken) -> None:
+    turns = [{"text": TEXT}, {"voice": voice, "text": TEXT}]
+    both = openai.audio.speech.create(
+        model="tts-1",
+        input="",
+        voice=voice,
+        response_format="pcm",
+        extra_body={**MORE["extra_body"], "segments": turns},
+    )
+    half = len(both.content) // 2
+    assert spoken == both.content[:half] and spoken == both.content[half:]
+    text = f"<speak>{TEXT}<break time='500ms'/>{TEXT}</speak>"
+    paused = openai.audio.speech.create(model="tts-1", input=text, voice=voice, response_format="pcm", **MORE)
+    first, second = json.loads(paused.response.headers["x-speech-info"])["segments"]
+    begin, end = (round(seconds * 24000) * 2 for seconds in (first["end"], second["start"]))
+    assert end - begin == 24000 and not any(paused.content[begin:end])
+
+
 @pytest.mark.parametrize(
     ("given", "error", "code"),
     [

@@ -460,3 +460,49 @@ def test_player_stops_with_a_speech_that_fails(
     triton.play = lambda context: iter(speech(3)[:2])
     assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
     assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
+
+
+PARTED = {
+    ("--ssml",): "<speak>Good morning.<break time='500ms'/><voice name='Bob'>Is it?</voice></speak>",
+    (): "<speak>Good morning.<break time='500ms'/><voice name='Bob'>Is it?</voice></speak>",
+    ("--script",): "Ada: Good morning.\nBob: Is\nit?",
+    ("--inline-pauses", "--normalize", "on", "--language", "en"): "Good morning. [pause:500ms] Is 5 it?",
+}
+
+
+@pytest.mark.parametrize("options", PARTED)
+def test_parts_of_a_text(triton: Server, run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
+    out = tmp_path / "out.wav"
+    assert run("speak", PARTED[options], "--voice", "Ada", *options, "-o", out, "--quiet") == 0
+    asked = [(inputs["voice"].decode(), inputs["text"].decode().strip()) for _, inputs in triton.speeches]
+    second = ("Ada", "Is five it?") if "--normalize" in options else ("Bob", "Is it?")
+    assert asked == [("Ada", "Good morning."), second]
+    silence = b"" if options == ("--script",) else bytes(RATE)
+    assert pcm_of(out) == pcm_of_chunks(3) + silence + pcm_of_chunks(3)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("words", "--ssml"), "<speak>"),
+        (("<speak>a & b</speak>",), "column 11"),
+        (("words", "--script"), "colon"),
+        (("<speak>...</speak>",), "letter or digit"),
+    ],
+)
+def test_texts_that_have_no_parts(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], word: str
+) -> None:
+    assert run("speak", *options, "--voice", "Ada", "-o", tmp_path / "out.wav") == 1
+    assert word in capsys.readouterr().err and triton.speeches == []
+
+
+def test_rates_and_what_has_no_effect(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "<speak><prosody rate='2'>A <emphasis>b</emphasis></prosody><break time='1s'/>c</speak>"
+    out = tmp_path / "out.wav"
+    assert run("speak", text, "--voice", "Ada", "-o", out, "--speed", "2") == 0
+    assert "emphasis" in capsys.readouterr().err
+    speech_bytes = len(pcm_of_chunks(3))
+    assert len(pcm_of(out)) == speech_bytes // 4 + 2 * RATE + speech_bytes // 2

@@ -1,0 +1,121 @@
+"""The samples of several speeches in a row, with silences between them, as one speech. It waits for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from voice_clone_text.sequence import Part, Sequence
+
+from ..finish_reasons import worse
+from ..types import Chunk
+from .edges import QuietEdges
+
+Samples = NDArray[np.float32]
+
+_COUNTED = ("text_tokens", "reference_frames", "frames", "retries")  # entries of `info` that add up
+
+
+class Filter(Protocol):
+    """Changes samples, piece by piece."""
+
+    def push(self, samples: Samples, final: bool) -> Samples:
+        """The output after these samples; `final`: none follow."""
+
+
+class JoinedParts:
+    """The speeches of the parts of a text, each of which is read to its end before the next.
+
+    A silence has exactly its length; the quiet edges of a speech beside it are cut to a set one. Without a silence, a
+    gain or a filter the samples are those of the speech alone.
+
+    Args:
+        sequence: the parts.
+        filter_of: the filter of a part for a rate in Hz; None for none.
+    """
+
+    def __init__(
+        self, sequence: Sequence, filter_of: Callable[[int, int], Filter | None] = lambda index, rate: None
+    ) -> None:
+        self._sequence = sequence
+        self._filter_of = filter_of
+        self._shape: list[Filter] | None = None  # of the current part, from its first chunk on
+        self._gain = np.float32(1)
+        self._rate = self._samples = self._chunks = 0
+        self._sums: dict[str, Any] = {}  # of the parts that have ended
+        self._entries: list[dict[str, Any]] = []
+        self.current = 0
+        """Which part is read."""
+        self.info: dict[str, Any] = {}
+        """The latest of the server; tokens and frames are sums, the finish reason is the worst. `segments` says where
+        each part begins and ends, in seconds, and where it is written; `marks`, in which part each is."""
+
+    @property
+    def part(self) -> Part | None:
+        """The part that is read; None behind the last one."""
+        parts = self._sequence.parts
+        return parts[self.current] if self.current < len(parts) else None
+
+    def take(self, chunk: Chunk) -> Chunk:
+        """What is heard of a chunk of the current part."""
+        before: Samples = np.zeros(0, np.float32)
+        if self._shape is None:
+            self._rate = chunk.sample_rate
+            before = self._silence(self._sequence.parts[self.current].pause)
+            self._begin(self._sequence.parts[self.current])
+        samples = self._push(chunk.samples, final=False)
+        if chunk.info:
+            self._add_info(chunk.info)
+        return self._chunk(np.concatenate([before, samples]), chunk.info)
+
+    def end(self) -> Chunk:
+        """The rest of the current part, which has no further chunk; the next one is now the current."""
+        samples = self._push(np.zeros(0, np.float32), final=True)
+        self._entries[-1]["end"] = self._seconds
+        self._sums = {name: self.info[name] for name in (*_COUNTED, "finish_reason") if name in self.info}
+        self.current, self._shape = self.current + 1, None
+        if self.part is None:
+            samples = np.concatenate([samples, self._silence(self._sequence.pause)])
+        return self._chunk(samples, None)
+
+    def _begin(self, part: Part) -> None:
+        parts = self._sequence.parts
+        behind = self._sequence.pause if part is parts[-1] else parts[self.current + 1].pause
+        own = self._filter_of(self.current, self._rate)
+        edges = QuietEdges(self._rate, part.pause > 0, behind > 0) if part.pause or behind else None
+        self._shape = [each for each in (edges, own) if each is not None]
+        self._gain = np.float32(part.span.style.gain)
+        written = [part.span.start, part.span.end]
+        self._entries.append({"index": part.turn, "characters": written, "start": self._seconds})
+        here = len(self._entries) - 1
+        self.info["segments"] = self._entries
+        for name, at, character in self._sequence.marks:
+            if at == here or (at > here and part is parts[-1]):
+                self.info.setdefault("marks", []).append({"name": name, "segment": here, "character": character})
+
+    def _push(self, samples: Samples, final: bool) -> Samples:
+        for each in self._shape or ():
+            samples = each.push(samples, final)
+        self._samples += len(samples)
+        return samples if self._gain == 1 else samples * self._gain
+
+    def _silence(self, seconds: float) -> Samples:
+        samples: Samples = np.zeros(round(seconds * self._rate), np.float32)
+        self._samples += len(samples)
+        return samples
+
+    def _chunk(self, samples: Samples, info: Mapping[str, Any] | None) -> Chunk:
+        self._chunks += 1
+        return Chunk(samples, self._rate, self._chunks - 1, self.part is None, info)
+
+    @property
+    def _seconds(self) -> float:
+        return round(self._samples / self._rate, 6)
+
+    def _add_info(self, info: Mapping[str, Any]) -> None:
+        counts = {name: self._sums.get(name, 0) + info[name] for name in _COUNTED if name in info}
+        self.info |= {**info, **counts}
+        if "finish_reason" in info and "finish_reason" in self._sums:
+            self.info["finish_reason"] = worse(self._sums["finish_reason"], info["finish_reason"])
