@@ -62,6 +62,14 @@ def check_options(settings: Settings, options: SpeechOptions) -> None:
         find_format(options.response_format).check_rate(options.sample_rate)
 
 
+def check_request(settings: Settings, request: SpeechRequest) -> None:
+    """Check what can be checked without the server, also the length of the text; see `check_options`."""
+    most = settings.max_input_characters
+    check_options(settings, request)
+    if len(request.input) > most:
+        raise InvalidArgument(f"`text` has {len(request.input)} characters; at most {most} are allowed")
+
+
 def encoder(options: SpeechOptions, source_rate: int, speed: float, *, streaming: bool, comment: str | None) -> Encoder:
     """The encoder of a speech whose samples have this rate in Hz; see `Encoder`."""
     return Encoder(
@@ -229,11 +237,8 @@ async def open_speech(
         HTTPFailure, InvalidArgument: see `check_options` and `order`; also a text that is too long, or too long for
             the key. Any other error is raised with the first chunk.
     """
-    settings = services.settings
-    most, text = settings.max_input_characters, request.input
-    check_options(settings, request)
-    if len(text) > most:
-        raise InvalidArgument(f"`text` has {len(text)} characters; at most {most} are allowed")
+    settings, text = services.settings, request.input
+    check_request(settings, request)
     found = await asyncio.to_thread(segments_of, request) if has_segments(request) else None
     if found is not None and found.warnings and settings.strict:
         raise InvalidArgument(f"`text`: {found.warnings[0]}; leave it out, this gateway is strict")

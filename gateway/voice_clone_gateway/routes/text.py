@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
 from voice_clone_text.pieces import Plan, Silence, Span
 
@@ -13,6 +13,8 @@ from ..http.auth import guarded
 from ..http.errors import documented
 from ..schemas import SpeechRequest, Turn
 from ..segments import plans_of
+from ..services import services_of
+from ..synthesis import check_request
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
@@ -67,10 +69,15 @@ class TextPlan(BaseModel):
     warnings: list[str]
 
 
-@router.post("/v1/audio/text", responses=documented(400, 401, 403, 413), response_model_exclude_none=True)
-async def plan_text(payload: SpeechRequest) -> TextPlan:
+@router.post(
+    "/v1/audio/text", responses=documented(400, 401, 403, 413, 429, 501, 503), response_model_exclude_none=True
+)
+async def plan_text(payload: SpeechRequest, request: Request) -> TextPlan:
     """Show what would be spoken: each piece with its voice and tempo, silences, marks, and what has no effect."""
-    found = await asyncio.to_thread(lambda: [*plans_of(payload)])
+    services = services_of(request)
+    check_request(services.settings, payload)
+    with request.state.key.gate.pass_through(), services.gate.pass_through():  # as a speech, since it takes as long
+        found = await asyncio.to_thread(lambda: [*plans_of(payload)])
     answer = TextPlan(items=[], marks=[], warnings=[])
     for index, (turn, plan) in enumerate(found):
         _add(answer, index, turn, plan)

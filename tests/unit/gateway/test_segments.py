@@ -221,6 +221,12 @@ def test_the_plan_is_shown(shared: Shared) -> None:
     turns = http.post(TEXT, json={"segments": SEGMENTS}).json()["items"]
     assert [each["segment"] for each in turns] == [0, 0, 1, 2, 2]
     assert http.post(TEXT, json={"input": "<speak>"}).json()["error"]["code"] == "invalid_ssml"
+    for body in (
+        {"input": "a" * 100_001},
+        {"input": " "},
+        {"input": "a", "sample_rate": 8000, "response_format": "opus2"},
+    ):
+        assert http.post(TEXT, json=body).status_code == 400
 
 
 def test_quiet_edges_are_cut_alike_in_any_chunks() -> None:
