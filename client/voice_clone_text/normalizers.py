@@ -24,7 +24,7 @@ _ALWAYS = (
     r"\d:(?=\d)(?!\d\d(?!\d))",  # scores
 )
 _WRONG = {
-    "en": r"\d{3}-\d{4}|\d{1,2}/\d{1,2}/\d{2,4}",  # telephone numbers; months and days in either order
+    "en": r"\d{3}-\d{4}|\d{1,2}/\d{1,2}/\d{2,4}|°\s?C",  # telephone numbers; months and days in either order; Celsius
     "de": r"(?<![\d.,])1 [^\W\d_]",  # its gender
     "fr": r"",
     "es": r"M\$",
@@ -95,6 +95,8 @@ def normalizer_of(code: str) -> Normalizer:
 @lru_cache(4096)
 def _read(read: Callable[[str], str], piece: str) -> str | None:
     try:
-        return read(_SCHEME.sub("", _SPACES.sub(" ", piece)))
+        given = _SCHEME.sub("", _SPACES.sub(" ", piece))
+        spoken = read(given)
+        return piece if spoken == given else spoken
     except Exception:  # of any kind: the text stays as it is written
         return None

@@ -27,6 +27,8 @@ _SPACE = regex.compile(r"[^\S\u00a0\u202f]")
 _LINE_END = regex.compile(r"[\n\x0b\x0c\r\x85\u2028\u2029]")
 _STOP = regex.compile(r"[.!?…][\p{Pe}\p{Pf}\"']*\Z")
 _BEGINS = regex.compile(r"[\p{P}]*\p{Lu}")
+_OPENED = regex.compile(r"[\p{Ps}\p{Pi}\"„]")
+_CLOSED = regex.compile(r"[\p{Pe}\p{Pf}\"“][\p{P}]*\Z")
 _OPEN = regex.compile(r"[\p{Ps}\p{Pi}\"'„¿¡*_]*")
 _CLOSE = regex.compile(r"[\p{Pe}\p{Pf}\"'.,;:!?…*_]*\Z")
 _DIGIT = regex.compile(r"\p{Nd}")
@@ -53,7 +55,7 @@ class _Word(NamedTuple):
     end: int
     trigger: bool
     ends: bool
-    """Whether a sentence or line ends behind it, as far as that is certain."""
+    """Whether no window goes on behind it, as far as that is certain."""
 
 
 @dataclass
@@ -171,7 +173,9 @@ class NumberStage(Stage):
         )
 
     def _ends(self, word: str, following: str, code: str) -> bool:
-        """Whether a sentence ends between two words."""
+        """Whether a sentence, a quotation or brackets end or begin between two words."""
+        if _OPENED.match(following) or _CLOSED.search(word):
+            return True
         if not _STOP.search(word) or not _BEGINS.match(following):
             return False
         if code == "de" and _ORDINAL.fullmatch(word):

@@ -137,7 +137,7 @@ def test_each_prefix_is_a_beginning(code: str) -> None:
 
 SPACED = [
     *("a", "5", "10%", "B2B", "etc.", "Then", "$3", "3.", "Oktober", "EE.", "UU.", "VI", "(7)", "12:30", "x" * 90),
-    *("9" * 201, " ", "  ", "\n", ", ", ". "),
+    *("„5", "6“", '"7', "https://a.b", "9" * 201, " ", "  ", "\n", ", ", ". "),
 ]
 UNSPACED = ["中", "文", "5", "。", "，", "AB", "3%", "-", " ", "1,000", "年", "x" * 40, "7" * 65]
 
@@ -158,6 +158,12 @@ def test_everything_else_stays_as_it_is() -> None:
     text = "“It’s the the   end”,  she said;\tnot  10 % of it… \n\n  Mr. Ng's café — naïve?  "
     spoken = said(text, asked("en"))
     assert spoken == text.replace("not  10 % of", "not  ten percent of")
+
+
+def test_quotations_brackets_and_addresses() -> None:
+    text = 'He said "5 cats" (see 3 notes). See https://a.org/b?x=1 now.'
+    assert said(text, asked("en")) == text.replace("5", "five").replace("3", "three")
+    assert said("Bitte „5 Hunde“ sagen.", asked("de")) == "Bitte „fünf Hunde“ sagen."
 
 
 def test_kinds() -> None:
