@@ -32,6 +32,7 @@ MANAGED = [
 SPOKEN = [
     ("POST", "/v1/audio/speech"),
     ("POST", "/v1/audio/speech/batch"),
+    ("POST", "/v1/audio/text"),
     ("GET", "/v1/audio/speech/0123"),
     ("POST", "/v1/audio/voices/design"),
     ("POST", "/v1/audio/detect"),
