@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voice_clone_client import AsyncClient, Chunk, Overloaded, pcm16
+from voice_clone_client import AsyncClient, Chunk, Overloaded, Unsupported, pcm16
 from voice_clone_gateway.loudness import Loudness
 from voice_clone_sound.limiter import Limiter
 from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
@@ -47,6 +48,12 @@ def test_the_loudness_of_a_tone_is_that_of_the_standard(rate: int) -> None:
 def test_a_sound_without_a_loudness_gets_no_gain(sound: Any) -> None:
     assert loudness_of([sound.astype(np.float32)], RATE) is None
     assert gain_of(None, -18) == 1.0
+
+
+def test_without_the_package_that_measures_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyebur128", None)
+    with pytest.raises(Unsupported, match="pyebur128"):
+        loudness_of([CHUNK.samples], RATE)
 
 
 @given(figure=st.floats(-80, 0), target=st.floats(-40, -10))
