@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from voice_clone_client import AsyncClient, Chunk
@@ -21,15 +21,6 @@ from voice_clone_sound.loudness import MOST_SECONDS, SEED, TEXTS, gain_of, loudn
 
 _MOST_FIGURES = 10_000
 
-C = TypeVar("C", bound=Chunk)
-
-
-class Leveller(Protocol):
-    """Sets the loudness of a speech."""
-
-    async def __call__(self, chunk: C, info: Mapping[str, Any] | None) -> C:
-        """The next chunk of the speech with its gain; `info` is the server's on it."""
-
 
 class Loudness:
     """Knows how loud voices speak."""
@@ -37,30 +28,23 @@ class Loudness:
     def __init__(self) -> None:
         self._figures = OrderedDict[tuple[Any, ...], asyncio.Task[float | None]]()  # LUFS; None: too short or silent
 
-    def leveller(self, client: AsyncClient, arguments: Mapping[str, Any], target: float | None) -> Leveller:
-        """What sets the loudness of one speech.
+    def levelled(
+        self, speech: Speech, client: AsyncClient, arguments: Mapping[str, Any], target: float | None
+    ) -> Speech:
+        """A speech with this loudness.
 
         Args:
             client: that speaks.
             arguments: of its `speak`.
             target: LUFS; None changes nothing.
         """
-        gain: np.float32 | None = None if target is not None else np.float32(1.0)
+        if target is None:
+            return speech
 
-        async def level(chunk: C, info: Mapping[str, Any] | None) -> C:
-            nonlocal gain
-            if gain is None:
-                assert target is not None
-                gain = gain_of(await self._figure(client, arguments, info or {}), target)
-            return chunk if gain == 1.0 else replace(chunk, samples=chunk.samples * gain)
+        async def find(info: Mapping[str, Any]) -> np.float32:
+            return gain_of(await self._figure(client, arguments, info), target)
 
-        return level
-
-    def levelled(
-        self, speech: Speech, client: AsyncClient, arguments: Mapping[str, Any], target: float | None
-    ) -> Speech:
-        """A speech with this loudness; see `leveller`."""
-        return speech if target is None else _Levelled(speech, self.leveller(client, arguments, target))
+        return _Levelled(speech, find)
 
     async def _figure(self, client: AsyncClient, arguments: Mapping[str, Any], info: Mapping[str, Any]) -> float | None:
         voice = voice_of(arguments)
@@ -83,9 +67,10 @@ class Loudness:
 class _Levelled:
     """A speech with a gain. Its voice is measured at once, as the speech before it may still be sent."""
 
-    def __init__(self, speech: Speech, level: Leveller) -> None:
+    def __init__(self, speech: Speech, find: Callable[[Mapping[str, Any]], Awaitable[np.float32]]) -> None:
         self._speech = speech
-        self._level = level
+        self._find = find
+        self._gain: np.float32 | None = None
         self._first: asyncio.Task[Chunk] | None = asyncio.create_task(self._next())
         self._first.add_done_callback(lambda first: first.cancelled() or first.exception())  # it may have no reader
 
@@ -99,7 +84,10 @@ class _Levelled:
         return await first
 
     async def _next(self) -> Chunk:
-        return await self._level(await anext(self._speech), self._speech.info)
+        chunk = await anext(self._speech)
+        if self._gain is None:
+            self._gain = await self._find(self._speech.info or {})
+        return replace(chunk, samples=chunk.samples * self._gain)
 
     @property
     def info(self) -> Mapping[str, Any] | None:

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.text import SentenceChunk
 
 from ..accounts import audited, audited_result, finish_reason
 from ..http.auth import admit
@@ -325,9 +326,9 @@ class Session(ABC):
                 await self.tell_warning(utterance, warning)
             utterance.speech.begin(ordered.arguments)
             output = Output(self, utterance, partial(self._services.signing.statement, ordered.family))
-            level = self._services.loudness.leveller(self._client, ordered.arguments, ordered.loudness)
-            async for chunk in utterance.speech:
-                await output.add(await level(chunk, utterance.speech.info))
+            levelled = self._services.loudness.levelled
+            async for chunk in levelled(utterance.speech, self._client, ordered.arguments, ordered.loudness):
+                await output.add(cast(SentenceChunk, chunk))
             await output.finish()
             utterance.finish_reason = (utterance.speech.info or {}).get("finish_reason")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import numpy as np
@@ -30,12 +31,24 @@ def client(double: Double) -> AsyncClient:
     return cast(AsyncClient, double)
 
 
-def levelled(
+class OneChunk(AsyncIterator[Chunk]):
+    """A speech of one chunk."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+
+    async def __anext__(self) -> Chunk:
+        return CHUNK
+
+    def close(self) -> None:
+        pass
+
+
+async def levelled(
     loudness: Loudness, double: Double, target: float | None, arguments: dict[str, Any] | None = None, **info: Any
-) -> Any:
-    """A coroutine: the chunk as it is sent."""
-    level = loudness.leveller(client(double), arguments or VOICE, target)
-    return level(CHUNK, {**INFO, **info})
+) -> Chunk:
+    """The chunk as it is sent."""
+    return await anext(loudness.levelled(OneChunk({**INFO, **info}), client(double), arguments or VOICE, target))
 
 
 @pytest.mark.parametrize("rate", (16000, 24000, 44100))
@@ -124,8 +137,7 @@ def test_a_figure_that_cannot_be_had_fails_its_speeches_and_is_tried_again() -> 
         failed = await asyncio.gather(*(levelled(loudness, double, -18) for _ in range(2)), return_exceptions=True)
         assert [type(error) for error in failed] == [Overloaded] * 2
         double.full = False
-        chunk: Chunk = await levelled(loudness, double, -18)
-        return chunk
+        return await levelled(loudness, double, -18)
 
     assert np.array_equal(asyncio.run(speak()).samples, CHUNK.samples * gain_of(FIGURE, -18))
 
