@@ -19,6 +19,7 @@ from voice_clone_server.config_file import ConfigFile, model_config_pb2
 from voice_clone_server.families.cards import card_of, check_checkpoint, function
 from voice_clone_server.families.names import owner
 from voice_clone_server.families.recognition import FamilyError, download_fault, families, lent_models, models
+from voice_clone_server.program import program
 from voice_clone_server.triton_binary import ServerFailed
 
 READERS = {"talker": "precision", "code2wav": "decoder_precision"}  # in voice_clone/compute.py: what suits the device
@@ -111,7 +112,9 @@ def check_backends(found: Mapping[str, Path], backends: Path) -> None:
             )
         file = config.default_model_filename
         if config.platform in _BACKENDS and file and not any(folder.glob(f"[0-9]*/{file}")):
-            raise ServerFailed(f"{model} has no 1/{file}; tools/build_repository prints the command that makes it")
+            raise ServerFailed(
+                f"{model} has no 1/{file}; {program('build_repository')} prints the command that makes it"
+            )
         if any(group.kind == _ON_GPU for group in config.instance_group) and not has_driver():
             raise ServerFailed(f"{model} runs on a GPU, and here is none; build the repository with --provider cpu")
 

@@ -8,5 +8,5 @@ COMMAND = "voice-clone-server"
 
 
 def program(name: str) -> str:
-    """A program's name as it was called: a word of the installed command, or a file in tools/ of a checkout."""
-    return sys.argv[0] if sys.argv[0].startswith(f"{COMMAND} ") else f"tools/{name}"
+    """A program's name: a word of the installed command, or a file in tools/ of a checkout, as this one was called."""
+    return f"{COMMAND} {name.replace('_', '-')}" if sys.argv[0].startswith(f"{COMMAND} ") else f"tools/{name}"

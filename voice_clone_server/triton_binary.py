@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VARIABLE = "VOICE_CLONE_TRITON_DIR"
+WHEEL = "nvidia-pytriton==0.7.0"
 _LINKED = re.compile(rb"libpython(3\.\d+)\.so")  # the library of the stub's interpreter
 
 
@@ -44,7 +45,7 @@ def server_command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     if not wheel.is_dir():
         raise ServerFailed(
             f"{VARIABLE} names no tritonserver, none is on PATH, and this environment has no wheel nvidia-pytriton; "
-            "run tools/serve"
+            f"run: {sys.executable} -m pip install --no-deps {WHEEL}"
         )
     backend = scratch / "backends" / "python"
     shutil.copytree(wheel / "backends" / "python", backend)

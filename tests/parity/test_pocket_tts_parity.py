@@ -14,12 +14,12 @@ from tests.support.families.trials import bare
 from tests.support.oracles.pocket_tts import official_latents, official_model, official_speech, prepared_texts
 from tools.families.byte_level_bpe import CORPUS
 from tools.families.pocket_tts.checkpoint_maker import make_checkpoint
-from tools.families.pocket_tts.tokenizer import convert
 from voice_clone.audio import decode
 from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.families.pocket_tts.encoder import end_on_pause
 from voice_clone.families.pocket_tts.text import ended, prepared
 from voice_clone.speech import ResolvedVoice
+from voice_clone_server.families.pocket_tts.sentencepiece import convert
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 

@@ -74,7 +74,8 @@ def test_a_family_is_named_in_its_own_packages_alone() -> None:
     families = [path.name for path in (ROOT / "voice_clone" / "families").iterdir() if (path / "__init__.py").is_file()]
     assert families
     named = re.compile("|".join(families))
-    own = [ROOT / folder / family for folder in ("voice_clone/families", "tools/families") for family in families]
+    homes = ("voice_clone/families", "voice_clone_server/families", "tools/families")
+    own = [ROOT / folder / family for folder in homes for family in families]
     own.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
     product = sources("voice_clone", "voice_clone_server", "client", "command", "gateway", "tools")
     elsewhere = [path for path in product if not any(folder in path.parents for folder in own)]

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tools.new_folder import unused_folder
+from voice_clone_server.new_folder import unused_folder
 from voice_clone_server.steps import step
 
 Shapes = dict[str, tuple[int, ...]]

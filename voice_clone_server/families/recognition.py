@@ -23,6 +23,7 @@ from pathlib import Path
 from voice_clone_server.config_file import ConfigError, ConfigFile
 from voice_clone_server.families.cards import card_of_weights
 from voice_clone_server.families.names import owner
+from voice_clone_server.program import program
 
 PARAMETER = "checkpoint"
 HUB_NAME = re.compile(  # OWNER/NAME, or its page; `Path` makes one slash of two
@@ -156,7 +157,7 @@ def _family_of(checkpoint: Path, known: Mapping[str, Mark], repositories: Sequen
             f"hf download {on_hub[1]} --local-dir {name}; then give the folder {name}"
         )
     if not checkpoint.exists():
-        raise FamilyError(f"there is no folder {checkpoint}; tools/make_checkpoint makes one with random weights")
+        raise FamilyError(f"there is no folder {checkpoint}; give that of a checkpoint, see README.md")
     if not checkpoint.is_dir():
         raise FamilyError(f"{checkpoint} is a file; give the folder of the checkpoint that it is in")
     if not any(checkpoint.iterdir()):
@@ -184,7 +185,7 @@ def _no_checkpoint(folder: Path, known: Mapping[str, Mark]) -> str | None:
             if any(mark.is_on(inside) for mark in known.values()):
                 return f"one is in it; give the folder {inside}"
             if card_of_weights(inside):
-                return f"its sizes are not beside its weights; run once: tools/complete_checkpoint {inside}"
+                return f"its sizes are not beside its weights; run once: {program('complete_checkpoint')} {inside}"
         kinds = (what for ending, what in _OTHERS.items() if any(folder.glob(f"*{ending}")))
         lacks, but = " and no ".join(files), next((f", only {what}" for what in kinds), "")
         return f"it has no {lacks}{but}; give the folder of the whole official checkpoint"

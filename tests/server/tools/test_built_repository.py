@@ -22,7 +22,7 @@ from voice_clone_client import Client
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, speech
 from tests.support.families.voxtral import make_voxtral
-from tools.build_repository import main
+from voice_clone_server.build_repository import main
 from voice_clone_server.config_file import ConfigFile
 from voice_clone_server.triton_server import TritonServer
 

@@ -23,7 +23,7 @@ from voice_clone_client import Client
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.left_behind import wait_until_gone
-from tools.build_repository import main as build
+from voice_clone_server.build_repository import main as build
 from voice_clone_server.triton_server import ROOT, free_ports
 
 pytestmark = pytest.mark.thorough

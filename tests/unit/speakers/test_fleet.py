@@ -416,7 +416,7 @@ def test_a_database_that_is_paused_or_dies_loses_nothing(tmp_path: Any, monkeypa
 
 
 def test_a_store_without_tables_or_with_an_open_line_is_refused(postgres: PostgresServer, tmp_path: Any) -> None:
-    with pytest.raises(Exception, match="run tools/voice_store migrate first"):
+    with pytest.raises(Exception, match="run voice-clone-server voice-store migrate first"):
         Voices(tmp_path, dsn=postgres.dsn("postgres"))
     with pytest.raises(Overloaded):
         Voices(tmp_path, dsn=postgres.dsn("absent"))

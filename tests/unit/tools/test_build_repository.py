@@ -13,21 +13,21 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from tools.families.qwen3_tts.repository import PRECISIONS
 from tritonclient.grpc import model_config_pb2
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, speech
-from tools.build_repository import by_stage, main, parse
-from tools.families.qwen3_tts.repository import PRECISIONS
-from tools.new_folder import new_folder
-from tools.repository_config import PLATFORMS, BuildError, check_repository, read
 from tools.settings_table import parameters
 from voice_clone.compute import encoder_threads
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.settings import EncoderSettings, Settings
+from voice_clone_server.build_repository import by_stage, main, parse
 from voice_clone_server.config_file import ConfigFile
 from voice_clone_server.families.recognition import models_of
+from voice_clone_server.new_folder import new_folder
+from voice_clone_server.repository_config import PLATFORMS, BuildError, check_repository, read
 from voice_clone_server.triton_server import MODELS, OPTIONS, ROOT
 
 pytestmark = pytest.mark.thorough
@@ -207,7 +207,7 @@ def test_an_encoder_asks_its_network_and_refuses_another_s(native: Path, checkpo
     speaker, codec = setting(native, ENCODER, "network_fingerprint").split()
     assert (speaker, codec) == (loaded.speaker_fingerprint, loaded.codec_fingerprint)
     settings = Settings(given, environ=environ | {"VOICE_CLONE_NETWORK_FINGERPRINT": speaker})
-    with pytest.raises(CheckpointError, match=r"another checkpoint .*tools/build_repository"):
+    with pytest.raises(CheckpointError, match=r"another checkpoint .*build-repository"):
         encoder_stage.load_encoder(settings, call)
     encoder = encoder_stage.load_speaker_encoder(settings, call)[0]
     for wrong in (torch.zeros(3), torch.full((24000,), torch.nan)):  # refused here: a graph would answer something

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from tools import detect_mark
 from voice_clone.audio import resample
 from voice_clone.marking.marker import PerthMarker
+from voice_clone_server import detect_mark
 from voice_clone_server.demo import CLIP
 
 pytestmark = pytest.mark.thorough

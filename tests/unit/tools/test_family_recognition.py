@@ -156,7 +156,7 @@ def test_a_folder_that_is_empty_and_a_file(repositories: list[Path], tmp_path: P
 
 
 def test_a_folder_that_is_not_there(repositories: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(FamilyError, match=r"there is no folder .*nowhere; tools/make_checkpoint"):
+    with pytest.raises(FamilyError, match=r"there is no folder .*nowhere; give that of a checkpoint"):
         family_of(tmp_path / "nowhere", repositories)
     with pytest.raises(FamilyError, match=r"there is no model repository .*nowhere"):
         family_of(tmp_path, [tmp_path / "nowhere"])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tools.families.toolkit import Encoder
-from tools.repository_config import Network
+from voice_clone_server.families.operating import Encoder
+from voice_clone_server.repository_config import Network
 
 ENCODER = Encoder("codec_encoder", 24000, ("codec_codes", "TYPE_INT32", (-1, 16)))
 

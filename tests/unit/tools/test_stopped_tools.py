@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.families.factories import CheckpointFactory
-from tools.new_folder import new_folder
+from voice_clone_server.new_folder import new_folder
 from voice_clone_server.server_log import ServerLog
 from voice_clone_server.triton_server import ROOT
 
@@ -27,7 +27,7 @@ TOOLS = {
 
 
 def module(tool: str) -> str:
-    return f"{'voice_clone_server' if tool == 'inspect_speech' else 'tools'}.{tool}"
+    return f"{'tools' if (ROOT / 'tools' / f'{tool}.py').is_file() else 'voice_clone_server'}.{tool}"
 
 
 USUAL = (("make_checkpoint", signal.SIGINT), ("make_checkpoint", signal.SIGKILL), ("build_repository", signal.SIGTERM))

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tools.families.qwen3_tts.checkpoint_weights import codec_shapes, model_shapes
 from tools.families.weight_files import Shapes
-from tools.new_folder import new_folder
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
+from voice_clone_server.new_folder import new_folder
 
 WEIGHTS = "model.safetensors"
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tools.families.gains import Gains, Sizes, around, spread
-from tools.families.pocket_tts.tokenizer import small_pieces, write_unigram
+from tools.families.pocket_tts.tokenizer import small_pieces
 from tools.families.weight_files import DTYPES, Shapes, maker, with_changed, write_json, write_weights
 from voice_clone.families.pocket_tts.checkpoint import CODEC, TALKER, Checkpoint
 from voice_clone.families.pocket_tts.codec_networks import Decoder, Encoder
@@ -23,6 +23,7 @@ from voice_clone.families.pocket_tts.config import CONFIG_FILE, FIRST_CONVOLUTIO
 from voice_clone.families.pocket_tts.head import FREQUENCIES
 from voice_clone.families.pocket_tts.talker import PocketTalker, Talker
 from voice_clone_server.diagnosis.workload import Released
+from voice_clone_server.families.pocket_tts.sentencepiece import write_unigram
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "make_mute", "released", "write_checkpoint"]
 

@@ -242,6 +242,6 @@ def _network(settings: EncoderSettings, fingerprint: str, call: Call | None) -> 
     if fingerprint not in settings.network_fingerprint.split():
         raise CheckpointError(
             "network_fingerprint: the network was made from another checkpoint than the one to be served; "
-            "make the repository again with: tools/build_repository --checkpoint DIR --native-encoders onnx"
+            "make the repository again: voice-clone-server build-repository --checkpoint DIR --native-encoders onnx"
         )
     return call

@@ -100,4 +100,6 @@ def check(connection: Connection) -> None:
         Internal: they are not; says what to do.
     """
     if version(connection) < VERSION:
-        raise Internal(f"the voice store lacks tables of version {VERSION}; run tools/voice_store migrate first")
+        raise Internal(
+            f"the voice store lacks tables of version {VERSION}; run voice-clone-server voice-store migrate first"
+        )

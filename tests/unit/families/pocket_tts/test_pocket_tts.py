@@ -15,13 +15,13 @@ import yaml
 from tests.support.doubles.fakes import clip
 from tests.support.families.bare import Bare, run
 from tests.support.families.trials import bare
-from tools.complete_checkpoint import main
-from tools.families.pocket_tts import completer
 from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, make_mute, released
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.pocket_tts.config import NO_ENCODER, config_of
 from voice_clone.families.pocket_tts.encoder import end_on_pause
 from voice_clone.families.pocket_tts.text import ended, prepared
+from voice_clone_server.complete_checkpoint import main
+from voice_clone_server.families.pocket_tts import completer
 from voice_clone_server.families.recognition import FamilyError, family_of
 from voice_clone_server.preflight import check_checkpoints
 from voice_clone_server.triton_server import MODELS

@@ -18,17 +18,18 @@ from pathlib import Path
 
 from voice_clone_program.arguments import Parser
 
-from tools.families.toolkit import Encoder, RepositoryOptions, repository_options
-from tools.new_folder import new_folder, refusal
-from tools.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
 from voice_clone.audio import ClipLimits
 from voice_clone.errors import VoiceCloneError
 from voice_clone.onnx.session import PROVIDERS
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone_server.config_file import ConfigError, ConfigFile
 from voice_clone_server.families.names import owner
+from voice_clone_server.families.operating import Encoder, RepositoryOptions, repository_options
 from voice_clone_server.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
+from voice_clone_server.new_folder import new_folder, refusal
 from voice_clone_server.preflight import check_checkpoints
+from voice_clone_server.program import program
+from voice_clone_server.repository_config import PLATFORMS, BuildError, Network, check_repository, prepare_encoder
 from voice_clone_server.stopping import Stopped, stoppable
 from voice_clone_server.triton_server import MODELS, plain_command
 
@@ -149,7 +150,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
         BuildError: the options contradict each other, or there is something at the output.
         FamilyError: the checkpoint is of no family, or not whole.
     """
-    parser = Parser(prog="tools/build_repository", description=__doc__)
+    parser = Parser(prog=program("build_repository"), description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
     add_repository_option(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder of the repository; must not be there yet")
@@ -230,10 +231,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 build(plan, folder)
                 check()
     except (BuildError, ConfigError, FamilyError, VoiceCloneError, OSError) as error:
-        print(f"tools/build_repository: {error}", file=sys.stderr)
+        print(f"{program('build_repository')}: {error}", file=sys.stderr)
         return 1
     except Stopped as stopped:
-        print("tools/build_repository: stopped; nothing was written", file=sys.stderr)
+        print(f"{program('build_repository')}: stopped; nothing was written", file=sys.stderr)
         return stopped.status
     print(f"{output} is ready for\n  {shlex.join(['tools/serve', '--models', plan.served_at])}")
     print(f"or, with what docs/plain_tritonserver.md installs,\n  {plain_command(plan.served_at)}")

@@ -6,6 +6,7 @@ models in their repositories. Small models have their tokenizer as SentencePiece
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,9 @@ from typing import Any
 
 import yaml
 
-from tools.families.pocket_tts.tokenizer import convert
-from tools.families.weight_files import write_json
 from voice_clone.errors import CheckpointError
 from voice_clone.families.pocket_tts.config import CONFIG_FILE, config_of
+from voice_clone_server.families.pocket_tts.sentencepiece import convert
 
 PACKAGE = "pocket-tts==4.0.1"
 TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
@@ -50,7 +50,7 @@ def complete(folder: Path, source: str) -> list[Path]:
     if not (folder / TOKENIZER).is_file():
         convert(folder / SENTENCEPIECE, folder / TOKENIZER)
         written.append(folder / TOKENIZER)
-    write_json(folder / CONFIG_FILE, made)
+    (folder / CONFIG_FILE).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     return written
 
 

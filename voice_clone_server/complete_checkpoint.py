@@ -8,14 +8,15 @@ from pathlib import Path
 
 from voice_clone_program.arguments import Parser
 
-from tools.families.toolkit import completer_of
 from voice_clone.errors import CheckpointError
+from voice_clone_server.families.operating import completer_of
 from voice_clone_server.families.recognition import FamilyError
+from voice_clone_server.program import program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = Parser(prog="tools/complete_checkpoint", description=__doc__)
+    parser = Parser(prog=program("complete_checkpoint"), description=__doc__)
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
     parser.add_argument(
         "--from",
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
+        if not given.checkpoint.is_dir():
+            raise FamilyError(f"there is no folder {given.checkpoint}")
         completer = completer_of(given.checkpoint)
         if completer is None:
             raise FamilyError(f"{given.checkpoint} has no weights whose sizes are elsewhere")

@@ -17,13 +17,15 @@ from voice_clone_program.arguments import Parser
 from voice_clone.audio import ClipLimits, decode
 from voice_clone.errors import VoiceCloneError
 from voice_clone.marking.detection import SHORTEST, Detection, PerthDetector
+from voice_clone_server.program import program
 
 LIMITS = ClipLimits(max_bytes=1 << 30, min_seconds=SHORTEST, max_seconds=4 * 3600)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = Parser(prog="tools/detect_mark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    name = program("detect_mark")
+    parser = Parser(prog=name, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--json", action="store_true", help="one JSON object a file")
     given = parser.parse_args(arguments)
@@ -31,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         detector = PerthDetector()
         found = [_detect(detector, path, given.json) for path in given.files]
     except OSError as error:
-        print(f"tools/detect_mark: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"{name}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     except VoiceCloneError as error:
-        print(f"tools/detect_mark: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     return 0 if all(found) else 1
 

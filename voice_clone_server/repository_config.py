@@ -11,9 +11,9 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from tools.families.toolkit import Encoder
 from voice_clone.audio import MAX_PEAK, ClipLimits
 from voice_clone_server.config_file import ConfigError, ConfigFile, model_config_pb2
+from voice_clone_server.families.operating import Encoder
 
 PLATFORMS = {"onnx": "onnxruntime_onnx", "tensorrt": "tensorrt_plan"}
 PLAN = "model.plan"

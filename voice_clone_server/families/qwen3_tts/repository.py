@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.families.toolkit import Encoder, PythonOptions
 from voice_clone.families.qwen3_tts.checkpoint import Checkpoint
 from voice_clone.families.qwen3_tts.encoder import load_torch_codec_encoder, load_torch_speaker_encoder
 from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
@@ -17,6 +16,7 @@ from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
 from voice_clone.onnx.export import Graph
 from voice_clone.onnx.export import export as write
 from voice_clone.settings import Settings
+from voice_clone_server.families.operating import Encoder, PythonOptions
 from voice_clone_server.steps import step
 
 ENCODERS = ("voice_encoder",)
