@@ -13,7 +13,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from tools.families.qwen3_tts.repository import PRECISIONS
 from tritonclient.grpc import model_config_pb2
 
 from tests.support.families.factories import CheckpointFactory
@@ -25,6 +24,7 @@ from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone_server.build_repository import by_stage, main, parse
 from voice_clone_server.config_file import ConfigFile
+from voice_clone_server.families.qwen3_tts.repository import PRECISIONS
 from voice_clone_server.families.recognition import models_of
 from voice_clone_server.new_folder import new_folder
 from voice_clone_server.repository_config import PLATFORMS, BuildError, check_repository, read
