@@ -14,9 +14,9 @@ import torch
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.families.qwen3_encoders import TOLERANCE, Loaded, only_ties, speech
-from tools.families.qwen3_tts.repository import CODEC_ENCODER, SPEAKER_ENCODER, export
 from voice_clone.onnx.export import OPSET
 from voice_clone.onnx.session import ONNX_RUNTIME
+from voice_clone_server.families.qwen3_tts.repository import CODEC_ENCODER, SPEAKER_ENCODER, export
 
 pytestmark = pytest.mark.thorough
 
