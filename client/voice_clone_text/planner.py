@@ -8,6 +8,7 @@ A whole text is one increment, so both are the same: the pieces of a text, joine
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,8 +23,14 @@ from .tags import is_ssml
 InputType = Literal["auto", "text", "ssml"]
 
 DEFAULT_STYLE = Style()
-_PAUSE = re.compile(r"\[pause:([\d.]{1,8}m?s)\]")
-_CUT_PAUSE = re.compile(r"\[(?:p(?:a(?:u(?:s(?:e(?::[\d.]{0,8}m?s?)?)?)?)?)?)?\Z")
+_PAUSE = re.compile(
+    r"\[pause:(?P<inline>[\d.]{1,8}m?s)\]"
+    r"|<break\s{1,8}time\s{0,2}=\s{0,2}[\"'](?P<tag>[\d.]{1,8}m?s)[\"']\s{0,8}/?>"
+)
+_CUT_PAUSE = re.compile(
+    r"\[(?:p(?:a(?:u(?:s(?:e(?::[\d.]{0,8}m?s?)?)?)?)?)?)?\Z"
+    r"|<(?:b(?:r(?:e(?:a(?:k(?:\s[^<>]{0,40})?)?)?)?)?)?\Z"
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,8 @@ class Settings:
     """Auto: SSML if it begins with `<speak`, else text. A `<` in text is a character as any other."""
     inline_pauses: bool = False
     """Whether `[pause:500ms]` in a text is a pause."""
+    tag_pauses: bool = False
+    """Whether `<break time="500ms"/>` in a text that is no SSML is a pause, as with ElevenLabs and Cartesia."""
     style: Style = DEFAULT_STYLE
     """Of words that the text gives no other one."""
     relative_rates: bool = False
@@ -88,7 +97,8 @@ class Planner:
             return None
         if ssml:
             return SsmlReader(style, relative=self._settings.relative_rates)
-        return TextReader(style, self._settings.inline_pauses)
+        kinds = {"inline": self._settings.inline_pauses, "tag": self._settings.tag_pauses}
+        return TextReader(style, [kind for kind, asked in kinds.items() if asked])
 
 
 class TextReader:
@@ -96,34 +106,37 @@ class TextReader:
 
     Args:
         style: of all of it.
-        pauses: whether it may have pauses.
+        kinds: of the pauses that it may have: `inline`, `tag`.
     """
 
-    def __init__(self, style: Style, pauses: bool) -> None:
-        self._style = style
-        self._pauses = Pauses() if pauses else None
+    def __init__(self, style: Style, kinds: Sequence[str]) -> None:
+        self._style, self._kinds = style, kinds
+        self._pauses = Pauses()
         self._rest, self._at = "", 0
 
     @property
     def warnings(self) -> list[str]:
-        return [] if self._pauses is None else self._pauses.warnings
+        return self._pauses.warnings
 
     def feed(self, text: str, final: bool = False) -> list[Piece]:
         """See `Planner.feed`."""
         text, self._rest, out = self._rest + text, "", list[Piece]()
         begin = 0
-        for found in _PAUSE.finditer(text) if self._pauses else ():
+        for found in _PAUSE.finditer(text) if self._kinds else ():
+            kind = str(found.lastgroup)
+            if kind not in self._kinds:
+                continue
             try:
-                seconds = seconds_of(found[1])
+                seconds = seconds_of(found[kind])
             except ValueError:
                 continue  # it is a text as any other
             out += self._words(text[begin : found.start()])
             place = (self._at, self._at + len(found[0]))
             self._at, begin = place[1], found.end()
-            if self._pauses and (seconds := self._pauses.take(seconds)) > 0:
+            if (seconds := self._pauses.take(seconds)) > 0:
                 out.append(Silence(seconds, *place))
         end = len(text)
-        if self._pauses and not final and (cut := _CUT_PAUSE.search(text, max(begin, end - 24))):
+        if self._kinds and not final and (cut := _CUT_PAUSE.search(text, max(begin, end - 64))):
             end = cut.start()
         self._rest = text[end:]
         return [*out, *self._words(text[begin:end])]

@@ -219,6 +219,8 @@ class TextOptions(SpeechOptions):
 class SpeechRequest(TextOptions):
     """The body of POST /v1/audio/speech, and of POST /v1/audio/text."""
 
+    tag_pauses: ClassVar[bool] = False
+    """Whether `<break time="1s"/>` in a text that is no SSML is a silence."""
     relative_rates: ClassVar[bool] = False
     """Whether `rate="20%"` in SSML is faster, as with Azure, and not a fifth."""
     model_config = ConfigDict(json_schema_extra=_without_input)

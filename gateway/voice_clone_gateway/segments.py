@@ -46,7 +46,7 @@ class Segments:
 def has_segments(request: SpeechRequest) -> bool:
     """Whether a request asks for more than its text as it is."""
     asked = request.segments or request.inline_pauses or request.pronunciations or request.normalize != "off"
-    if asked or request.input_type == "ssml":
+    if asked or request.input_type == "ssml" or (request.tag_pauses and "<break" in request.input):
         return True
     return request.input_type == "auto" and bool(is_ssml(request.input, final=True))
 
@@ -64,6 +64,7 @@ def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
             inline_pauses=request.inline_pauses,
             style=Style(turn.voice_name, turn.language or request.language),
             relative_rates=request.relative_rates,
+            tag_pauses=request.tag_pauses,
             dictionary=_dictionary_of(tuple(request.pronunciations or ())),
             normalize=request.normalize,
         )

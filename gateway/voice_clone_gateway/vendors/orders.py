@@ -8,7 +8,7 @@ them has, is in the query of the URL.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -31,6 +31,12 @@ class Lenient(BaseModel):
         return sorted(name for name, value in given.items() if value not in (None, "", [], {}))
 
 
+class TaggedRequest(SpeechRequest):
+    """A request whose text may have `<break time="1s"/>`, as with ElevenLabs and Cartesia."""
+
+    tag_pauses: ClassVar[bool] = True
+
+
 def warn_of(names: Iterable[str]) -> list[str]:
     """The warning about fields that have no effect."""
     found = sorted(names)
@@ -43,6 +49,7 @@ def speak(
     theirs: Mapping[str, str],
     form: Form,
     ignored: Iterable[str] = (),
+    kind: type[SpeechRequest] = SpeechRequest,
 ) -> SpeechResponse:
     """The answer to a request that speaks.
 
@@ -52,11 +59,12 @@ def speak(
         theirs: what the vendor calls some of these fields.
         form: of the answer.
         ignored: the vendor's names of what has no effect.
+        kind: of the request.
 
     Raises:
         HTTPFailure: a value is invalid.
     """
-    return SpeechResponse(request, speech_request(request, values, theirs), form, warn_of(ignored), theirs)
+    return SpeechResponse(request, speech_request(request, values, theirs, kind), form, warn_of(ignored), theirs)
 
 
 def speech_request(

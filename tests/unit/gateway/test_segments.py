@@ -140,6 +140,32 @@ def test_what_asks_for_nothing_is_spoken_as_it_is(shared: Shared, values: dict[s
     assert "segments" not in json.loads(answer.headers["X-Speech-Info"])
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/text-to-speech/ada?output_format=pcm_24000", {"text": "Wait <break time='1s' /> here"}),
+        (
+            "/v1/text-to-dialogue?output_format=pcm_24000",
+            {"inputs": [{"voice_id": "ada", "text": "Wait <break time='1s' /> here"}]},
+        ),
+        (
+            "/tts/bytes",
+            {
+                "transcript": "Wait <break time='1s' /> here",
+                "voice": {"mode": "id", "id": "ada"},
+                "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000},
+            },
+        ),
+    ],
+)
+def test_pauses_in_texts_of_vendors_clients(shared: Shared, path: str, body: dict[str, Any]) -> None:
+    triton, http = shared
+    answer = http.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    assert np.array_equal(np.frombuffer(answer.content, np.int16), np.concatenate([PCM, silence(1), PCM]))
+    assert [text.strip() for _, text in asked(triton)] == ["Wait", "here"]
+
+
 def test_pronunciations_and_numbers(shared: Shared) -> None:
     triton, http = shared
     rules = [{"string_to_replace": "SQL", "alias": "sequel"}, {"string_to_replace": "5", "alias": "V"}]

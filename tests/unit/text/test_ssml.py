@@ -242,3 +242,13 @@ def test_pauses_in_a_text() -> None:
     asked = Settings(inline_pauses=True)
     assert said(plan(text, asked)) == "One. |[500]|Two |[1500]| three [pause:x] [pau"
     assert in_pieces(text, asked) == plan(text, asked)
+
+
+def test_tags_of_pauses_in_a_text() -> None:
+    text = "One. <break time=\"500ms\" />Two <break time='1.5s'/>[pause:1s] <break/> 1 < 2 <break time='x'/> <brea"
+    assert said(plan(text, Settings(inline_pauses=True))) == text.replace("[pause:1s]", "|[1000]|")
+    asked = Settings(tag_pauses=True)
+    spoken = "One. |[500]|Two |[1500]|[pause:1s] <break/> 1 < 2 <break time='x'/> <brea"
+    assert said(plan(text, asked)) == spoken
+    for size in (1, 3, 7):
+        assert in_pieces(text, asked, size) == plan(text, asked)

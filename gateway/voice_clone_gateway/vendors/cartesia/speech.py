@@ -18,7 +18,7 @@ from ...http.errors import HTTPFailure
 from ...live.session import serve
 from ...speech_forms import Form
 from ...speech_response import SpeechResponse
-from ..orders import speak
+from ..orders import TaggedRequest, speak
 from ..session import refused
 from ..vendor import adapter
 from .generation import FIELDS, Generation, error_of
@@ -77,7 +77,7 @@ async def generate_sse(body: Generation, request: Request) -> SpeechResponse:
 
 def _speak(request: Request, body: Generation, form: Form) -> SpeechResponse:
     values = {"input": body.transcript, "voice": body.voice_id, **body.values()}
-    return speak(request, values, FIELDS, form, body.ignored())
+    return speak(request, values, FIELDS, form, body.ignored(), TaggedRequest)
 
 
 @sockets.websocket("/tts/websocket")

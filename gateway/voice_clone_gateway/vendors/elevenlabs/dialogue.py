@@ -12,7 +12,7 @@ from pydantic import Field
 from ...schemas import MOST_TURNS
 from ...speech_forms import Form
 from ...speech_response import SpeechResponse
-from ..orders import Lenient, speech_request, warn_of
+from ..orders import Lenient, TaggedRequest, speech_request, warn_of
 from ..vendor import adapter
 from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
 from .speech import OutputFormat
@@ -73,7 +73,7 @@ async def stream_with_timestamps(
 
 def _speak(request: Request, body: TextToDialogue, output_format: str, form: Form) -> SpeechResponse:
     turns = [{"text": turn.text, "voice": turn.voice_id} for turn in body.inputs]
-    payload = speech_request(request, {"segments": turns, **body.values(output_format)}, FIELDS)
+    payload = speech_request(request, {"segments": turns, **body.values(output_format)}, FIELDS, TaggedRequest)
     response = SpeechResponse(request, payload, form, warn_of(body.ignored()), FIELDS)
     if isinstance(form, Timed):
         form.more = lambda: {"voice_segments": _voices(body.inputs, response.info) if form.whole else []}

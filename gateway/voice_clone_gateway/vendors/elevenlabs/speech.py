@@ -12,7 +12,7 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from ...speech_response import SpeechResponse
-from ..orders import speak
+from ..orders import TaggedRequest, speak
 from ..vendor import adapter
 from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
 
@@ -64,4 +64,4 @@ def _speak(
 ) -> SpeechResponse:
     values = {"input": body.text, "voice": voice_id, **body.values(output_format)}
     form = (Timed if timed else Spoken)(len(body.text), whole)
-    return speak(request, values, FIELDS, form, body.ignored())
+    return speak(request, values, FIELDS, form, body.ignored(), TaggedRequest)
