@@ -14,7 +14,7 @@ from functools import lru_cache
 _NAMES = {"english": "en", "german": "de", "french": "fr", "spanish": "es", "chinese": "zh", "japanese": "ja"}
 _SPACES = re.compile(r"\s+")
 _GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_SCHEME = re.compile(r"\bhttps?://", re.IGNORECASE)
+_ADDRESS = re.compile(r"\bhttps?://([^\s,;]+)", re.IGNORECASE)
 
 _DATE, _LARGE = r"\d{1,2}\.\d{1,2}\.(?:\d\d|\d{4})(?!\.?\d)", r"\d{1,3}(?:\.\d{3})+(?!\.?\d)"
 _ALWAYS = (
@@ -95,8 +95,9 @@ def normalizer_of(code: str) -> Normalizer:
 @lru_cache(4096)
 def _read(read: Callable[[str], str], piece: str) -> str | None:
     try:
-        given = _SCHEME.sub("", _SPACES.sub(" ", piece))
-        spoken = read(given)
-        return piece if spoken == given else spoken
+        spoken = read(_ADDRESS.sub(r"\1", _SPACES.sub(" ", piece)))
+        for found in _ADDRESS.finditer(piece):
+            spoken = spoken.replace(found[1], found[0])  # where it is not read
+        return spoken
     except Exception:  # of any kind: the text stays as it is written
         return None

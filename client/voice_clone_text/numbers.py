@@ -121,7 +121,7 @@ class NumberStage(Stage):
     def _among_words(self, text: str, code: str, final: bool) -> tuple[list[_Window], int]:
         """The windows whose end is certain, and up to where the text is."""
         words, long = self._words(text, code)
-        known = len(words) if final or long or text[-1:].isspace() else len(words) - 1
+        known = len(words) if final or long or _SPACE.match(text[-1:]) else len(words) - 1
         windows, certain = list[_Window](), True
         for index in (index for index in range(known) if words[index].trigger):
             first = index if index == 0 or words[index - 1].ends else index - 1
@@ -135,9 +135,10 @@ class NumberStage(Stage):
                 if words[last].end - before.start <= _MOST_JOINED:
                     before.end, before.last, before.stops = words[last].end, last, stops
                     continue
-                first = before.last + 1
-            if first <= last:
-                windows.append(_Window(words[first].start, words[last].end, last, stops))
+                if index <= before.last:
+                    continue  # it is read without what follows it
+                first = index
+            windows.append(_Window(words[first].start, words[last].end, last, stops))
         if final:
             return windows, len(text)
         if not certain:
