@@ -22,7 +22,7 @@ FROM python:${PYTHON}-slim-bookworm AS required
 WORKDIR /src
 COPY pyproject.toml constraints.txt ./
 COPY client/pyproject.toml client/
-COPY command/pyproject.toml command/
+COPY client/command/pyproject.toml client/command/
 COPY gateway/pyproject.toml gateway/
 COPY tools/requirements.py tools/
 RUN python tools/requirements.py server,postgresql > cpu.txt \
@@ -35,9 +35,8 @@ COPY pyproject.toml LICENSE ./
 COPY voice_clone voice_clone
 COPY voice_clone_server voice_clone_server
 COPY client client
-COPY command command
 COPY gateway gateway
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./command ./gateway
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./client/command ./gateway
 
 # The gateway and the client need neither torch nor Triton.
 FROM python:${PYTHON}-slim-bookworm AS gateway

@@ -121,7 +121,7 @@ install_torch() { # first and by itself: a plain '==' keeps pip from looking for
 
 install_packages() { # of $extras, ours, the client, the command and the gateway
     grep -v "^torch==" constraints.txt >.venv/constraints.txt # it is there already, and may be an image's of another version
-    pip_install -c .venv/constraints.txt -e ".[$extras]" -e ./client -e ./command -e ./gateway
+    pip_install -c .venv/constraints.txt -e ".[$extras]" -e ./client -e ./client/command -e ./gateway
 }
 
 has_extras() { # whether some installation of what $2 stands for had all extras in $1, separated by commas
@@ -140,7 +140,7 @@ make_environment() { # $1: extras of pyproject.toml to install
     local extras="$1" wanted python
     local stamp="$ROOT/.venv/.installed-$1"
     check_python
-    wanted="$(cat "$ROOT"/{pyproject.toml,{client,command,gateway}/pyproject.toml,constraints.txt,tools/env.sh} | sha256sum)"
+    wanted="$(cat "$ROOT"/{pyproject.toml,{client,client/command,gateway}/pyproject.toml,constraints.txt,tools/env.sh} | sha256sum)"
     has_extras "$extras" "$wanted" && return
     trap 'printf "\nStopped; the next call goes on with the installation.\n" >&2; exit 130' INT
     (

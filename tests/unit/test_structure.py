@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
     """import-linter with the contracts of pyproject.toml on the packages in `root`."""
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    path = os.pathsep.join(str(root / folder) for folder in (".", "client", "command", "gateway"))
+    path = os.pathsep.join(str(root / folder) for folder in (".", "client", "client/command", "gateway"))
     return subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 
 
@@ -32,7 +32,7 @@ def test_imports_go_one_way() -> None:
 
 
 def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
-    for folder in ("voice_clone", "voice_clone_server", "client", "command", "gateway", "perf", "tools"):
+    for folder in ("voice_clone", "voice_clone_server", "client", "gateway", "perf", "tools"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "data", "model_repository")
         )
@@ -61,7 +61,7 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
 
 def test_what_a_package_takes_of_another_is_public() -> None:
     private, found = re.compile(r"_[a-z]"), []
-    for path in sources("voice_clone", "voice_clone_server", "client", "command", "gateway", "tools", "perf"):
+    for path in sources("voice_clone", "voice_clone_server", "client", "gateway", "tools", "perf"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             module = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
             if module and module.startswith("voice_clone") and module.partition(".")[0] not in path.parts:
@@ -77,7 +77,7 @@ def test_a_family_is_named_in_its_own_packages_alone() -> None:
     homes = ("voice_clone/families", "voice_clone_server/families", "tools/families")
     own = [ROOT / folder / family for folder in homes for family in families]
     own.append(ROOT / "tools" / "demo_voice")  # trains the networks of one family for the demo, and no other uses it
-    product = sources("voice_clone", "voice_clone_server", "client", "command", "gateway", "tools")
+    product = sources("voice_clone", "voice_clone_server", "client", "gateway", "tools")
     elsewhere = [path for path in product if not any(folder in path.parents for folder in own)]
     assert [str(path) for path in elsewhere if named.search(path.read_text(encoding="utf-8"))] == []
 

@@ -190,8 +190,7 @@ def test_each_range_has_a_pin_within_it_and_is_closed(package: str) -> None:
 def test_only_folders_are_installed_under_our_names() -> None:
     """The public registry does not have our packages: who installs one by name there gets a stranger's."""
     folders = [
-        ROOT / name
-        for name in ("client", "command", "docs", "gateway", "perf", "tools", "voice_clone", "voice_clone_server")
+        ROOT / name for name in ("client", "docs", "gateway", "perf", "tools", "voice_clone", "voice_clone_server")
     ]
     files = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
     wrong = re.compile(r"""pip install[^`\n|;&]*[ '"]voice[-_]clone|\bvoice[-_]clone[-_\w]*\[[a-z]""")

@@ -62,8 +62,8 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
     for name in (*LAUNCHERS, "tools/env.sh"):
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in ("client", "command", "gateway"):
-        (tmp_path / name).mkdir()
+    for name in ("client", "client/command", "gateway"):
+        (tmp_path / name).mkdir(exist_ok=True)
         shutil.copy(ROOT / name / "pyproject.toml", tmp_path / name)
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -68,7 +68,7 @@ def test_every_variable_that_the_code_names_is_in_a_table() -> None:
     prefixes = ("", "F_", *(f"{family}_" for family in families([MODELS])))
     servers = {f"VOICE_CLONE_{prefix}{name}".upper() for name in names() for prefix in prefixes}
     gateways = {f"{GATEWAY_PREFIX}{each.name}".upper() for each in fields(GatewaySettings)}
-    packages = ("voice_clone", "model_repository", "client", "command", "gateway")
+    packages = ("voice_clone", "model_repository", "client", "gateway")
     files = [file for package in packages for file in (ROOT / package).rglob("*.py")]
     files += [
         ROOT / "Dockerfile",
