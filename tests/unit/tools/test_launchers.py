@@ -143,7 +143,7 @@ def test_the_torch_of_an_image_is_taken(checkout: Path) -> None:
         "-e",
         "./client",
         "-e",
-        "./command",
+        "./client/command",
         "-e",
         "./gateway",
     ]
