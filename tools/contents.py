@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 ACCEPTED = {("av", "libx264"), ("av", "libx265")}
 """FFmpeg's video encoders, in the wheels of PyAV. They are loaded with FFmpeg, and nothing here encodes video."""
@@ -66,10 +67,10 @@ def of_python() -> Iterator[Package]:
 
 
 def _licence(of: metadata.PackageMetadata) -> str:
-    if expression := of.get("License-Expression"):
-        return str(expression)
+    if expression := of.get_all("License-Expression"):
+        return str(expression[0])
     named = [each.rpartition(" :: ")[2] for each in of.get_all("Classifier") or () if each.startswith("License ::")]
-    text = str(of.get("License") or "").strip()
+    text = str((of.get_all("License") or [""])[0]).strip()
     return ", ".join(named) or (text if len(text) <= LONGEST else "")
 
 
@@ -86,7 +87,7 @@ def cyclonedx(packages: list[Package]) -> str:
     """A bill of materials, in CycloneDX's format 1.6."""
     components = []
     for each in packages:
-        component = {
+        component: dict[str, Any] = {
             "type": "library",
             "bom-ref": each.purl,
             "name": each.name,
