@@ -35,8 +35,8 @@ class Stage(ABC):
         """Add to the text; returns the pieces that are certain now."""
         out: list[Piece] = []
         for piece in pieces:
-            held = isinstance(piece, Words) and not piece.fixed and (piece.style == self._style or not self._length)
-            if not held and not isinstance(piece, Mark):
+            same = isinstance(piece, Words) and not piece.fixed and piece.style == self._style
+            if not same and not isinstance(piece, Mark):
                 out += self._decide(final=True)
                 self.before = ""
             if isinstance(piece, Mark) or (isinstance(piece, Words) and not piece.fixed):

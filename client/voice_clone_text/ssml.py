@@ -115,7 +115,8 @@ class SsmlReader:
             if found["words"]:
                 self._write(found["words"], at, end)
             elif found["space"]:
-                self._widen(" ", at)
+                if self._letters is None:  # letters have spaces between them anyway
+                    self._widen(" ", at)
             else:
                 self._write(_character(found["entity"]), at, end)
 
@@ -125,7 +126,7 @@ class SsmlReader:
             self._letters.append(words)
             return
         if self._gap and self._spoken == self._style:
-            self._out.append(Words(self._gap, self._gap_at, start, self._style))
+            self._out.append(Words(self._gap, min(self._gap_at, start), start, self._style))
         self._gap, self._spoken = "", self._style
         self._out.append(words)
 

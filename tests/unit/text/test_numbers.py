@@ -199,6 +199,8 @@ def test_languages_of_parts() -> None:
     text = "<speak xml:lang='en'>5 cats <lang xml:lang='de'>5 Katzen</lang></speak>"
     found = plan(text, Settings(normalize="on"))
     assert [span.text for span in found.spans] == ["five cats", "fünf Katzen"]
+    text = "<speak>a<lang xml:lang='de'>5 Katzen</lang></speak>"
+    assert in_pieces(text, Settings(normalize="on")) == plan(text, Settings(normalize="on"))
 
 
 def test_what_ssml_or_a_dictionary_replaces_is_not_read_again() -> None:

@@ -42,6 +42,7 @@ DOCUMENTS = {
     "A<break strength='x-strong'/><break time='250ms'/>B": "A|[1500]|[250]|B",
     "<sub alias='World Wide Web'>W<b>W</b>W</sub> is": "World Wide Web is",
     "say <say-as interpret-as='characters'>ABC</say-as>!": "say A B C!",
+    "a<say-as interpret-as='characters'> A B\nC </say-as> d": "aA B C d",
     "on <say-as interpret-as='date'>1 May</say-as>": "on 1 May",
     "a <phoneme alphabet='ipa' ph='x'>tomato</phoneme>": "a tomato",
     "<desc>no</desc><metadata>no</metadata>yes": "yes",
