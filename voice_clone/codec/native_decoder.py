@@ -34,14 +34,14 @@ class NativeDecoder(StreamDecoder[Array]):
         parts: the chains, each of which reads what the one before it makes. What has the weights makes one by its
             method `PART_chain`.
         rates: rows of a frame that each of them reads.
-        piece_frames: that the last one decodes at once, of all streams together: more would take more memory and be no
-            faster.
+        piece_frames: that the last one decodes at once, of all streams together: more would take more memory and be
+            hardly faster.
     """
 
     any_shape = True
     parts: ClassVar[tuple[str, ...]] = ("latent", "waveform")
     rates: Sequence[int] = (1, 1)
-    piece_frames: ClassVar[int] = 24
+    piece_frames: ClassVar[int] = 8
 
     def __init__(self, load: Callable[[], Any], packed: PackedFile = NOWHERE) -> None:
         def arrays(part: str) -> list[Array]:
