@@ -35,6 +35,7 @@ TYPED = (
     "The farmer lost his horse in the morning.",
 )
 MOST_ERRORS = 0.15  # of the words; see the model card for what is measured over more of them
+ROUNDED = ("bf16", "int8", "int4")  # precisions that speak about as well as fp32
 
 
 class Said(NamedTuple):
@@ -46,11 +47,13 @@ class Said(NamedTuple):
     borders: list[int]
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Of a server with the checkpoint."""
+@pytest.fixture(scope="module", params=["fp32", *(pytest.param(name, marks=pytest.mark.long) for name in ROUNDED)])
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Of a server with the checkpoint, in each precision of its talker."""
+    checkpoint = Path(os.environ.get("DEMO_CHECKPOINT", SHIPPED))
+    folder = tmp_path_factory.mktemp("demo-voice")
     with (
-        running(Path(os.environ.get("DEMO_CHECKPOINT", SHIPPED)), tmp_path_factory.mktemp("demo-voice")) as server,
+        running(checkpoint, folder, VOICE_CLONE_PRECISION=request.param) as server,
         Client(server.url) as client,
     ):
         yield client
