@@ -22,7 +22,10 @@ from voice_clone_server.triton_server import ROOT
 
 pytestmark = pytest.mark.thorough
 
-PROJECTS = sorted(file.parent for file in (*ROOT.glob("*/pyproject.toml"), ROOT / "pyproject.toml"))
+PROJECTS = sorted(
+    file.parent
+    for file in (*ROOT.glob("*/pyproject.toml"), *ROOT.glob("client/*/pyproject.toml"), ROOT / "pyproject.toml")
+)
 COMMANDS = sorted(path.name for path in Path(sys.executable).parent.glob("voice-clone*"))
 
 
