@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from .dictionary import Dictionary, DictionaryStage
@@ -39,6 +39,7 @@ class Settings:
 
     input_type: InputType = "auto"
     """Auto: SSML if it begins with `<speak`, else text. A `<` in text is a character as any other."""
+    _: KW_ONLY
     inline_pauses: bool = False
     """Whether `[pause:500ms]` in a text is a pause."""
     tag_pauses: bool = False

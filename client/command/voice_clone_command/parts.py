@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -95,5 +96,4 @@ def sequence_of(plans: list[Plan]) -> Sequence:
 
 
 def _with_voice(settings: Settings, voice: str | None) -> Settings:
-    style = Style(voice, settings.style.language)
-    return Settings(settings.input_type, settings.inline_pauses, style, normalize=settings.normalize)
+    return replace(settings, style=Style(voice, settings.style.language))

@@ -274,9 +274,9 @@ def _shaped(
 def _parts(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> PartsSpeech:
     """The speech of a text that asks for voices, pauses or words of its own."""
     settings = Settings(
-        "ssml" if parsed.ssml else "auto",
-        parsed.inline_pauses,
-        Style(language=parsed.language),
+        input_type="ssml" if parsed.ssml else "auto",
+        inline_pauses=parsed.inline_pauses,
+        style=Style(language=parsed.language),
         normalize=parsed.normalize or "off",
     )
     try:
