@@ -3,7 +3,7 @@
     voice-clone-gateway --triton localhost:8001 --port 8080
 
 Voices, their cache and the speech itself are the server's. The gateway keeps only how its latest speeches ended
-(`speech_statuses`). `create_app` is the ASGI application.
+(`speech.statuses`). `create_app` is the ASGI application.
 """
 
 from __future__ import annotations

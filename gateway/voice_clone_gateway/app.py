@@ -32,19 +32,19 @@ from .http.origins import Cors
 from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
 from .http.speech_first import CALLERS, AfterSpeech, Listeners, SpeechFirst
 from .listening import bound, check_certificate, most_files, named
-from .loudness import Loudness
-from .manifest_reader import ManifestReader
 from .places import Places
-from .reference_fetch import References
+from .provenance.manifest_reader import ManifestReader
+from .provenance.signing import Signing
 from .routes import batch, bundles, design, marks, models, speech, text, voices, websocket
 from .services import Services
 from .settings import Settings
-from .signing import Signing
-from .speech_statuses import SpeechStatuses
+from .speech.loudness import Loudness
+from .speech.statuses import SpeechStatuses
 from .traces import Traces
 from .triton_clients import TritonClients
-from .voice_ids import VoiceIds
-from .voice_names import VoiceNames, reserved
+from .voices.ids import VoiceIds
+from .voices.names import VoiceNames, reserved
+from .voices.reference_fetch import References
 
 log = logging.getLogger(__name__)
 

@@ -18,17 +18,17 @@ if TYPE_CHECKING:  # these modules find the services in a request
     from .http.metrics import Metrics
     from .http.protocol import Sockets
     from .http.speech_first import AfterSpeech, Listeners
-    from .loudness import Loudness
-    from .manifest_reader import ManifestReader
     from .places import Places
-    from .reference_fetch import References
+    from .provenance.manifest_reader import ManifestReader
+    from .provenance.signing import Signing
     from .settings import Settings
-    from .signing import Signing
-    from .speech_statuses import SpeechStatuses
+    from .speech.loudness import Loudness
+    from .speech.statuses import SpeechStatuses
     from .traces import Traces
     from .triton_clients import TritonClients
-    from .voice_ids import VoiceIds
-    from .voice_names import VoiceNames
+    from .voices.ids import VoiceIds
+    from .voices.names import VoiceNames
+    from .voices.reference_fetch import References
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from voice_clone_client.long_text.text import SentenceChunk
 
 from ..audio import Encoder
-from ..synthesis import encoder
+from ..speech.synthesis import encoder
 from .utterance import Piece, Utterance
 
 

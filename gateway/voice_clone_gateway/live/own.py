@@ -6,9 +6,9 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from ..accounts import usage
 from ..http.errors import HTTPFailure, failure
-from ..synthesis import check_options, is_voiceless
+from ..speech.audited import usage
+from ..speech.synthesis import check_options, is_voiceless
 from .config import StreamConfig
 from .messages import Cancel, Close, InputDone, InputFlush, InputText, parse
 from .session import Session

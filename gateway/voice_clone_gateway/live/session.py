@@ -17,16 +17,16 @@ from starlette.websockets import WebSocketDisconnect
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.text import SentenceChunk
 
-from ..accounts import audited, audited_result, finish_reason
 from ..http.auth import admit
 from ..http.errors import HTTPFailure, failure
 from ..http.json_bounds import parse_message
 from ..http.keys import Key
 from ..http.origins import check_origin
 from ..http.presented_keys import chosen_subprotocol
-from ..long_text.streaming_text import StreamingText
 from ..services import services_of
-from ..synthesis import long_plan, long_speech, order
+from ..speech.audited import audited, audited_result, finish_reason
+from ..speech.streaming_text import StreamingText
+from ..speech.synthesis import long_plan, long_speech, order
 from .config import StreamConfig
 from .output import Output
 from .utterance import Piece, Utterance

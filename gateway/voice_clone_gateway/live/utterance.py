@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_text.sentences import Sentence
 
-from ..long_text.streaming_text import StreamingText
+from ..speech.streaming_text import StreamingText
 from .config import StreamConfig
 
 

@@ -16,7 +16,6 @@ from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.long_text.speaker import Speech
 
-from ..accounts import audited, audited_result, usage
 from ..audio import Encoder
 from ..http.account import Answer, Item
 from ..http.auth import guarded
@@ -25,8 +24,9 @@ from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..http.keys import Key
 from ..schemas import BatchRequest, SpeechRequest
 from ..services import Services, services_of
-from ..synthesis import encoder as encoder_of
-from ..synthesis import open_speech
+from ..speech.audited import audited, audited_result, usage
+from ..speech.synthesis import encoder as encoder_of
+from ..speech.synthesis import open_speech
 
 MOST_ITEMS = 64  # of all batches that are spoken at once; more would be refused by the talker, and be asked again
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3

@@ -21,7 +21,7 @@ from ..http.connection import ClientGone, while_connected
 from ..http.errors import HTTPFailure, documented, error_code
 from ..http.whole_files import RESPONSES, answered, head_of, unchanged
 from ..services import services_of
-from ..speech_response import body_message
+from ..speech.response import body_message
 from .voice_answers import Imported
 from .voices import ERRORS, Name
 

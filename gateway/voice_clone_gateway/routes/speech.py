@@ -12,9 +12,9 @@ from ..http.auth import guarded
 from ..http.errors import documented
 from ..schemas import SpeechRequest
 from ..services import services_of
-from ..speech_forms import Events, Form
-from ..speech_response import SpeechResponse
-from ..speech_statuses import SpeechStatus
+from ..speech.forms import Events, Form
+from ..speech.response import SpeechResponse
+from ..speech.statuses import SpeechStatus
 
 WHOLE_CHARACTERS = 4096  # the most that OpenAI takes
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])

@@ -12,9 +12,9 @@ from voice_clone_text.pieces import Plan, Silence, Span
 from ..http.auth import guarded
 from ..http.errors import documented
 from ..schemas import SpeechRequest, Turn
-from ..segments import plans_of
 from ..services import services_of
-from ..synthesis import check_request
+from ..speech.segments import plans_of
+from ..speech.synthesis import check_request
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from voice_clone_client import Voice
 from voice_clone_client.errors import plain
 
-from ..voice_ids import OPENAI_PREFIX, voice_id
+from ..voices.ids import OPENAI_PREFIX, voice_id
 
 CacheStatus = Literal["pending", "processing", "ready", "failed", "unsupported"]
 

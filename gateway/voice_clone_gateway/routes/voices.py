@@ -19,7 +19,7 @@ from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
 from ..schemas import Embedding
 from ..services import services_of
-from ..voice_ids import OPENAI_PREFIX, voice_id, voice_name
+from ..voices.ids import OPENAI_PREFIX, voice_id, voice_name
 from .design import designed
 from .voice_answers import (
     Cached,

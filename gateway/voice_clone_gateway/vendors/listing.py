@@ -10,7 +10,7 @@ from fastapi import Request
 from voice_clone_client import Voice, VoiceNotFound
 
 from ..services import services_of
-from ..voice_ids import voice_name
+from ..voices.ids import voice_name
 
 _PAGE = 1000
 T = TypeVar("T")

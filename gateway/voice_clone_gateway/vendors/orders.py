@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..http.errors import HTTPFailure, validation_failure
 from ..schemas import SpeechRequest
-from ..speech_forms import Form
-from ..speech_response import SpeechResponse
+from ..speech.forms import Form
+from ..speech.response import SpeechResponse
 from .session import number
 
 

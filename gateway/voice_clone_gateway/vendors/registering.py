@@ -20,7 +20,7 @@ from ..http.audit import MAX_NAME, recorded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure
 from ..services import services_of
-from ..voice_ids import voice_name
+from ..voices.ids import voice_name
 
 MOST_SECONDS = 30.0  # of clips that are joined
 MOST_RATE, MOST_CHANNELS = 192_000, 2  # of such clips: what is decoded is in memory

@@ -19,7 +19,7 @@ from ..live.config import StreamConfig
 from ..live.session import Session
 from ..live.utterance import Utterance
 from ..settings import Settings
-from ..synthesis import check_options
+from ..speech.synthesis import check_options
 
 _OWN = {*StreamConfig.model_fields, *ALIASES}
 """The gateway's own options. Others are new ones of the vendor's, which it ignores."""

@@ -23,7 +23,7 @@ import pytest
 from voice_clone_client import AsyncClient, Client, InvalidArgument, Overloaded, Speech
 from voice_clone_client.long_text.plan import Plan, sentence_seed
 from voice_clone_client.long_text.text import SentenceChunk
-from voice_clone_gateway.long_text.streaming_text import StreamingText
+from voice_clone_gateway.speech.streaming_text import StreamingText
 
 from tests.support.families.factories import CheckpointFactory
 from tests.support.servers.appends import FRAMES, Writer, failure, heard, opened

@@ -22,7 +22,7 @@ from voice_clone_gateway import Settings, create_app
 from voice_clone_gateway.app import server_options
 from voice_clone_gateway.families import Families
 from voice_clone_gateway.services import Services
-from voice_clone_gateway.voice_names import VoiceNames
+from voice_clone_gateway.voices.names import VoiceNames
 
 from tests.support.doubles.speech_double import Double, samples_of
 from tests.support.waiting import WAIT

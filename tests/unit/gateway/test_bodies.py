@@ -16,7 +16,7 @@ import websockets.sync.client
 from voice_clone_client import Overloaded
 from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway.http.protocol import MAX_FRAGMENTS
-from voice_clone_gateway.reference_fetch import Resolver
+from voice_clone_gateway.voices.reference_fetch import Resolver
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.doubles.gateway_thread import Serve, Shared

@@ -14,7 +14,7 @@ from voice_clone_gateway.compatibility import translate
 from voice_clone_gateway.fields import ALIASES
 from voice_clone_gateway.live.config import StreamConfig
 from voice_clone_gateway.schemas import SpeechRequest, Strict
-from voice_clone_gateway.voice_names import OPENAI_VOICES
+from voice_clone_gateway.voices.names import OPENAI_VOICES
 
 from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.triton_double import FAMILY, Failure, Server

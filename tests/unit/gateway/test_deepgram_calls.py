@@ -17,7 +17,7 @@ from deepgram import DeepgramClient
 from deepgram.core.api_error import ApiError
 from deepgram.environment import DeepgramClientEnvironment
 from deepgram.speak.v2.types import SpeakV2Configure, SpeakV2Interrupt, SpeakV2Speak
-from voice_clone_gateway.voice_ids import voice_id
+from voice_clone_gateway.voices.ids import voice_id
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.speech_double import FRAME

@@ -15,7 +15,7 @@ import pytest
 from voice_clone_client import Unsupported
 from voice_clone_gateway import confined
 from voice_clone_gateway.audio import Encoder
-from voice_clone_gateway.manifest_reader import ManifestReader
+from voice_clone_gateway.provenance.manifest_reader import ManifestReader
 from voice_clone_provenance.manifests import TYPES, FileSigner, Manifest, read
 from voice_clone_provenance.statements import Statement
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client import AsyncClient, Chunk, Overloaded, Unsupported, pcm16
-from voice_clone_gateway.loudness import Loudness
+from voice_clone_gateway.speech.loudness import Loudness
 from voice_clone_sound.limiter import Limiter
 from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
 

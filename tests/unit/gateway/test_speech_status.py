@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from voice_clone_gateway.http.errors import HTTPFailure
 from voice_clone_gateway.http.keys import Key
-from voice_clone_gateway.speech_statuses import SpeechStatuses
+from voice_clone_gateway.speech.statuses import SpeechStatuses
 
 from tests.support.doubles.clock import Clock
 from tests.support.doubles.gateway_thread import Serve

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from voice_clone_client import Chunk, InvalidArgument
 from voice_clone_client.long_text.plan import Plan, sentence_seed
-from voice_clone_gateway.long_text.streaming_text import StreamingText
+from voice_clone_gateway.speech.streaming_text import StreamingText
 
 from tests.support.doubles.speech_double import Double
 from tests.support.doubles.websocket_calls import Gateway, events_of, run

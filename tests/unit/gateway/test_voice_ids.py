@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client import Preset, Voice
 from voice_clone_client.types import name_key
-from voice_clone_gateway.voice_ids import LENGTH, VoiceIds, is_id, voice_id
+from voice_clone_gateway.voices.ids import LENGTH, VoiceIds, is_id, voice_id
 
 NAMES = st.text(string.ascii_letters + string.digits + " ._-é", min_size=1, max_size=64)
 
@@ -72,7 +72,7 @@ def test_an_id_is_found_by_whom_sees_its_voice() -> None:
 def test_a_new_voice_is_found_at_once_and_many_wrong_ids_cost_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(
-        "voice_clone_gateway.voice_ids.asyncio",
+        "voice_clone_gateway.voices.ids.asyncio",
         SimpleNamespace(sleep=lambda seconds: slept.append(seconds) or asyncio.sleep(0), Lock=asyncio.Lock),
     )
     ids, client = VoiceIds(), Lister(None)

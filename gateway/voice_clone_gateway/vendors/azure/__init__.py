@@ -14,8 +14,8 @@ from voice_clone_client.errors import quoted
 
 from ...http.errors import HTTPFailure
 from ...schemas import SpeechRequest
-from ...speech_forms import Form
-from ...speech_response import SpeechResponse
+from ...speech.forms import Form
+from ...speech.response import SpeechResponse
 from ..listing import listed
 from ..orders import speech_request
 from ..session import refused

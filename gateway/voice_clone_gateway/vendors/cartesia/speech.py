@@ -16,8 +16,8 @@ from fastapi import APIRouter, Request, WebSocket
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
 from ...live.session import serve
-from ...speech_forms import Form
-from ...speech_response import SpeechResponse
+from ...speech.forms import Form
+from ...speech.response import SpeechResponse
 from ..orders import TaggedRequest, speak
 from ..session import refused
 from ..vendor import adapter

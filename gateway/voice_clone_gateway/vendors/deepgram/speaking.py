@@ -8,7 +8,7 @@ from typing import Any
 
 from voice_clone_client.errors import quoted
 
-from ...speech_forms import Form
+from ...speech.forms import Form
 from ..session import refused
 
 FORMATS = {

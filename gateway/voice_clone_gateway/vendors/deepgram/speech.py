@@ -13,7 +13,7 @@ from pydantic import Field
 from ...http.errors import HTTPFailure
 from ...live.session import serve
 from ...services import services_of
-from ...speech_response import SpeechResponse
+from ...speech.response import SpeechResponse
 from ..orders import Lenient, speak
 from ..vendor import adapter
 from .session import DeepgramSession, configure

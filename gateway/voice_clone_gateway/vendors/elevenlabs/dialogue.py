@@ -10,8 +10,8 @@ from fastapi import Request
 from pydantic import Field
 
 from ...schemas import MOST_TURNS
-from ...speech_forms import Form
-from ...speech_response import SpeechResponse
+from ...speech.forms import Form
+from ...speech.response import SpeechResponse
 from ..orders import Lenient, TaggedRequest, speech_request, warn_of
 from ..vendor import adapter
 from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed

@@ -34,7 +34,7 @@ from voice_clone_client.errors import quoted
 
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
-from ...synthesis import check_options
+from ...speech.synthesis import check_options
 from ..session import refused
 from .messages import DialogueMessage, Line
 from .session import ElevenLabsSession

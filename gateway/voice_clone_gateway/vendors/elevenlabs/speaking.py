@@ -14,7 +14,7 @@ from ...audio import Encoder
 from ...http.errors import HTTPFailure
 from ...languages import language_of
 from ...schemas import Speed
-from ...speech_forms import Form
+from ...speech.forms import Form
 from ..orders import Lenient, family_of
 
 CLIENT_HEADER = "xi-api-key"

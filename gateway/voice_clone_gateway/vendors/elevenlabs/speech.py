@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from pydantic import Field
 
-from ...speech_response import SpeechResponse
+from ...speech.response import SpeechResponse
 from ..orders import TaggedRequest, speak
 from ..vendor import adapter
 from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed

@@ -8,7 +8,7 @@ from fastapi import File, Form, Query, Request, UploadFile
 from voice_clone_client import InvalidArgument, Voice
 
 from ...http.errors import HTTPFailure
-from ...voice_ids import voice_name
+from ...voices.ids import voice_name
 from ..listing import Listed, description_of, find, is_own, listed, page, registered
 from ..registering import plain_name, register, remove
 from ..vendor import adapter

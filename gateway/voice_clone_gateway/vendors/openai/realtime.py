@@ -29,11 +29,11 @@ from typing import Any
 
 from fastapi import APIRouter, WebSocket
 
-from ...accounts import usage
 from ...http.errors import HTTPFailure, failure
 from ...http.keys import Key
 from ...live.session import Session, serve
 from ...live.utterance import Piece, Utterance
+from ...speech.audited import usage
 from ..orders import family_of
 from ..session import checked, read
 from . import events

@@ -8,8 +8,8 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from ...http.errors import own_shape
-from ...speech_forms import Form
-from ...speech_response import SpeechResponse
+from ...speech.forms import Form
+from ...speech.response import SpeechResponse
 from ..orders import Lenient, speak
 from ..vendor import Vendor, adapter
 

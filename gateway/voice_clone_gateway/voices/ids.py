@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 from voice_clone_client import AsyncClient
 from voice_clone_client.types import name_key
 
-from .services import services_of
+from ..services import services_of
 
 LENGTH = 20
 OPENAI_PREFIX = "voice_"

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .accounts import finish_reason, usage
-from .audio import Encoder
-from .http.errors import HTTPFailure
+from ..audio import Encoder
+from ..http.errors import HTTPFailure
+from .audited import finish_reason, usage
 
 
 class Form:

@@ -15,15 +15,15 @@ from starlette.types import Message, Receive, Scope, Send
 from voice_clone_client import Incomplete
 from voice_clone_client.long_text.speaker import Speech
 
-from .accounts import audited, audited_result
-from .audio import Encoder
-from .http.account import Answer, Item
-from .http.connection import ClientGone, while_connected
-from .http.errors import FIELDS, HTTPFailure, failure
-from .http.keys import Key
-from .schemas import SpeechRequest
-from .services import services_of
-from .speech_forms import Form
+from ..audio import Encoder
+from ..http.account import Answer, Item
+from ..http.connection import ClientGone, while_connected
+from ..http.errors import FIELDS, HTTPFailure, failure
+from ..http.keys import Key
+from ..schemas import SpeechRequest
+from ..services import services_of
+from .audited import audited, audited_result
+from .forms import Form
 from .synthesis import Order, open_speech
 from .synthesis import encoder as encoder_of
 

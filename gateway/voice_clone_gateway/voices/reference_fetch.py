@@ -23,10 +23,10 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 import httpcore2
 from voice_clone_client import InvalidArgument
 
-from .audio.clips import ClipReader
-from .http.errors import HTTPFailure
-from .http.limits import Gate
-from .settings import Network, Settings
+from ..audio.clips import ClipReader
+from ..http.errors import HTTPFailure
+from ..http.limits import Gate
+from ..settings import Network, Settings
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]

@@ -17,9 +17,9 @@ from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sequence import Sequence, in_sequence
 from voice_clone_text.tags import MarkupError, is_ssml
 
-from .http.errors import HTTPFailure
-from .languages import LANGUAGES, language_of
-from .schemas import Pronunciation, SpeechOptions, SpeechRequest, Turn
+from ..http.errors import HTTPFailure
+from ..languages import LANGUAGES, language_of
+from ..schemas import Pronunciation, SpeechOptions, SpeechRequest, Turn
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from voice_clone_provenance.manifests import LABEL, Manifest, broken
 
 from voice_clone_gateway.confined_process import REFUSED
 
-from .confined import ConfinedProcesses
+from ..confined import ConfinedProcesses
 
 
 class ManifestReader:

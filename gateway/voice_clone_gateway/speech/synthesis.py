@@ -14,14 +14,14 @@ from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.long_text.speaker import Speech
 
-from .audio import Encoder, find_format
-from .fields import Knobs
-from .http.keys import Key
-from .schemas import SpeechOptions, SpeechRequest
-from .segmented_speech import SegmentedSpeech
+from ..audio import Encoder, find_format
+from ..fields import Knobs
+from ..http.keys import Key
+from ..schemas import SpeechOptions, SpeechRequest
+from ..services import Services
+from ..settings import Settings
+from .segmented import SegmentedSpeech
 from .segments import Segments, has_segments, segments_of
-from .services import Services
-from .settings import Settings
 
 MOST_SENTENCES = 10_000  # of a text
 

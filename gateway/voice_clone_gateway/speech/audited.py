@@ -7,8 +7,8 @@ from typing import Any
 
 from voice_clone_client.fields import SOURCES
 
-from .http.keys import Key
-from .schemas import SpeechOptions
+from ..http.keys import Key
+from ..schemas import SpeechOptions
 
 _KNOWN = ("voice", "generation", "voice_digest", "mark")  # of the server's info
 

@@ -15,8 +15,8 @@ from voice_clone_client import AsyncClient, InvalidArgument, VoiceNotFound
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import GENERATOR, comment_of
 
-from .http.account import Item
-from .settings import Settings
+from ..http.account import Item
+from ..settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from .http.errors import ErrorDetail, HTTPFailure
-from .http.keys import Key
+from ..http.errors import ErrorDetail, HTTPFailure
+from ..http.keys import Key
 
 State = Literal["running", "finished", "cancelled", "failed"]
 

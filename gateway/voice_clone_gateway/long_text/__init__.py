@@ -1,1 +1,0 @@
-"""Long texts: sentences, each spoken by itself, as one audio."""

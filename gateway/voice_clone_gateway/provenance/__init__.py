@@ -1,0 +1,1 @@
+"""Where speech comes from: signed manifests, written and read."""

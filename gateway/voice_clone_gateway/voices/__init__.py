@@ -1,0 +1,1 @@
+"""Voices as callers name them: ids, names and aliases, and clips at an address."""
