@@ -1,6 +1,6 @@
 # Three images: all of it for a CPU; the model repository inside NVIDIA's Triton container; the HTTP gateway before that.
 #
-#   docker build -t voice-clone:cpu --target cpu --build-arg PIP_EXTRA_INDEX_URL=INDEX .
+#   docker build -t voice-clone:cpu --target cpu .
 #   docker run -p 127.0.0.1:8080:8080 -v voices:/voices -v cache:/cache voice-clone:cpu
 #
 #   docker build -t voice-clone --target server .
@@ -26,7 +26,8 @@ COPY client/command/pyproject.toml client/command/
 COPY gateway/pyproject.toml gateway/
 COPY tools/requirements.py tools/
 RUN python tools/requirements.py server,postgresql > cpu.txt \
-    && python tools/requirements.py server,postgresql,marking --without-gateway > server.txt
+    && python tools/requirements.py server,postgresql,marking --without-gateway > server.txt \
+    && python tools/requirements.py server --without-server > gateway.txt
 
 # Without the models and the demo's voice, which the images have in folders of their own.
 FROM python:${PYTHON}-slim-bookworm AS ours
@@ -43,11 +44,10 @@ FROM python:${PYTHON}-slim-bookworm AS gateway
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
-COPY constraints.txt /tmp/
-COPY client /tmp/client
-COPY gateway /tmp/gateway
-RUN pip install --no-cache-dir -c /tmp/constraints.txt /tmp/client /tmp/gateway && rm -rf /tmp/constraints.txt /tmp/client /tmp/gateway \
-    && useradd --system --no-create-home gateway
+COPY --from=required /src/gateway.txt /tmp/
+RUN pip install --no-cache-dir --requirement /tmp/gateway.txt && useradd --system --no-create-home gateway
+COPY --from=ours /wheels /tmp/wheels
+RUN pip install --no-cache-dir --no-deps --no-index /tmp/wheels/voice_clone_client-*.whl /tmp/wheels/voice_clone_gateway-*.whl
 USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0
 EXPOSE 8080
@@ -70,21 +70,48 @@ RUN pip install --no-cache-dir --no-deps --target . "${PYTRITON}" \
     && rm nvidia_pytriton.libs/libpython3* \
     && mv nvidia_pytriton.libs /opt/tritonserver/lib
 
+FROM python:${PYTHON}-slim-bookworm AS cpu-packages
+COPY --from=required /src/cpu.txt ./
+RUN pip wheel --no-cache-dir --wheel-dir /wheels --requirement cpu.txt
+
+# Native code for each kind of processor, so that the image has no compiler.
+FROM python:${PYTHON}-slim-bookworm AS native
+RUN apt-get update && apt-get install -y --no-install-recommends binutils=2.*
+RUN --mount=type=bind,from=cpu-packages,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links /wheels numba numpy platformdirs xxhash
+WORKDIR /src
+COPY voice_clone/__init__.py voice_clone/errors.py voice_clone/gpu.py voice_clone/model_start.py voice_clone/
+COPY voice_clone/native voice_clone/native
+# For processors of one kind alone, of docs/operations.md: INSTRUCTIONS=avx2.
+ARG INSTRUCTIONS=
+RUN python -m voice_clone.native.kernels.ahead ${INSTRUCTIONS} && chmod -R a+rX voice_clone/native/ahead_of_time
+
+# Without the compiler, what only from_pretrained of tokenizers needs, and numpy's tests.
+FROM cpu-packages AS installed
+RUN pip install --no-cache-dir --no-deps --no-index --prefix /installed $(find /wheels -name '*.whl' \
+        ! -name 'numba-*' ! -name 'llvmlite-*' ! -name 'huggingface_hub-*' ! -name 'hf_xet-*' ! -name 'fsspec-*') \
+    && find /installed -path '*/numpy/*/tests' -prune -exec rm -r {} +
+
 FROM python:${PYTHON}-slim-bookworm AS cpu
-# binutils: the linker of native code.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends binutils=2.* tini=0.19.* \
+    && apt-get install -y --no-install-recommends tini=0.19.* \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=required /src/cpu.txt /opt/voice-clone/
-RUN pip install --no-cache-dir --requirement /opt/voice-clone/cpu.txt \
-    && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +
-# With PyTorch's index of its builds for CPUs. Without torch (TORCH=) an image serves Qwen3-TTS alone.
-ARG TORCH=torch==2.13.0+cpu
+COPY --from=installed /installed /usr/local
+# torch and a compiler, for the families that need them: with PyTorch's index of its builds for CPUs. Without them the
+# image serves Qwen3-TTS.
+ARG TORCH=
 ARG PIP_EXTRA_INDEX_URL=
-RUN if [ -n "${TORCH}" ]; then pip install --no-cache-dir "${TORCH}"; fi
+COPY --from=required /src/cpu.txt /opt/voice-clone/
+RUN if [ -n "${TORCH}" ]; then \
+        apt-get update && apt-get install -y --no-install-recommends binutils=2.* && rm -rf /var/lib/apt/lists/* \
+        && pip install --no-cache-dir "${TORCH}" --requirement /opt/voice-clone/cpu.txt \
+        && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +; \
+    fi
 COPY --from=triton /opt/tritonserver /opt/tritonserver
 COPY --from=ours /wheels /opt/voice-clone/wheels
 RUN pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
+ARG PYTHON
+COPY --from=native /src/voice_clone/native/ahead_of_time /usr/local/lib/python${PYTHON}/site-packages/voice_clone/native/ahead_of_time
 COPY model_repository /models
 COPY tools/data/demo_voice /checkpoint
 COPY tools/data/demo_clips/slt.wav /opt/voice-clone/demo.wav
@@ -117,7 +144,7 @@ WORKDIR /src
 COPY --from=required /src/server.txt ./
 COPY tools/triton_releases.py ./
 RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
-    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement server.txt "${TORCH}"
+    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement server.txt ${TORCH}
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 # binutils: the linker of native code.

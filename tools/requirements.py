@@ -63,11 +63,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("extras", help="separated by commas")
     parser.add_argument("--without-gateway", action="store_true")
+    parser.add_argument("--without-server", action="store_true")
     parser.add_argument("--missing", action="store_true")
     given = parser.parse_args()
     ours, client, gateway = project(ROOT), project(ROOT / "client"), project(ROOT / "gateway")
     extras = [*given.extras.split(","), *(["torch"] if given.missing else [])]
-    wanted = [*requirements(ours, extras), *requirements(client, [])]
+    wanted = [*([] if given.without_server else requirements(ours, extras)), *requirements(client, [])]
     if not given.without_gateway:
         wanted += requirements(gateway, [])
     found = dict.fromkeys(pinned(each) for each in wanted if not each.startswith("voice-clone-"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.images.engine import BASES, Engine
+from tests.images.engine import KINDS, Engine
 
 collect_ignore_glob = [] if os.environ.get("VOICE_CLONE_TEST_IMAGES") else ["test_*.py"]
 
@@ -24,5 +24,5 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say on what the images were built."""
-    for name, kind in BASES.items():
-        terminalreporter.write_line(f"base {name}: {kind}")
+    for name, kind in KINDS.items():
+        terminalreporter.write_line(f"{name}: {kind}")

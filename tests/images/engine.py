@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,16 @@ from pathlib import Path
 
 from voice_clone_client import Client
 
+from tests.images.stand_ins import FILES, PYTHON, RECIPES, ROOTS
 from voice_clone_server import addresses
 from voice_clone_server.triton_server import ROOT, free_ports
 
 PATIENCE = 900.0  # seconds for a first start, which compiles, on a busy machine
-PYTHON = "docker.io/library/python:3.11-slim-bookworm"
 PREFIX = f"voice-clone-test-{uuid.uuid4().hex[:8]}"
 BUILD_OPTIONS = shlex.split(os.environ.get("VOICE_CLONE_IMAGES_BUILD", ""))
 """What a build needs on this machine: `-v` of certificates, or `--build-arg PIP_EXTRA_INDEX_URL=` of torch's builds."""
-BASES: dict[str, str] = {}
-"""How each base image was had."""
+KINDS: dict[str, str] = {}
+"""How each image of others was had."""
 
 
 class Engine:
@@ -37,7 +38,6 @@ class Engine:
             name for name in there if subprocess.run([name, "info"], capture_output=True).returncode == 0
         )
         self._volumes: list[str] = []
-        self._base(PYTHON)
 
     def call(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the program."""
@@ -46,35 +46,43 @@ class Engine:
         assert not check or done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
         return done
 
-    def _base(self, name: str) -> None:
-        """Have an image of Python: its own, else one of Debian's packages, which has Python where its own has it."""
+    def have(self, name: str) -> None:
+        """Have an image of others: its own, else a stand-in."""
         if "stand-in" in self.call("image", "inspect", name, check=False).stdout:
-            BASES[name] = "a stand-in made before, of Debian's packages"
+            KINDS[name] = "a stand-in made before"
         elif self.call("pull", name, check=False).returncode == 0:
-            BASES[name] = "its own"
+            KINDS[name] = "its own"
         else:
-            files = self._scratch / "python.tar"
-            packages = "python3-minimal,python3-venv,python3-pip,libpython3.11,ca-certificates"
-            command = [
-                "mmdebstrap",
-                "--quiet",
-                "--variant=minbase",
-                f"--include={packages}",
-                "--dpkgopt=path-exclude=/usr/share/doc/*",
-            ]
-            command += ["--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
-            command += ['--customize-hook=chroot "$1" python3 -m venv --copies /usr/local', "bookworm", str(files)]
-            subprocess.run(command, check=True)
-            self.call("import", "--change", "LABEL kind=stand-in", "--change", "CMD python3", str(files), name)
-            files.unlink()
-            BASES[name] = "a stand-in of Debian's packages"
+            (self._make_root if name in ROOTS else self._build_stand_in)(name)
+            KINDS[name] = "a stand-in"
 
-    def build(self, target: str) -> None:
+    def _make_root(self, name: str) -> None:
+        (packages, options, suite), tar = ROOTS[name], self._scratch / "root.tar"
+        documents = (f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in ("doc", "locale", "man"))
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", *documents, *options]
+        subprocess.run([*command, suite, str(tar)], check=True)
+        self.call("import", "--change", "LABEL kind=stand-in", "--change", "CMD python3", str(tar), name)
+        tar.unlink()
+
+    def _build_stand_in(self, name: str) -> None:
+        self.have(RECIPES[name].split()[1])
+        self.build_on(f"{RECIPES[name]}LABEL kind=stand-in\n", name)
+
+    def build_on(self, recipe: str, name: str) -> None:
+        """Build an image of a text."""
+        with tempfile.TemporaryDirectory(dir=self._scratch) as folder:
+            for file, text in {"Dockerfile": recipe, **FILES}.items():
+                (Path(folder) / file).write_text(text, encoding="utf-8")
+            self._build("--tag", name, folder)
+
+    def build(self, target: str, *options: str) -> None:
         """Build an image of the Dockerfile."""
-        options = ["--network=host", "--target", target, "--tag", image(target), *BUILD_OPTIONS]
-        if self.program == "podman":
-            options += ["--format=docker", "--pull=never"]
-        self.call("build", *options, str(ROOT))
+        self.have(PYTHON)
+        self._build("--target", target, "--tag", image(target), *options, str(ROOT))
+
+    def _build(self, *options: str) -> None:
+        own = ["--format=docker", "--pull=never"] if self.program == "podman" else []
+        self.call("build", "--network=host", *BUILD_OPTIONS, *own, *options)
 
     def volume(self) -> str:
         """The name of a new volume."""

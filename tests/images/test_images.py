@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from voice_clone_client import Client, VoiceCloneError
 
-from tests.images.engine import Container, Engine, Ports, health_check
+from tests.images.engine import Container, Engine, Ports, health_check, image
 from voice_clone_server.triton_server import ROOT
 
 CLIPS = ROOT / "tools" / "data" / "demo_clips"
@@ -32,12 +32,14 @@ def cache(engine: Engine) -> str:
 
 
 @contextmanager
-def serving(engine: Engine, cache: str, voices: str, *options: str) -> Iterator[tuple[Container, Ports]]:
+def serving(
+    engine: Engine, cache: str, voices: str, *options: str, target: str = "cpu"
+) -> Iterator[tuple[Container, Ports]]:
     """A container with the demo's checkpoint and voice, at ports of its own."""
     ports = Ports()
-    command = serve("/checkpoint", *ports.options, "--first-voice=demo.wav")
+    command = serve("/checkpoint", *ports.options, "--first-voice=/opt/voice-clone/demo.wav")
     mounts = (f"--volume={cache}:/cache", f"--volume={voices}:/voices")
-    with engine.container("cpu", *mounts, *options, command=command) as container:
+    with engine.container(target, *mounts, *options, command=command) as container:
         yield container.ready(), ports
 
 
@@ -127,16 +129,28 @@ def test_it_needs_no_rights_and_no_more_shared_memory_than_usual(engine: Engine,
         speaks(ports, "demo", "rms")
 
 
-def test_without_room_for_voices_it_still_speaks(engine: Engine, cache: str) -> None:
+def test_without_room_for_voices_and_cache_it_still_speaks(engine: Engine) -> None:
     ports = Ports()
-    command = serve("/checkpoint", *ports.options, "--first-voice=demo.wav")
-    mounts = (f"--volume={cache}:/cache", "--tmpfs=/voices:size=1m,mode=777")
+    command = serve("/checkpoint", *ports.options, "--first-voice=/opt/voice-clone/demo.wav")
+    mounts = ("--tmpfs=/cache:size=64k,mode=777", "--tmpfs=/voices:size=1m,mode=777")
     with engine.container("cpu", *mounts, command=command) as container:
         container.ready()
         with ports.client() as client, pytest.raises(VoiceCloneError):
             for number in range(9):
                 client.upload(f"more-{number}", CLIPS / "rms.wav", wait=True)
         assert len(over_http(ports, "demo")) > 24000
+
+
+def test_two_versions_use_the_same_volumes_one_after_the_other(engine: Engine, cache: str) -> None:
+    """The other one differs in its code, so what the first one keeps for its next start is not the other's."""
+    change = "echo '# another' >> $(python -c 'import voice_clone; print(voice_clone.__file__)')"
+    engine.build_on(f"FROM {image('cpu')}\nUSER 0\nRUN {change}\nUSER 1000\n", image("other"))
+    voices, names = engine.volume(), ["demo"]
+    for name, target in (("first", "cpu"), ("second", "other"), ("third", "cpu")):
+        with serving(engine, cache, voices, target=target) as (_, ports):
+            upload(ports, name)
+            names.append(name)
+            speaks(ports, *sorted(names))
 
 
 def test_a_folder_that_is_no_checkpoint_ends_it_with_one_sentence(engine: Engine, tmp_path: Path) -> None:
@@ -172,7 +186,7 @@ def test_the_gateway_s_image_speaks_with_a_server_elsewhere(engine: Engine, cach
 
 def _answers(ports: Ports) -> bool:
     try:
-        return b"ok" in ports.fetch("/health")
+        return bool(ports.fetch("/health"))
     except OSError:
         return False
 

@@ -19,6 +19,8 @@ from voice_clone.native.instructions import INSTRUCTIONS
 
 VARIABLE = "NUMBA_CACHE_DIR"
 PACKAGE = Path(__file__).parents[1]
+AHEAD = PACKAGE / "native" / "ahead_of_time"
+"""Machine code that was compiled before the first start; kernels/ahead.py writes it."""
 _OF_PROCESSOR = r"^(vendor_id|cpu family|model|stepping|flags|Features|CPU \w+)\s*:(.*)$"
 
 

@@ -20,12 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from voice_clone.errors import Unsupported
 from voice_clone.native.arrays import Array
-from voice_clone.native.cache_folder import PACKAGE, compiler, digest_of, processor_digest, writable_folder
+from voice_clone.native.cache_folder import AHEAD, PACKAGE, compiler, digest_of, processor_digest, writable_folder
 from voice_clone.native.instructions import INSTRUCTIONS, VARIABLE
 from voice_clone.native.packed_file import PackedFile
 
@@ -113,6 +115,11 @@ def _flatten(arguments: tuple[Any, ...], numbers: list[int]) -> Kind:
 
 def _entry(name: str, kind: str) -> Callable[[bytes], int]:
     """The entry of a kernel for one kind of arguments: of a shared library, or, without a linker, as LLVM links it."""
+    ahead = PackedFile(AHEAD, key_ahead(name, kind), MOST)
+    if ahead.found:
+        return _mapped(ahead.part("code")(list)[0])
+    if AHEAD.is_dir() and find_spec("numba") is None:
+        raise Unsupported(f"native code for {name} was not compiled ahead, and there is no numba to compile it")
     try:
         linker = shutil.which("ld")
         if linker is None:
@@ -171,6 +178,17 @@ def _machine_code(name: str, kind: str, linker: str) -> Array:
         [code] = kept.part("code")(lambda: [_compiled(order)])
         kept.keep()
     return code
+
+
+def key_ahead(name: str, kind: str) -> dict[str, Any]:
+    """The key of machine code that was compiled ahead, for all processors with these instructions."""
+    return {
+        "order": [name, kind],
+        "sources": digest_of(PACKAGE / "native"),
+        "python": sys.version,
+        "numpy": np.__version__,
+        "instructions": repr(INSTRUCTIONS),
+    }
 
 
 def _lock(file: int) -> None:

@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from voice_clone.errors import Unsupported
+from voice_clone.native.cache_folder import AHEAD
 
 # What the Python backend of Triton 2.51 has and an older one may lack; those of NGC 24.10 to 26.07 have it all.
 BACKEND = ("MetricFamily.HISTOGRAM", "TritonError.CANCELLED", "TritonError.ALREADY_EXISTS", "Logger")
@@ -20,7 +21,7 @@ _FITS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
 def check_versions(package: str = "voice-clone-server") -> None:
     """Compare what is installed with the ranges of `package`; a build suffix such as `+cpu` does not matter.
 
-    torch may be missing, because not every family needs it.
+    torch may be missing, because not every family needs it; numba, where native code was compiled ahead.
 
     Raises:
         Unsupported: names the package, its version and the right one.
@@ -34,7 +35,7 @@ def check_versions(package: str = "voice-clone-server") -> None:
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
-            if optional:
+            if optional or (name == "numba" and AHEAD.is_dir()):
                 continue
             found = "not installed"
         if not _is_within(found, wanted):

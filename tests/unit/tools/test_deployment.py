@@ -49,7 +49,7 @@ def test_every_copied_path_is_in_the_repository() -> None:
 def test_every_base_image_is_one_pinned_release() -> None:
     given = [arguments for keyword, arguments in instructions() if keyword == "ARG"]
     defaults = dict(arguments.split("=", 1) for arguments in given if "=" in arguments)
-    bases = {arguments.split()[0] for keyword, arguments in instructions() if keyword == "FROM"} - {"scratch"}
+    bases = {arguments.split()[0] for keyword, arguments in instructions() if keyword == "FROM"} - set(stages())
     assert bases
     for base in bases:
         image = re.sub(r"\$\{(\w+)\}", lambda found: defaults[found.group(1)], base)

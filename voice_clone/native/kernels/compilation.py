@@ -22,7 +22,7 @@ from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.np.numpy_support import as_dtype, from_dtype
 
-from voice_clone.native.instructions import INSTRUCTIONS, X86
+from voice_clone.native.instructions import FEATURES, INSTRUCTIONS, X86
 
 ENTRY = "entry"
 _WHOLE = ir.IntType(64)
@@ -55,7 +55,10 @@ def _is_wide(feature):
 
 
 # numba reads these two when it compiles its first function.
-TARGET = target(INSTRUCTIONS.name, get_host_cpu_features(), platform.machine(), get_host_cpu_name())
+if FEATURES in os.environ:
+    TARGET = "x86-64", ",".join(f"+{each}" for each in os.environ[FEATURES].split())
+else:
+    TARGET = target(INSTRUCTIONS.name, get_host_cpu_features(), platform.machine(), get_host_cpu_name())
 numba.config.CPU_NAME, numba.config.CPU_FEATURES = TARGET
 
 
