@@ -242,7 +242,7 @@ class SpeechRequest(TextOptions):
         if not isinstance(turns, list):
             return values
         joined = " ".join(str(turn.get("text", "")) if isinstance(turn, dict) else "" for turn in turns) or " "
-        if values.get("input") not in (None, "", joined):
+        if values.get("input") not in (None, joined):
             raise PydanticCustomError("segments", "give `input` or `segments`, not both")
         return {**values, "input": joined}
 

@@ -85,11 +85,12 @@ def speech_request(
 def in_their_words(failed: HTTPFailure, theirs: Mapping[str, str]) -> HTTPFailure:
     """An error about a field of ours as one about the vendor's."""
     detail = failed.body()["error"]
-    param = detail["param"]
-    if param not in theirs:
+    param = detail["param"] or ""
+    named = theirs.get(param) or ".".join(theirs.get(part, part) for part in param.split("."))
+    if named == param:
         return failed
     text = detail["message"].removeprefix(f"{param}: ")
-    return HTTPFailure(failed.status_code, f"{theirs[param]}: {text}", detail["code"], param=theirs[param])
+    return HTTPFailure(failed.status_code, f"{named}: {text}", detail["code"], param=named)
 
 
 def family_of(model: str | None, prefixes: tuple[str, ...]) -> str | None:

@@ -22,8 +22,8 @@ from voice_clone_client import (
     Unsupported,
     VoiceCloneError,
     VoiceNotFound,
-    cli,
 )
+from voice_clone_command import cli
 
 from tests.support.families.bare import Bare
 from tests.support.families.trials import ADA, CARDS, CLONING, KNOBS, MUTE, TEXT, TRIALS, Way, merged, other_value

@@ -19,6 +19,7 @@ from .speech import OutputFormat
 
 router = adapter()
 PATH = "/v1/text-to-dialogue"
+_FIELDS = {**FIELDS, "segments": "inputs"}
 
 
 class Turn(Lenient):
@@ -73,8 +74,8 @@ async def stream_with_timestamps(
 
 def _speak(request: Request, body: TextToDialogue, output_format: str, form: Form) -> SpeechResponse:
     turns = [{"text": turn.text, "voice": turn.voice_id} for turn in body.inputs]
-    payload = speech_request(request, {"segments": turns, **body.values(output_format)}, FIELDS, TaggedRequest)
-    response = SpeechResponse(request, payload, form, warn_of(body.ignored()), FIELDS)
+    payload = speech_request(request, {"segments": turns, **body.values(output_format)}, _FIELDS, TaggedRequest)
+    response = SpeechResponse(request, payload, form, warn_of(body.ignored()), _FIELDS)
     if isinstance(form, Timed):
         form.more = lambda: {"voice_segments": _voices(body.inputs, response.info) if form.whole else []}
     return response
