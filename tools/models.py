@@ -1,7 +1,7 @@
 """Writes the models of the families into a model repository, from their cards.
 
 Each family has a card, voice_clone/families/<family>/family.py, and the inputs of all public models stand in
-voice_clone/request_fields.py. Change these, then write the models again, and what tools/fields.py writes.
+voice_clone/request_fields.py. Change these, then run this program; it also writes what tools/fields.py makes.
 
 python -m tools.models                           writes all: model_repository/, and the files of tools/fields.py
 python -m tools.models --check                   exits 1 if they are behind
@@ -30,7 +30,7 @@ from voice_clone_server.triton_server import MODELS
 
 PER_LINE = 119
 
-# The settings that not all families' models read, by stage, and when a card's do.
+# The settings that only some families' models read, by stage, each with the condition on the family's card.
 CONDITIONS: Mapping[str, Mapping[str, Callable[[Family], Any]]] = {
     "prompt": {"max_chunk_frames": lambda card: card.references or card.frame.voice},
     "talker": {
@@ -97,7 +97,7 @@ def files(card: Family, package: str) -> dict[str, str]:
 
 
 def _public(card: Family) -> str:
-    """The ensemble that speaks: prompt, talker, code2wav."""
+    """Return the ensemble that speaks: prompt, talker, code2wav."""
     decoder = f"{card.decoder_of or card.name}_code2wav"
     renamed = {each.name: f"talker_{each.name}" for each in _frames(card) if each.name in _names(AUDIO)}
     renamed |= {"stream_id": "talker_stream_id", "voice": "decoder_voice"}
@@ -194,7 +194,7 @@ def _decoder(card: Family, package: str) -> tuple[str, str]:
 
 
 def _encoder(card: Family, part: EncoderPart, package: str) -> tuple[str, str]:
-    """One of the models that make artifacts. The last one says what the family can do with a clip."""
+    """Return one of the models that make artifacts. The last one says what the family can do with a clip."""
     first, last = part is card.encoders[0], part is card.encoders[-1]
     fingerprints = card.fingerprints if len(card.encoders) == 1 else ("fingerprint",)
     inputs = [(WAVEFORM, False), (RATE, False), *([(MODE, True)] if last else []), *([] if first else [(AFTER, True)])]
@@ -212,7 +212,7 @@ def _encoder(card: Family, part: EncoderPart, package: str) -> tuple[str, str]:
 
 
 def _voice_encoder(card: Family) -> str:
-    """The ensemble of a family with several encoders."""
+    """Return the ensemble of a family with several encoders."""
     steps, before = [], ""
     for part, fingerprint in zip(card.encoders, card.fingerprints, strict=True):
         last = part is card.encoders[-1]
@@ -240,7 +240,7 @@ def _voice_encoder(card: Family) -> str:
 
 
 def _encoded(card: Family, artifacts: Collection[str], fingerprints: Sequence[str], declares: bool) -> list[Tensor]:
-    """The outputs of an encoder. `declares`: it also says what the family can do with a clip."""
+    """Return the outputs of an encoder. If `declares`, it also says what the family can do with a clip."""
     outputs = [
         Tensor(each.name, each.dtype, each.meaning, ", ".join(map(str, each.shape)))
         for each in card.artifacts
@@ -255,7 +255,7 @@ def _encoded(card: Family, artifacts: Collection[str], fingerprints: Sequence[st
 
 
 def _frames(card: Family) -> list[Tensor]:
-    """What the talker hands to code2wav."""
+    """Return the tensors that the talker hands to code2wav."""
     codes = f"{card.frame.kind}, frames x width"
     voice = f"safetensors bytes with chunk 0: {', '.join(card.frame.voice)}"
     return [
@@ -268,7 +268,7 @@ def _frames(card: Family) -> list[Tensor]:
 
 
 def _settings(card: Family, stage: str, kind: type[StageSettings], names: Collection[str] | None = None) -> str:
-    """The parameters of a model. `names`: all but these are left out."""
+    """Return the parameters of a model; if `names` are given, only these."""
     lines = [
         f"# The environment variables VOICE_CLONE_<NAME> and, before it, VOICE_CLONE_{card.name.upper()}_<NAME> "
         "override each parameter.\n"
@@ -285,14 +285,14 @@ def _settings(card: Family, stage: str, kind: type[StageSettings], names: Collec
 
 
 def _note(card: Family, stage: str, name: str) -> str:
-    """The end of what a setting means in this family."""
+    """Return what is added to the meaning of a setting in this family."""
     if name == "prefix_bytes":
         return f"; default: {card.prefix_bytes >> 20} MB on a CPU, 5 % of the free memory on a GPU"
     return card.notes.get(f"{stage}.{name}", card.notes.get(name, ""))
 
 
 def _shown(default: object) -> str:
-    """The default of a setting as config.pbtxt has it; empty: the code decides."""
+    """Return the default of a setting as config.pbtxt has it; it is empty if the code decides."""
     if isinstance(default, bool):
         return str(default).lower()
     return f"{default:.15g}" if isinstance(default, int | float) else default if isinstance(default, str) else ""
@@ -361,7 +361,7 @@ class TritonPythonModel({base}):
 
 
 def wanted(packages: Collection[str]) -> dict[str, str]:
-    """All files of the models of the cards in packages."""
+    """Return all files of the models of the cards in packages."""
     found: dict[str, str] = {}
     for package in packages:
         for card in cards([package]):
@@ -401,7 +401,7 @@ def _main(asked: argparse.Namespace) -> int:
 
 
 def _update(texts: Mapping[Path, str], asked: argparse.Namespace) -> bool:
-    """Write the files that are behind, or only name them. Whether there were any."""
+    """Write the files that are behind, or only name them; return whether there are any."""
     behind = {path: text for path, text in texts.items() if not path.is_file() or path.read_text("utf-8") != text}
     if not asked.check:
         _write(behind)

@@ -52,7 +52,7 @@ class Source:
 
     Attributes:
         shapes: of the tensors in the file, by name.
-        make: of these tensors, in the same order, the module's.
+        make: takes these tensors in the same order, and returns the module's.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -60,13 +60,13 @@ class Source:
 
 
 def as_it_is(tensor: Tensor) -> Tensor:
-    """The `make` of a tensor that is ours already."""
+    """Return the tensor: the `make` of one that is in our form already."""
     return tensor
 
 
 def fold(length: Tensor, direction: Tensor) -> Tensor:
-    """A weight-normed weight (Salimans & Kingma 2016): of each slice of the first dimension its length [O, 1, 1] and
-    its direction [O, I, K].
+    """Return a weight-normed weight (Salimans & Kingma 2016) of the length [O, 1, 1] and the direction [O, I, K] of
+    each slice of its first dimension.
     """
     import torch
 
@@ -77,7 +77,7 @@ def fold(length: Tensor, direction: Tensor) -> Tensor:
 
 
 def weight_normed(stem: str, shape: tuple[int, ...], names: tuple[str, str]) -> Source:
-    """The source of a weight-normed weight.
+    """Return the source of a weight-normed weight.
 
     Args:
         stem: the official name without `weight`.
@@ -88,9 +88,10 @@ def weight_normed(stem: str, shape: tuple[int, ...], names: tuple[str, str]) -> 
 
 
 def halves_apart(rows: Numbers, head_dim: int) -> Numbers:
-    """In each head's rows, [..., D, ...] of the first dimension: 0, 2, 4, ... then 1, 3, 5, ...
+    """Sort the D rows of each head, along the first dimension: first 0, 2, 4, ..., then 1, 3, 5, ...
 
-    Where rotary dimensions 2i and 2i + 1 of queries and keys turn together, i and i + D/2 then do; no product changes.
+    If rotary dimensions 2i and 2i + 1 of queries and keys turn together before, i and i + D/2 do so afterwards. The
+    products of queries and keys stay the same.
     """
     heads = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
     apart: Numbers = heads.swapaxes(1, 2).reshape(rows.shape)
@@ -98,7 +99,7 @@ def halves_apart(rows: Numbers, head_dim: int) -> Numbers:
 
 
 def part_of_qkv(name: str, part: str, rows: tuple[int, int, int], inputs: int, head_dim: int) -> Source:
-    """The source of queries, keys or values whose matrices are one; interleaved rotary dimensions become halves.
+    """Return the source of queries, keys or values whose matrices are one; interleaved rotary dimensions become halves.
 
     Args:
         name: of the official matrix.
@@ -118,7 +119,7 @@ class CheckpointFiles:
     """The weights in a checkpoint folder.
 
     Attributes:
-        names: what official names have in the place of parts of ours: patterns and replacements, in their order.
+        names: patterns of parts of our names, each with what the official name has instead; applied in this order.
 
     Raises:
         CheckpointError: the configuration is missing or malformed, or that of another family.
@@ -132,30 +133,30 @@ class CheckpointFiles:
 
     @staticmethod
     def load_config(folder: Path, /) -> Any:
-        """The configuration; None: a family reads none here."""
+        """Return the configuration, or None if the family reads none here."""
         return None
 
     def official(self, name: str) -> str:
-        """The official name of a tensor."""
+        """Return the official name of a tensor."""
         for ours, theirs in self.names:
             name = re.sub(ours, theirs, name)
         return name
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
-        """Where a module's tensor comes from: the tensor of the official name. A family whose checkpoints have another
-        layout overrides this.
+        """Return the source of a module's tensor: the tensor of the official name. A family whose checkpoints have
+        another layout overrides this.
         """
         return Source({self.official(name): shape}, as_it_is)
 
     def sources(self, module: nn.Module, prefix: str = "") -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the tensors that a module is made of; `prefix` as in `load`."""
+        """Return names and shapes of the tensors that a module is made of; `prefix` as in `load`."""
         found: dict[str, tuple[int, ...]] = {}
         for name, tensor in module.state_dict().items():
             found |= self.source(prefix + name, tuple(tensor.shape)).shapes
         return found
 
     def shapes(self, file: str) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of all tensors in a whole file.
+        """Return names and shapes of all tensors in a whole file.
 
         Raises:
             CheckpointError: it cannot be read.
@@ -199,8 +200,8 @@ class CheckpointFiles:
         module.load_state_dict(state, strict=not without, assign=True)
 
     def reader(self, file: str) -> Read:
-        """Reads tensors of modules by their names, with the prefix, as arrays in maps of the file; for a network whose
-        tensors are whole ones of the file's, or parts of them.
+        """Return a function that reads a module's tensor by its name, with the prefix, as an array in a map of the
+        file. It is for networks whose tensors are whole tensors of the file, or parts of them.
 
         Raises:
             CheckpointError: as of `MappedWeights.read`, which the function raises.
@@ -214,7 +215,7 @@ class CheckpointFiles:
         return read
 
     def fingerprint(self, config: Any, file: str, prefix: str, names: Collection[str]) -> str:
-        """SHA-256, in hex, of a stage: its configuration and the names, types, shapes and bytes of its tensors.
+        """Hash a stage by SHA-256, in hex: its configuration and the names, types, shapes and bytes of its tensors.
 
         Two checkpoints with equal fingerprints compute the same; how the tensors are spread over shards does not count.
 
@@ -235,9 +236,10 @@ class CheckpointFiles:
         return digest.hexdigest()
 
     def identity(self, file: str) -> list[Any]:
-        """Identifies a weight file and its present state without reading it whole; fit for JSON.
+        """Identify a weight file and its present state without reading it whole.
 
-        It is of the file, or of each of its shards, the header's digest, the size, the inode and the times of change.
+        Return a list for JSON. It has for each file the name, the header's digest, the size, the inode and the times of
+        change.
 
         Raises:
             CheckpointError: a file cannot be read.
@@ -248,7 +250,7 @@ class CheckpointFiles:
 
 
 def _state(path: Path, name: str) -> tuple[str, int, int, int, int]:
-    """Of a safetensors file: the digest of its header, its size, its inode and the times of its last changes."""
+    """Return the digest of a safetensors file's header, its size, its inode and the times of its last changes."""
     try:
         with path.open("rb") as file:
             header = file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER))

@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def copy(directory: Path, conninfo: str, replace: bool) -> int:
-    """Copy voices; those of which the database has, or had, the same or a later generation are left out.
+    """Copy the voices of a directory, but for those of which the database has or had the same or a later generation.
 
     Args:
         directory: of the voices.
@@ -109,7 +109,7 @@ def copy(directory: Path, conninfo: str, replace: bool) -> int:
 
 
 def check(conninfo: str) -> int:
-    """Read all voices. Returns: 0, or 1 if one is damaged."""
+    """Read all voices, and return 0, or 1 if one is damaged."""
     store = PostgresStore(conninfo)
     damaged, changed = 0, set[str]()
     try:
@@ -136,7 +136,7 @@ def check(conninfo: str) -> int:
 
 
 def _draft(source: Store, record: SpeakerRecord) -> Draft:
-    """A speaker with all its bytes, verified."""
+    """Return a speaker with all its bytes, which are verified."""
     header, tensors = source.read_all(record)
     verify(header, tensors)
     audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None

@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class ClientBase(Generic[S]):
-    """The arguments are those of `Client`."""
+    """The base of both clients, whose arguments are those of `Client`."""
 
     _connect: Callable[..., S]
     """Makes the servers of this kind of client."""
@@ -60,11 +60,11 @@ class ClientBase(Generic[S]):
         mark: Mark | None = None,
         reserved: Sequence[str] = (),
     ) -> Self:
-        """A client that acts for another owner over the same connections. They end with this client.
+        """Return a client that acts for another owner over the same connections, which end with this client.
 
         Args:
             owner, max_owned, reserved: as of the class.
-            mark: likewise; None for that of this client.
+            mark: as of the class; None takes that of this client.
         """
         other = copy(self)
         other._shared = True
@@ -75,17 +75,17 @@ class ClientBase(Generic[S]):
 
     @property
     def owner(self) -> str | None:
-        """For whom it acts; None: the operator."""
+        """The owner for whom the client acts; None is the operator."""
         return self._owner
 
     def _begin(self) -> None:
-        """Add what this kind of client has beside."""
+        """Make what this kind of client has in addition."""
 
     def _begin_shared(self) -> None:
-        """Likewise of a copy, whose connections are another client's."""
+        """Make the same for a copy, whose connections are another client's."""
 
     def _operation(self, operation: str, fields: Mapping[str, Any]) -> tuple[Any, float | None, str | None]:
-        """The arguments of `infer` for an operation on voices."""
+        """Return the arguments of `infer` for an operation on voices."""
         request = requests.cache(
             operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
         )

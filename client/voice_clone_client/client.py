@@ -61,9 +61,9 @@ class Client(Speaking):
             operator, who sees all.
         max_owned: how many voices the owner may have.
         reserved: names that the owner may not give to voices, unless it has them; `x*` are all that begin with x.
-        mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. `on`,
-            and `required`, with which a speech that could not be marked is an error, are refused by a server that
-            marks nothing. A server that is older than this parameter ignores it; the speech then ends with
+        mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. With
+            `required`, a speech that could not be marked is an error. A server that marks nothing refuses `on` and
+            `required`. A server that is older than this parameter ignores it; the speech then ends with
             `Unsupported` at its first chunk. What the server's own setting asks for is done in any case.
         proxy: `http://host:port` of an HTTP proxy to the server. None takes the variable `VOICE_CLONE_PROXY`, if it is
             set, and else connects directly, even if `http_proxy` or the like is set; an empty one connects directly.
@@ -129,7 +129,7 @@ class Client(Speaking):
         return self.upload(name, **designs.upload_of(candidate, options))
 
     def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
-        """The registered voices, by name.
+        """Return the registered voices, by name.
 
         Args:
             limit: return so many at most; None returns all, page by page.
@@ -147,7 +147,7 @@ class Client(Speaking):
         return responses.presets(self._cache("presets"))
 
     def get(self, name: str) -> Voice:
-        """One voice; raises VoiceNotFound."""
+        """Return one voice; raises VoiceNotFound."""
         return responses.voice(self._cache("get", name=name))
 
     def delete(self, name: str) -> None:
@@ -174,11 +174,11 @@ class Client(Speaking):
         return responses.consent(answer)
 
     def consents(self, *, limit: int = requests.PAGE, after: str | None = None) -> Consents:
-        """The recordings of consents behind an id, by their ids; at most `limit`."""
+        """Return the recordings of consents, sorted by id: at most `limit`, and only those after the id `after`."""
         return responses.consents(self._cache("list", kind="consent", limit=limit, after=after))
 
     def consent(self, id: str) -> Consent:
-        """The recording of a consent; raises VoiceNotFound."""
+        """Return the recording of a consent; raises VoiceNotFound."""
         return responses.consent(self._cache("get", kind="consent", name=id))
 
     def delete_consent(self, id: str) -> None:
@@ -186,7 +186,7 @@ class Client(Speaking):
         self._cache("delete", kind="consent", name=id)
 
     def aliases(self) -> dict[str, str]:
-        """Further names of voices, each with its voice."""
+        """Return the aliases, which are further names of voices, each with its voice."""
         return responses.aliases(self._cache("list", kind="alias"))
 
     def set_alias(self, alias: str, voice: str) -> None:
@@ -312,7 +312,7 @@ class Client(Speaking):
         Args:
             bundle: the result of `export`.
             reextract: compute artifacts of another encoder again, from the audio in the bundle.
-            replace: replace voices of the same names that differ; otherwise one is an error.
+            replace: replace voices of the same names that differ; otherwise such a voice is an error.
 
         Raises:
             InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
@@ -358,8 +358,8 @@ class Client(Speaking):
         self.close()
 
     def family(self, model: str | None = None, limit: float | None = None) -> str:
-        """The family of a call: the one it names, `model`, the client's, or the server's default, asked for once, in at
-        most `limit` seconds.
+        """Return the family of a call: `model`, or else the client's, or else the server's default. The server is asked
+        once, in at most `limit` seconds.
 
         Raises:
             VoiceCloneError: the name cannot be sent; or the default is needed, and the server did not answer it.
@@ -371,5 +371,5 @@ class Client(Speaking):
         return responses.models(self._servers.infer(requests.cache("stats"), seconds))
 
     def _cache(self, operation: str, **fields: Any) -> Any:
-        """The answer to an operation on voices."""
+        """Return the answer to an operation on voices."""
         return self._servers.infer(*self._operation(operation, fields))

@@ -1,4 +1,4 @@
-"""Faster or slower speech at the same pitch, as a stream."""
+"""Makes a stream of speech faster or slower at the same pitch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Tempo:
 
     `n` input samples give exactly round(n / speed) output samples: the filter drops the last tens of milliseconds, so
     silence is added at the end and the excess is cut. The filter gets pieces of one size, so the output does not depend
-    on the division into chunks. The latency is 50 ms of input, beyond 0.5 and 2 up to 200 ms.
+    on the division into chunks. The latency is 50 ms of input; at speeds below 0.5 and above 2
+    it is up to 200 ms.
 
     Args:
         rate: Hz.
@@ -51,7 +52,7 @@ class Tempo:
         self._source, self._sink = chain[0], chain[-1]
 
     def push(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
-        """The output after these samples.
+        """Return the output after these samples.
 
         Args:
             samples: float32 [n].

@@ -108,7 +108,7 @@ class Sentence:
     """Its position in the whole text, in characters (code points)."""
     end: int
     ending: Ending
-    """A cut of a sentence that is too long, a clause mark, a stop (or the end of a line or text), a blank line."""
+    """A cut of a sentence that is too long, a clause mark, a stop (or the end of a line or text), or a blank line."""
 
     @property
     def spoken(self) -> bool:
@@ -117,8 +117,8 @@ class Sentence:
 
 
 def fitting(text: str, most: int, wide: int) -> int:
-    """How many characters of a text count for at most so many, if a wide one counts for `wide`. Those that may follow
-    the text are taken for narrow ones.
+    """Return how many characters of a text count for at most `most`, if a wide one counts for `wide`. Characters that
+    may follow the text are taken for narrow ones.
     """
     counted = 0
     for place, character in enumerate(text if wide > 1 and _WIDE.search(text) else ""):
@@ -129,7 +129,7 @@ def fitting(text: str, most: int, wide: int) -> int:
 
 
 def size(text: str, wide: int) -> int:
-    """For how many characters a text counts, if a wide one counts for `wide`."""
+    """Return for how many characters a text counts, if a wide one counts for `wide`."""
     return len(text) + (wide - 1) * len(_WIDE.findall(text))
 
 
@@ -140,7 +140,7 @@ class WholeCharacters:
         self._half = ""  # first half of a surrogate pair
 
     def feed(self, text: str, final: bool) -> str:
-        """`text` without a half at its end, which may be completed. A half without the other becomes U+FFFD."""
+        """Return `text` without a half at its end, which may be completed. A half without the other becomes U+FFFD."""
         text, self._half = self._half + text, ""
         if _SURROGATE.search(text) is None:
             return text
@@ -213,17 +213,17 @@ class SentenceSplitter:
 
     @property
     def settled(self) -> int:
-        """Up to where no sentence ends that was not returned yet: a position in the whole text. A cut at white space
-        may lie before it, in a sentence that has none further on.
+        """The position in the whole text before which no sentence ends that was not returned yet. Only a cut at white
+        space may lie before it, if the sentence has no white space further on.
         """
         return self._offset + min(self._checked, self._most(0) // 2)
 
     def _most(self, at: int) -> int:
-        """Characters of the longest sentence that begins at a position of the rest."""
+        """Return how many characters the longest sentence may have that begins at a position of the rest."""
         return fitting(self._text[at : at + self._max], self._max, self._wide)
 
     def _with_speaker(self, sentence: Sentence) -> Sentence:
-        """A later sentence of the same speaker's begins with the tag that the first one has."""
+        """Return the sentence, with the tag of its speaker at its beginning if an earlier sentence has that tag."""
         before, tags = self._speaker, _SPEAKER.findall(sentence.text)
         if tags:
             self._speaker = tags[-1]
@@ -232,8 +232,8 @@ class SentenceSplitter:
         return replace(sentence, text=before + sentence.text)
 
     def _first(self, window: str, most: int, final: bool) -> tuple[int, Ending]:
-        """Length of the first sentence of `window`, 0 while it is uncertain, and its ending. It has at most `most`
-        characters.
+        """Return the length of the first sentence of `window`, 0 while it is uncertain, and its ending. It has at
+        most `most` characters.
 
         A full window decides regardless of the text after it, which bounds the decisions.
         """
@@ -266,7 +266,7 @@ class SentenceSplitter:
 
     @staticmethod
     def _cut(window: str, most: int, certain: bool) -> tuple[int, Ending]:
-        """Position of the cut of a sentence that is too long; 0 while it is uncertain."""
+        """Return the position of the cut of a sentence that is too long; 0 while it is uncertain."""
         ends = [end for found in _CHARACTER.finditer(window[: most + 1]) if (end := found.end()) <= most]
         ends = ends or [_CHARACTER.match(window).end()]
         tags = [_tag_around(window, end, certain) for end in ends]
@@ -308,7 +308,7 @@ class SentenceSplitter:
         return True
 
     def _joined(self, sentences: list[Sentence], final: bool) -> list[Sentence]:
-        """Those that no further sentence can change any more, short ones joined."""
+        """Join short sentences, and return those that no further sentence can change."""
         joined = self._unjoined
         for sentence in sentences:
             if joined and len(joined[-1].text) < self._min and self._may_join(joined[-1], sentence):
@@ -331,7 +331,7 @@ def _join(before: Sentence, sentence: Sentence) -> Sentence:
 
 
 def _tag_around(window: str, end: int, certain: bool) -> int | None:
-    """The end of the tag that a position lies inside, 0 if there is none; None while a tag may still be completed."""
+    """Return the end of the tag around a position, 0 if there is none, or None while a tag may still be completed."""
     around = 0
     for begin, tag in _TAGS.items():
         start = window.rfind(begin, 0, end - 1 + len(begin))

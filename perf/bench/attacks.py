@@ -1,6 +1,6 @@
-"""What a caller of the gateway may do that delays others, or costs memory; each attack is repeated without end.
+"""Makes requests that delay the gateway's other callers or cost its memory, and repeats them without end.
 
-A process of its own: `python -m perf.bench.attacks URL KEY COUNT KIND ...`.
+It runs as a process of its own: `python -m perf.bench.attacks URL KEY COUNT KIND ...`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Attacker:
         return {"Authorization": f"Bearer {self.key}"}
 
     def live(self) -> connect:
-        """A WebSocket."""
+        """Return a WebSocket that is to be opened."""
         url = self.url.replace("http", "ws", 1) + LIVE
         return connect(url, additional_headers=self.headers, proxy=None, ping_interval=None, max_size=None)
 
     async def opened(self, head: str, buffer: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection that has sent the head of a request and takes so many bytes of an answer."""
+        """Open a connection that has sent most of a request's head and buffers so many bytes of an answer."""
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         raw.setblocking(False)
@@ -63,7 +63,7 @@ class Attacker:
 
 
 Attack = Callable[[Attacker, int], Awaitable[bool]]
-"""Gets a number; answers whether it was served."""
+"""Takes a number, and returns whether the attack was served."""
 
 
 @cache
@@ -132,7 +132,7 @@ async def _sockets(attacker: Attacker, number: int) -> bool:
 
 
 async def _token_sockets(attacker: Attacker, number: int) -> bool:
-    """Texts that go on, a word a second: each has a place of the model, and hardly uses it."""
+    """Send texts that go on, a word a second; each takes a slot of the model and hardly uses it."""
     async with attacker.live() as live:
         await _configure(live, streaming_mode="token_level")
         reading = asyncio.create_task(_read(live))
@@ -151,7 +151,7 @@ async def _pings(attacker: Attacker, number: int) -> bool:
 
 
 async def _slow_readers(attacker: Attacker, number: int) -> bool:
-    """Speeches of which hardly anything is read."""
+    """Ask for speeches, and read hardly anything of them."""
     order = json.dumps({"input": LONG, "voice": "other", "response_format": "pcm"}).encode()
     reader, writer = await attacker.opened(f"POST {SPEECH}", 2048)
     try:
@@ -164,7 +164,7 @@ async def _slow_readers(attacker: Attacker, number: int) -> bool:
 
 
 async def _frames(attacker: Attacker, number: int) -> bool:
-    """WebSocket frames that do not end."""
+    """Send WebSocket frames that do not end."""
     reader, writer = await attacker.opened(f"GET {LIVE}", 2048)
     try:
         key = base64.b64encode(os.urandom(16)).decode()
@@ -172,7 +172,7 @@ async def _frames(attacker: Attacker, number: int) -> bool:
         writer.write(f"{upgrade}\r\n\r\n".encode())
         if b" 101 " not in await reader.readuntil(b"\r\n\r\n"):
             return False
-        writer.write(struct.pack("!BBQ", 0x81, 0x80 | 127, FRAME_BYTES) + bytes(4))  # of text, masked with nothing
+        writer.write(struct.pack("!BBQ", 0x81, 0x80 | 127, FRAME_BYTES) + bytes(4))  # a text frame, masked with zeros
         for _ in range(FRAME_BYTES // 65536 - 1):
             writer.write(b" " * 65536)
             await writer.drain()

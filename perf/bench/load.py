@@ -7,9 +7,9 @@ Closed loop (`--concurrency N`): N callers, each of which sends its next request
 (`--rate R`): requests are sent at random times, R a second on average (Poisson), whether the server keeps up or not,
 and times count from when a request was due. `--seed` determines everything random.
 
-Times are seconds at the client. `first audio` is the first sample's arrival. A `stall` is a chunk that arrived after
-playback, started with the first chunk, had run dry; `in time` is the share of chunks that were none, `gapless` the
-share of speeches without one.
+Times are seconds at the client. `first audio` is the first sample's arrival, with which playback starts. A `stall` is a
+chunk that arrived after playback had run dry. `in time` is the share of the other chunks, `gapless` the share of
+speeches without a stall.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class Outcome:
 
 
 Speak = Callable[[float], Coroutine[Any, Any, Outcome]]
-"""One request, from when it was due."""
+"""Makes a request; takes the time at which it was due."""
 
 
 class Load:
     """Requests at one server.
 
     Args:
-        client: to it.
+        client: of that server.
         mix: what they ask for.
         seed: of all that is random.
     """
@@ -110,11 +110,11 @@ class Load:
             await self._client.delete(name)
 
     async def closed(self, callers: int, requests: int) -> list[Outcome]:
-        """`requests` in all from `callers` that wait for each to end."""
+        """Make `requests` in all from `callers`, who wait for each to end."""
         return await self._callers(callers, iter([self._request() for _ in range(requests)]))
 
     async def lasting(self, callers: int, seconds: float) -> list[Outcome]:
-        """As many requests as `callers`, who wait for each to end, begin in so many seconds."""
+        """Make requests for so many seconds from `callers`, who wait for each to end."""
         end = time.perf_counter() + seconds
         return await self._callers(callers, iter(lambda: self._request() if time.perf_counter() < end else None, None))
 
@@ -125,7 +125,7 @@ class Load:
         return [outcome for each in await asyncio.gather(*(caller() for _ in range(callers))) for outcome in each]
 
     async def open(self, rate: float, requests: int) -> list[Outcome]:
-        """`requests` at random times, `rate` a second."""
+        """Make `requests` at random times, `rate` a second on average."""
         due, tasks = time.perf_counter(), []
         for _ in range(requests):
             due += self._random.expovariate(rate)
@@ -135,7 +135,7 @@ class Load:
         return list(await asyncio.gather(*tasks))
 
     def _request(self) -> Speak:
-        """The next request: all that is random about it is drawn now, in the order of the requests."""
+        """Return the next request. All that is random about it is drawn now, in the order of the requests."""
         draw, mix = self._random, self._mix
         text, seed = draw.choice(TEXTS), draw.getrandbits(32)
         stop_after = draw.randint(1, 4) if draw.random() < mix.cancel else None
@@ -165,7 +165,7 @@ class Load:
 
 
 def figures(load: str, outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
-    """What a level of load came to."""
+    """Return the figures of a level of load."""
     whole = [outcome.playback for outcome in outcomes if outcome.error is None]
     heard = [outcome.playback for outcome in outcomes if outcome.playback.first is not None]
     stalls = [stall for playback in heard for stall in playback.stalls]
@@ -200,7 +200,7 @@ def row(found: dict[str, Any]) -> list[Any]:
 
 
 def scrape(address: str | None) -> dict[str, float]:
-    """Our counters on a server's /metrics; gauges and buckets left out."""
+    """Return our counters on a server's /metrics, without gauges and buckets."""
     if address is None:
         return {}
     with fetch(f"http://{address}/metrics", timeout=10) as answer:
@@ -210,7 +210,7 @@ def scrape(address: str | None) -> dict[str, float]:
 
 
 async def run(url: str, metrics: str | None, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """All levels, one after the other."""
+    """Measure all levels, one after the other."""
     mix = Mix(arguments.hit, arguments.icl, arguments.cancel, arguments.max_frames, arguments.voices)
     levels = [("c", number) for number in arguments.concurrency] + [("r", rate) for rate in arguments.rate]
     found = []
@@ -229,7 +229,7 @@ async def run(url: str, metrics: str | None, arguments: argparse.Namespace) -> l
 
 
 async def _level(load: Load, kind: str, amount: float, arguments: argparse.Namespace) -> list[Outcome]:
-    """Of `amount` callers, kind `c`, or requests a second: for some seconds, or so many requests."""
+    """Make the requests of a level: of `amount` callers if the kind is `c`, else `amount` a second."""
     seconds = arguments.seconds
     if kind == "r":
         return await load.open(amount, arguments.requests if seconds is None else max(1, round(amount * seconds)))
@@ -249,7 +249,7 @@ async def _registered(load: Load) -> AsyncIterator[Load]:
 
 @contextlib.contextmanager
 def _server(arguments: argparse.Namespace) -> Iterator[tuple[str, str | None]]:
-    """gRPC and metrics addresses: of the server named, or of one of our own."""
+    """Yield the addresses of gRPC and metrics: of the given server, or of one that is started."""
     if arguments.checkpoint is None:
         yield arguments.url, arguments.metrics
         return

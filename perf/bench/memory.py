@@ -1,4 +1,4 @@
-"""Memory of a server of Qwen3-TTS, by process: after loading, and after simultaneous speeches in every slot.
+"""Measures the memory of each process of a Qwen3-TTS server: after loading, and after speeches in all slots at once.
 
 It counts each process's own memory, and each resident page of a mapped file once, however many processes map it. The
 sum equals that of the proportional set sizes (PSS) where no other process of the machine maps the same files. It is
@@ -118,7 +118,7 @@ def kv_bytes(config: Qwen3TTSConfig, positions: int) -> int:
 
 
 def measure(folder: Path, precision: Precision, streams: int, frames: int) -> dict[str, Any]:
-    """A server at one precision."""
+    """Return the figures of a server at one precision."""
     with guard.temporary_folder() as scratch:
         environment = {"VOICE_CLONE_PRECISION": precision, "VOICE_CLONE_MAX_STREAMS": str(streams)}
         log = scratch / "log"

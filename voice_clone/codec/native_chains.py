@@ -1,4 +1,4 @@
-"""Parts of a decoder in torch become a chain of native code; their weights are taken from the modules one by one."""
+"""Makes chains of native code of parts of a codec in torch; takes the weights from the modules one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voice_clone.native.codec.chain_builder import Snake as SnakeActivation
 
 
 def add_transformer(chain: ChainBuilder, transformer: WindowLayers) -> None:
-    """Layers and the norm behind them, if there is one; the layer before them has set the residual signal."""
+    """Add layers and the norm behind them, if there is one; the layer before them has set the residual signal."""
     config = transformer.config
     for layer in transformer.layers:
         assert isinstance(layer, WindowLayer)
@@ -52,7 +52,7 @@ def _add_norm(chain: ChainBuilder, norm: nn.Module) -> None:
 
 
 def add_residual_block(chain: ChainBuilder, unit: nn.Module) -> None:
-    """A residual unit between two ELUs; the layer before it has set the residual signal."""
+    """Add a residual unit between two ELUs; the layer before it has set the residual signal."""
     assert isinstance(unit, ResidualBlock)
     _, dilated, _, pointwise = unit.block
     assert isinstance(dilated, CausalConv1d) and isinstance(pointwise, CausalConv1d)
@@ -61,7 +61,7 @@ def add_residual_block(chain: ChainBuilder, unit: nn.Module) -> None:
 
 
 def add_seanet_encoder(chain: ChainBuilder, encoder: SEANetEncoder) -> None:
-    """From samples to the latent."""
+    """Add the layers from samples to the latent."""
     *layers, last = (layer for layer in encoder.layers if not isinstance(layer, nn.ELU))
     for layer in layers:
         if isinstance(layer, ResidualBlock):
@@ -72,7 +72,7 @@ def add_seanet_encoder(chain: ChainBuilder, encoder: SEANetEncoder) -> None:
 
 
 def add_seanet_decoder(chain: ChainBuilder, decoder: SEANetDecoder) -> None:
-    """From the latent to samples."""
+    """Add the layers from the latent to samples."""
     first, *layers, last = (layer for layer in decoder.layers if not isinstance(layer, nn.ELU))
     add_convolution(chain, first, "elu")
     for layer in layers:
@@ -84,7 +84,7 @@ def add_seanet_decoder(chain: ChainBuilder, decoder: SEANetDecoder) -> None:
 
 
 def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
-    """From a latent of so many channels to samples."""
+    """Build the chain from a latent of so many channels to samples."""
     chain = ChainBuilder(latent)
     for upsampled in decoder.upsample:
         upsample, block = upsampled.children()
@@ -100,7 +100,7 @@ def waveform_chain(decoder: WindowedDecoder, latent: int) -> Chain:
 
 
 def add_vocoder(chain: ChainBuilder, vocoder: Vocoder) -> None:
-    """From a latent to samples."""
+    """Add the layers from a latent to samples."""
     *layers, snake, last = vocoder
     blocks = [layer for layer in layers if isinstance(layer, DecoderBlock)]
     snakes = [*(snake_of(block.block[0], block.affine) for block in blocks), snake_of(snake)]
@@ -115,13 +115,13 @@ def add_vocoder(chain: ChainBuilder, vocoder: Vocoder) -> None:
 
 
 def units(layers: nn.ModuleList) -> list[ResidualUnit]:
-    """The residual units among them."""
+    """Return the residual units among the layers."""
     return [layer for layer in layers if isinstance(layer, ResidualUnit)]
 
 
 def add_units(chain: ChainBuilder, layers: list[ResidualUnit], following: SnakeActivation) -> None:
-    """Residual units and the activation behind them; the layer before them has set the residual signal, and the
-    activation behind it is that of the first unit.
+    """Add residual units and the activation behind them. The layer before them has set the residual signal and applied
+    the activation of the first unit.
     """
     for unit, after in zip(layers, [*(snake_of(unit.act1) for unit in layers[1:]), following], strict=True):
         add_convolution(chain, unit.conv1, snake_of(unit.act2))
@@ -134,7 +134,7 @@ def add_convolution(
     activation: Activation = None,
     residual: Residual = "untouched",
 ) -> None:
-    """A causal convolution, depthwise or over all channels, and the activation behind it."""
+    """Add a causal convolution, depthwise or over all channels, and the activation behind it."""
     assert isinstance(module, CausalConv1d)
     [dilation] = module.conv.dilation
     if module.conv.groups > 1:
@@ -159,7 +159,7 @@ def add_linear(
     residual: Residual = "untouched",
     activation: Activation = None,
 ) -> None:
-    """A linear layer whose outputs are scaled."""
+    """Add a linear layer, whose outputs are multiplied by `scale`."""
     weight, bias = take(module)
     if scale is not None:
         weight = scale[:, None] * weight
@@ -176,6 +176,6 @@ def take(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def snake_of(module: nn.Module, affine: Affine | None = None) -> SnakeActivation:
-    """As native layers take it; `affine` stands before it."""
+    """Return a Snake in the form for native layers; `affine` is applied before it."""
     assert isinstance(module, Snake)
     return SnakeActivation(*module.factors, None if affine is None else (affine.scale, affine.shift))

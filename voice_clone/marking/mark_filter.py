@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from voice_clone.errors import InvalidArgument
 from voice_clone.marking.network import BAND, BANDS, RATE, PerthNetwork, levels
 
-SECONDS = 0.128  # of the filter: longer, its gains change by less than 0.01 dB
+SECONDS = 0.128  # of the filter; the gains of a longer one differ by less than 0.01 dB
 MIN_RATE = 8_000  # Hz
 _POINTS = 1 << 17  # of the transforms in which the filter is made
 _EDGE = 20  # frames whose gains depend on the ends of the sound

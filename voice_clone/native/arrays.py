@@ -14,10 +14,11 @@ Array = npt.NDArray[Any]
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array of any contents that begins at a line of the processor's cache.
+    """Return an array of any contents that begins at a line of the processor's cache.
 
-    numpy's begin 16 bytes behind one when they are large: every second vector of 32 bytes, and every vector of 64,
-    would lie in two lines, and be read twice. numpy, unlike torch, asks the system for large pages.
+    A large array of numpy's begins 16 bytes behind the beginning of a line. Every second vector of 32 bytes, and every
+    vector of 64, would lie in two lines and be read twice. The memory is nevertheless numpy's, because numpy, unlike
+    torch, asks the system for large pages.
     """
     shape = (shape,) if isinstance(shape, int) else shape
     kind = np.dtype(dtype)
@@ -28,7 +29,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array of zeros that begins at a line of the processor's cache."""
+    """Return an array of zeros that begins at a line of the processor's cache."""
     array = empty(shape, dtype)
     array.fill(0)
     return array

@@ -1,4 +1,4 @@
-"""Calls of the families' encoders: artifacts of a waveform, and descriptions of the encoders themselves."""
+"""Calls the families' encoders: for artifacts of a waveform, and for descriptions of the encoders themselves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Extraction:
 
     Attributes:
         artifacts: named arrays; the cache never looks inside.
-        fingerprint: of the encoder's weights and config; other weights, other fingerprint.
+        fingerprint: of the encoder's weights and config; with other weights it is another one.
         modes: {mode: [needs]}, best mode first (see `modes`); None if the encoder declares none.
         limits: {artifact: {"below": its values lie in 0..below - 1, "rows": [least, most] of its first dimension}},
             each of them null or absent where there is none; of the mode that was asked for.
@@ -51,7 +51,7 @@ class Encoder(Protocol):
     """The encoders of all families."""
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
-        """Artifacts of a waveform, float32 [samples], mono. Called from several threads at once.
+        """Return artifacts of a waveform, float32 [samples], mono. Several threads may call this at once.
 
         An empty waveform asks the encoder to describe itself: its fingerprint, its modes, and artifacts of the names,
         types and numbers of dimensions of that mode, with zeros where the size does not depend on the clip. Without a
@@ -91,11 +91,11 @@ class Describer:
         self._asked: set[str] = set()  # model types
 
     def known_modes(self, model_type: str) -> Modes | None:
-        """The family's modes if they are known already; asks no encoder."""
+        """Return the family's modes if they are known already; ask no encoder."""
         return self._modes.get(model_type)
 
     def modes(self, model_type: str, until: float, again: bool = False) -> Modes:
-        """The family's modes: the encoder is asked once, and again if `again`.
+        """Return the family's modes. The encoder is asked once, and once more if `again`.
 
         Args:
             until: when to stop waiting, on the monotonic clock.
@@ -116,11 +116,11 @@ class Describer:
         return self._presets.get(model_type, ())
 
     def known_presets(self, model_type: str) -> tuple[str, ...]:
-        """As `presets`, if they are known already; asks no encoder."""
+        """Return the presets if they are known already; ask no encoder."""
         return self._presets.get(model_type, ())
 
     def ask_modes(self, model_type: str) -> Modes:
-        """As `modes`, but always asks, on this thread."""
+        """Ask for the modes on this thread, even if they are known."""
         first = model_type not in self._asked
         self._asked.add(model_type)
         try:
@@ -133,23 +133,23 @@ class Describer:
         return self._keep_modes(model_type, description)
 
     def ask_ahead(self, model_types: Iterable[str]) -> None:
-        """Ask for the modes of these families in the background, at most once: questions to a slow encoder pile up."""
+        """Ask for the modes of these families in the background, once; else questions to a slow encoder pile up."""
         for model_type in model_types:
             if model_type not in self._modes and model_type not in self._asked:
                 self._asked.add(model_type)
                 self._ask_in_background(model_type)
 
     def _modes_once(self, model_type: str) -> Modes:
-        """Asks unless another thread has asked since the caller looked."""
+        """Return the modes; ask for them unless another thread has asked since the caller looked."""
         return self._modes.get(model_type) or self.ask_modes(model_type)
 
     def known(self, artifact: ArtifactId) -> str | None:
-        """The encoder's fingerprint if it is known already; asks no encoder."""
+        """Return the encoder's fingerprint if it is known already; ask no encoder."""
         description = self._descriptions.get(artifact)
         return None if description is None else description.fingerprint
 
     def fingerprint(self, artifact: ArtifactId, until: float, again: bool = False) -> str:
-        """The encoder's fingerprint: the encoder is asked once, and again if `again`. Args, Raises: as `modes`."""
+        """Return the encoder's fingerprint, which is asked for like the modes. Args, Raises: as `modes`."""
         known = self.known(artifact)
         if known is not None and not again:
             return known
@@ -159,7 +159,7 @@ class Describer:
         return description.fingerprint
 
     def describe(self, artifact: ArtifactId, again: bool = False) -> Extraction:
-        """The encoder's description, from memory if it was asked before; `again` asks once more."""
+        """Return the encoder's description, from memory if it was asked before; `again` asks once more."""
         description = None if again else self._descriptions.get(artifact)
         if description is None:
             description = self._encode(artifact, _EMPTY, _ANY_RATE)
@@ -168,7 +168,7 @@ class Describer:
         return description
 
     def extract(self, artifact: ArtifactId, waveform: NDArray[np.float32], sample_rate: int) -> Made:
-        """Artifacts of a clip, counted and timed."""
+        """Return the artifacts of a clip; the metrics count the extraction and its time."""
         began = time.perf_counter()
         try:
             extraction = self._encode(artifact, waveform, sample_rate)
@@ -186,7 +186,7 @@ class Describer:
     def of_embedding(
         self, artifact: ArtifactId, embedding: NDArray[np.float32], until: float
     ) -> tuple[dict[str, NDArray[Any]], ArtifactInfo]:
-        """Artifacts of a ready speaker embedding, float32 [dimension]: the description with it in place.
+        """Return the artifacts of a ready speaker embedding, float32 [dimension]: the description's, with it put in.
 
         Raises:
             Unsupported: the family cannot work from a speaker embedding alone.
@@ -246,7 +246,7 @@ class Describer:
 
 
 def fault(tensor: NDArray[Any], limit: Mapping[str, Any]) -> str | None:
-    """What is wrong with the values of an artifact, or with their number; None if nothing is. `limit`: an encoder's."""
+    """Return what is wrong with the values of an artifact or their number, if anything is; `limit` is the encoder's."""
     if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
         return "came out as NaN or infinity"
     rows, below = limit.get("rows"), limit.get("below")
@@ -258,7 +258,7 @@ def fault(tensor: NDArray[Any], limit: Mapping[str, Any]) -> str | None:
 
 
 def _same_form(described: NDArray[Any], tensor: NDArray[Any]) -> bool:
-    """Whether type and sizes are those that the encoder described; a size of 0 there stands for any."""
+    """Whether type and sizes are those that the encoder described; a described size of 0 stands for any."""
     if described.dtype != tensor.dtype or described.ndim != tensor.ndim:
         return False
     return all(size in (0, other) for size, other in zip(described.shape, tensor.shape, strict=True))

@@ -36,7 +36,7 @@ from voice_clone.speakers.tensor_file import Damaged
 from voice_clone.speakers.voice_states import Failure, VoiceStates, inline_origin
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.025, 0.1  # seconds between two checks whether another server is done
-TRIES = 3  # of one generation; after them the store contradicts itself. A change just before may end one try
+TRIES = 3  # tries of one generation; if all fail, the store contradicts itself. A change just before may end one try
 log = logging.getLogger(__name__)
 
 
@@ -85,7 +85,7 @@ class Together:
         clip: its decoded clip, if that is in memory.
         background: whether no caller waits.
         count: the number of families.
-        store: called when each of them has left.
+        store: called when the last of them is over.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Together:
         self._lock = threading.Lock()
 
     def leave(self) -> None:
-        """The extraction for one family is over, or there is none."""
+        """Note that the extraction for one family is over, or that there is none."""
         with self._lock:
             self._left -= 1
             last = self._left == 0
@@ -127,11 +127,11 @@ class Extractor:
     def registered(
         self, name: SpeakerName, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
     ) -> ResolvedSpeaker:
-        """Artifacts of a registered speaker.
+        """Return the artifacts of a registered speaker.
 
         Args:
             saved: try again to save what is in memory alone.
-            use_cache: False neither asks nor fills the memory; the store serves as ever.
+            use_cache: if False, artifacts are neither taken from memory nor kept there; the store is used all the same.
 
         Raises:
             SpeakerNotFound, DeadlineExceeded, Internal, and the errors of the encoder.
@@ -147,7 +147,7 @@ class Extractor:
                 self._registry.refresh()  # deleted or replaced meanwhile, here or by another server: find it again
 
     def rebuild(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> ResolvedSpeaker:
-        """Extract again, as a new generation of the speaker; the old one serves until then. Raises: as above."""
+        """Extract again, as a new generation; the old one serves until then. Raises: as `registered`."""
         tried: list[int] = []
         while True:
             record = self._found(name, tried)
@@ -163,7 +163,7 @@ class Extractor:
                 self._registry.refresh()
 
     def _found(self, name: SpeakerName, tried: list[int]) -> SpeakerRecord:
-        """The speaker of that name, for another try; its generation is added to those that were tried.
+        """Return the speaker of that name, for another try; its generation is added to those that were tried.
 
         Raises:
             SpeakerNotFound: there is none.
@@ -177,9 +177,9 @@ class Extractor:
         return record
 
     def inline(self, clip: Clip, given: ResolveClip, model_type: str, until: float) -> Resolved:
-        """Artifacts of a clip that is not registered, kept in memory alone, for its owner.
+        """Return the artifacts of a clip that is not registered; they are kept in memory alone, for its owner.
 
-        Raises: as above; InvalidArgument if the clip lacks what the mode needs.
+        Raises: as `registered`; InvalidArgument if the clip lacks what the mode needs.
         """
         artifact = mode_of_clip(self._describer.modes(model_type, until), model_type, given.reference_text, given.mode)
         digest, scope = clip_digest(clip), scope_of(given.owner)
@@ -204,7 +204,7 @@ class Extractor:
     def of_embedding(
         self, embedding: NDArray[np.float32], model_type: str, mode: str | None, until: float
     ) -> tuple[ArtifactId, dict[str, NDArray[Any]], ArtifactInfo]:
-        """Artifacts of a ready speaker embedding. Raises: as `mode_of_embedding` and `Describer.of_embedding`."""
+        """Return artifacts of a speaker embedding. Raises: as `mode_of_embedding` and `Describer.of_embedding`."""
         artifact = mode_of_embedding(self._describer.modes(model_type, until), model_type, mode)
         return artifact, *self._describer.of_embedding(artifact, embedding, until)
 
@@ -226,7 +226,7 @@ class Extractor:
         flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work)
         resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
         if saved and resolved.unsaved is None and resolved.record.stored(artifact, fingerprint) is None:
-            now = self._registry.current(record)  # an upload's flight leaves that to its last one
+            now = self._registry.current(record)  # of an upload, the last flight stores for all
             return self._of_record(now, artifact, use_cache, until, saved)
         return resolved
 
@@ -272,7 +272,7 @@ class Extractor:
         Raises:
             Superseded: the speaker was deleted or replaced.
         """
-        with contextlib.suppress(Overloaded):  # the store is away: storing the artifacts decides
+        with contextlib.suppress(Overloaded):  # the store cannot be reached; storing the artifacts decides
             self._registry.refresh()
         return self._registry.current(record).stored(artifact, fingerprint) != record.stored(artifact, fingerprint)
 
@@ -285,7 +285,7 @@ class Extractor:
         together: Together | None,
         flight: Flight[Any],
     ) -> ResolvedSpeaker:
-        """New artifacts, stored if there is room: speech does not need it. The last ones of `together` store them."""
+        """Keep new artifacts, and store them if there is room; speech does not need that. `together` stores its own."""
         with self._registry.holding(record):
             if flight.over:
                 raise Superseded
@@ -299,11 +299,11 @@ class Extractor:
         return replace(self._keep(record, artifact, made.tensors, "miss", made.info, use_cache), unsaved=unsaved)
 
     def store_made(self, record: SpeakerRecord, guard: Callable[[], bool] = lambda: True) -> SpeakerRecord:
-        """Store what was made of a speaker, in one write. Returns: its newest record.
+        """Store what was made of a speaker, in one write, and return its newest record.
 
         Raises:
             Superseded: as `Registry.publish`.
-            VoiceCloneError: the store did not take them. It becomes their state, since there may be no caller.
+            VoiceCloneError: the store did not take them. The error becomes their state, since no caller may be there.
         """
         made: dict[ArtifactId, Made] = {}
         try:
@@ -322,14 +322,14 @@ class Extractor:
         return newer
 
     def _note(self, record: SpeakerRecord, artifact: ArtifactId, error: Exception) -> None:
-        """A failure becomes the state of these artifacts, since there may be no caller that waits."""
+        """Make a failure the state of these artifacts, since there may be no caller that waits."""
         reason = error.text if isinstance(error, VoiceCloneError) else "the voice could not be extracted"
         failure = Failure(reason, _state_after(error))
         with self._registry.holding(record):
             self._voice_states.failures.setdefault(record.key, {})[artifact] = failure
 
     def make_or_note(self, together: Together, artifact: ArtifactId, flight: Flight[Any]) -> ResolvedSpeaker:
-        """The work of a flight that makes the artifacts of a speaker which has none; a failure becomes their state."""
+        """Make the artifacts of a speaker that has none, as the work of a flight; a failure becomes their state."""
         record = together.record
         try:
             return self._produce(record, artifact, True, together, flight)
@@ -396,7 +396,7 @@ class Extractor:
     def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
     ) -> dict[str, NDArray[Any]] | None:
-        """The stored artifacts; None if there are none of this encoder, or they are damaged."""
+        """Return the stored artifacts, or None if there are none of this encoder or they are damaged."""
         if record.stored(artifact, fingerprint) is None:
             return None
         try:
@@ -428,7 +428,7 @@ class Extractor:
 
 
 def _state_after(error: Exception) -> Literal["pending", "failed", "unsupported"]:
-    """Of artifacts that could not be made."""
+    """Return the state of artifacts that could not be made."""
     if isinstance(error, Unsupported):
         return "unsupported"
     own = isinstance(error, InvalidArgument) or not isinstance(error, VoiceCloneError)

@@ -1,7 +1,7 @@
 """uvicorn's protocols with timeouts for incomplete requests and for clients that do not read, and with small steps.
 
-uvicorn parses all that asyncio has read, up to 256 KiB, in one go, and nothing else runs meanwhile. As chunks of one
-byte this would take a third of a second.
+uvicorn parses all that asyncio has read, up to 256 KiB, in one go, and nothing else runs meanwhile. If a client sends
+this in chunks of one byte, it takes a third of a second. So less is read at once.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from .listeners import WatchedTransport
 from .presented_keys import out_of_query
 
 READ_BYTES = 4096
-"""What is read from a connection at once."""
+"""The most bytes that are read from a connection at once."""
 HEAD_BYTES = 16 << 10
-"""Of the head of a request, and of the trailers of its body."""
+"""The most bytes of the head of a request, and of the trailers of its body."""
 MAX_FRAGMENTS = 4096
-"""Frames of one WebSocket message; small chunks of one body."""
+"""The most frames of one WebSocket message, and the most small chunks of one body."""
 SMALL_CHUNK = 64
-"""Bytes of a chunk, on average over its body."""
+"""The chunks of a body are small if they have fewer bytes on average."""
 TEXT_BYTES = 64 << 10
-"""Of a WebSocket message that can only be a piece of text."""
+"""The most bytes of a WebSocket message that can only be a piece of text."""
 DRAIN_SECONDS = 5.0
 FRAMES = 200.0
-"""Of a WebSocket in a second, pings and pongs, too, and twice as many at once."""
+"""The most frames of a WebSocket in a second, with pings and pongs; at once there may be twice as many."""
 FRAMES_OF_CALLER = 1000.0
-"""The same, of all WebSockets of a caller."""
+"""The same for all WebSockets of a caller together."""
 SOCKETS_OF_CALLER = 256
 SOCKETS = 1024
-"""WebSockets that are open at once."""
+"""The most WebSockets that are open at once."""
 
 
 class _Connection(h11.Connection):
-    """Requests whose target is a path without a key, and whose bodies do not come in countless small chunks."""
+    """Makes the target of each request a path without a key, and refuses bodies in too many small chunks."""
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -68,7 +68,7 @@ class Connections:
     """The connections that are open and are no WebSockets, by address.
 
     Args:
-        most: that may be open. Each one is an open file, of which a process may have so many and no more.
+        most: how many may be open. Each one is an open file, and the system limits the open files of a process.
     """
 
     def __init__(self, most: int) -> None:
@@ -77,8 +77,8 @@ class Connections:
         self._of_address: dict[str, dict[TimedProtocol, None]] = {}  # in the order in which they came
 
     def add(self, new: TimedProtocol) -> None:
-        """A new one. If there are too many, the address that has most gives the oldest that has no request, or else its
-        newest.
+        """Add a connection. If there are too many, close one of the address that has most: the oldest one that has no
+        request, or else the newest one.
         """
         self._of_address.setdefault(new.address, {})[new] = None
         self._count += 1
@@ -89,7 +89,7 @@ class Connections:
             gives.transport.close()
 
     def remove(self, connection: TimedProtocol) -> None:
-        """It has ended, or it is a WebSocket now. Does nothing if it is not here."""
+        """Remove a connection that has ended or is a WebSocket now; do nothing if it was removed before."""
         own = self._of_address.get(connection.address, {})
         if connection in own:
             del own[connection]
@@ -102,14 +102,14 @@ class TimedProtocol(H11Protocol):
     """A connection that is closed if a request stays incomplete, or its client reads nothing; uvicorn keeps it.
 
     Args:
-        stall_seconds: after which a client that reads nothing loses it, also as a WebSocket.
+        stall_seconds: how long a client may read nothing before the connection is closed, also as a WebSocket.
         head_seconds: for the head of a request, from the connection or from the first byte of the head.
         connections: those of the gateway.
         **of_uvicorn: the arguments of uvicorn's protocols.
     """
 
     address = ""
-    """Its caller's, as a name."""
+    """The caller's address, as a name."""
 
     def __init__(self, stall_seconds: float, head_seconds: float, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
@@ -193,11 +193,13 @@ class TimedProtocol(H11Protocol):
 
 
 class FairWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that is closed if a message comes in too many frames or too slowly, is not UTF-8, or, on some paths,
-    is no piece of text; or if there is no room for what it holds. It is not read while it sends too many frames.
+    """A WebSocket that limits what its client sends.
 
-    A connection that is closed because of what it sent goes on reading for a moment: one that is closed with unread
-    bytes may lose the reason.
+    It is closed if a message comes in too many frames or too slowly, is not UTF-8, or, on some paths, is too long for a
+    piece of text; or if there is no room for what it holds. It is not read while its client sends too many frames.
+
+    A connection that is closed because of what its client sent is read for a moment longer. If it were closed with
+    unread bytes, the client might not get the reason.
 
     Args:
         texts_only: how the paths begin whose messages are limited to `TEXT_BYTES`.
@@ -207,9 +209,9 @@ class FairWebSocket(WebSocketsSansIOProtocol):
     latest = 0.0
     """Time of the latest whole message."""
     held: Item | None = None
-    """What of the account it holds, with what its session adds."""
+    """The item of the account for what the connection and its session hold."""
     frames_of_caller: Bucket | None = None
-    """Of all WebSockets of a caller."""
+    """Counts the frames of all WebSockets of the caller."""
     _fragments = 0
     _failed = False
     _framed = _counted = 0  # bytes and number of the frames of the unfinished message
@@ -227,14 +229,14 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         self._unhandled: deque[int] = deque()  # bytes of each whole message
 
     def begin(self, account: Account, caller: str) -> Item:
-        """The item of the account for what this connection holds."""
+        """Open and return the item of the account for what this connection holds."""
         self.held = account.open(caller, self.overload)
         if self.disconnected:
             self.held.close()
         return self.held
 
     def overload(self) -> None:
-        """End the connection: there is no room for it."""
+        """End the connection because there is no room for it."""
         self.fail(1013, "the gateway has no room for this connection now; try again later")
 
     def fail(self, code: int, reason: str) -> None:
@@ -264,7 +266,7 @@ class FairWebSocket(WebSocketsSansIOProtocol):
             self.held.close()
 
     async def receive(self) -> Any:
-        """The next message; the one before it was handled."""
+        """Return the next message; the call says that the one before it was handled."""
         self._handled = 0
         self._charge()
         message = await super().receive()
@@ -286,7 +288,7 @@ class FairWebSocket(WebSocketsSansIOProtocol):
             self.loop.call_later(wait, self.transport.resume_reading, "frames")
 
     def _charge(self) -> None:
-        """Hold what is unfinished, and the messages that are not handled yet."""
+        """Charge the account with what is unfinished, and with the messages that are not handled yet."""
         size = self._unfinished() + sum(self._unhandled) + self._handled
         if self.held is None:
             return
@@ -380,7 +382,8 @@ class Sockets:
 
     @contextmanager
     def place(self, websocket: WebSocket) -> Iterator[None]:
-        """A place during the `with` block. Where all are taken, the caller with most gives its most idle one.
+        """Hold a place during the `with` block. If all are taken, the most idle WebSocket of the caller that has most
+        is closed.
 
         Raises:
             HTTPFailure: 429, the caller has as many as it may.

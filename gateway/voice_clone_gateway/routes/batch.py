@@ -28,7 +28,7 @@ from ..speech.audited import audited, audited_result, usage
 from ..speech.synthesis import encoder as encoder_of
 from ..speech.synthesis import open_speech
 
-MOST_ITEMS = 64  # of all batches that are spoken at once; more would be refused by the talker, and be asked again
+MOST_ITEMS = 64  # of all batches that are spoken at once; the talker would refuse more, and they would be sent again
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
@@ -44,9 +44,9 @@ class BatchResult(BaseModel):
     media_type: str | None = None
     usage: dict[str, Any] | None = None
     info: dict[str, Any] | None = None
-    """The server's, as in X-Speech-Info: mode, cache status, seed, milliseconds by stage."""
+    """What the server says of the speech, as in X-Speech-Info: mode, cache status, seed, milliseconds by stage."""
     finish_reason: str | None = None
-    """How the speech ended; also of one that failed."""
+    """How the speech ended, also if it failed."""
     warnings: list[str] | None = None
     error: ErrorDetail | None = None
 
@@ -108,7 +108,7 @@ async def create_batch(payload: BatchRequest, request: Request) -> Response:
 
 
 def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
-    """The item with the fields of the batch as defaults. An item with a voice takes none of the batch."""
+    """Return the item with the batch's fields as defaults. An item with a voice does not take that of the batch."""
     own = SpeechRequest.model_validate(item).model_dump(exclude_unset=True)
     if any(own.get(name) is not None for name in (*SOURCES, "reference_text")):
         defaults = {name: value for name, value in defaults.items() if name not in (*SOURCES, "reference_text")}

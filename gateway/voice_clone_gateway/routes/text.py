@@ -1,4 +1,4 @@
-"""POST /v1/audio/text: what would be spoken of a text, without speaking it."""
+"""POST /v1/audio/text shows what would be spoken of a text, without speaking it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
 
 class Replaced(BaseModel):
-    """A part of what is spoken that is written otherwise."""
+    """A part of the spoken text that is written otherwise in the request."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     spoken: tuple[int, int]
@@ -30,15 +30,15 @@ class Replaced(BaseModel):
 
 
 class Item(BaseModel):
-    """What is spoken at once, or a silence."""
+    """A piece of text that is spoken at once, or a silence."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     type: Literal["speech", "silence"]
     segment: int
-    """Which of the request's segments it is from."""
+    """The index of the request's segment that it belongs to."""
     text: str | None = None
     seconds: float | None = None
-    """Of a silence."""
+    """The length of a silence."""
     start: int | None = None
     """Where it is written: its first character in the text of its segment."""
     end: int | None = None
@@ -49,7 +49,7 @@ class Item(BaseModel):
     gain: float | None = None
     """Factor of the volume."""
     replaced: list[Replaced] | None = None
-    """Each other character is one of the text."""
+    """The parts that are written otherwise; each other character of `text` is one of the request's."""
 
 
 class Mark(BaseModel):
@@ -58,9 +58,9 @@ class Mark(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
     name: str
     item: int
-    """The item that it is in, or before."""
+    """The index of the item that has the mark in it or follows it."""
     character: int
-    """Characters of the item before it."""
+    """How many characters of the item come before it."""
 
 
 class TextPlan(BaseModel):
@@ -76,7 +76,7 @@ async def plan_text(payload: SpeechRequest, request: Request) -> TextPlan:
     """Show what would be spoken: each piece with its voice and tempo, silences, marks, and what has no effect."""
     services = services_of(request)
     check_request(services.settings, payload)
-    with request.state.key.gate.pass_through(), services.gate.pass_through():  # as a speech, since it takes as long
+    with request.state.key.gate.pass_through(), services.gate.pass_through():  # a plan may take as long as a speech
         found = await asyncio.to_thread(lambda: [*plans_of(payload)])
     answer = TextPlan(items=[], marks=[], warnings=[])
     for index, (turn, plan) in enumerate(found):

@@ -54,7 +54,7 @@ class SegmentedSpeech:
         return self._joined.info or None
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the speeches that are not over."""
         for speech in self._speeches[self._joined.current :]:
             speech.close()
 

@@ -22,12 +22,12 @@ def export(
     configuration: Path, talker: Mapping[str, Tensor], decoder: Mapping[str, Tensor], encoder: Mapping[str, Tensor],
     folder: Path,
 ) -> None:  # fmt: skip
-    """Write a checkpoint; `folder`, which may be there, is replaced when the new one is whole.
+    """Write a checkpoint; `folder`, which may exist, is replaced when the new one is whole.
 
     Args:
         configuration: a folder with all files but the weights.
-        talker: of a `TalkerModel`; what is thrown away may be among it.
-        decoder, encoder: of the codec's networks.
+        talker: the tensors of a `TalkerModel`; those that a checkpoint does not have are left out.
+        decoder, encoder: the tensors of the codec's networks.
     """
     config = load_config(configuration)
     with new_folder(folder) as made:
@@ -40,7 +40,7 @@ def export(
 
 
 def _with_unused(tensors: Mapping[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
-    """All tensors of the official classes, with what they hold but never use."""
+    """Add the tensors that the official classes hold but never use."""
     filled = {name: torch.ones(shape) if name.endswith("initialized") else torch.zeros(shape)
               for name, shape in shapes.items()}  # fmt: skip
     return filled | dict(tensors)

@@ -1,4 +1,4 @@
-"""The sizes of the demo's checkpoint: as small as speech allows, in the official format."""
+"""The sizes of the demo's checkpoint, which are as small as speech allows, in the official format."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ SHAPE = Shape(
     },
 )
 
-# Less daring than the released model: a small network's unlikely codes are mistakes more often than they are lively.
-# Nor is it kept from repeating a code: it has 256 of them where the released model has 2048.
+# The temperatures are lower than those of the released model: a small network's unlikely codes are mistakes more often
+# than lively speech. Repeated codes have no penalty, because there are 256 codes and not 2048.
 GENERATION = RELEASED | {
     "temperature": 0.3,
     "subtalker_temperature": 0.3,

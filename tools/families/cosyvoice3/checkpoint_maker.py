@@ -1,8 +1,10 @@
-"""Makes checkpoints with random weights in the official format of `FunAudioLLM/Fun-CosyVoice3-0.5B-2512`: noise.
+"""Makes checkpoints with random weights in the official format of `FunAudioLLM/Fun-CosyVoice3-0.5B-2512`.
+
+They speak noise.
 
 Sizes: `tiny` for tests and the demo, `0.5b` with the released shapes (2 GB, 1.3 GB and 1 GB), `0.5b-2` with the
-released widths and two layers. Same arguments, same bytes. llm.pt, flow.pt and hift.pt are written as released, and
-converted.
+released widths and two layers. The same arguments give the same bytes. llm.pt, flow.pt and hift.pt are written as
+released, and converted.
 """
 
 from __future__ import annotations
@@ -48,10 +50,10 @@ make_checkpoint = maker(lambda shape, seed, folder, dtype, shards: write_checkpo
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:
-    """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
+    """Make a checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
 
-    It links to the files of `checkpoint`, and needs them. The ids that end a speech get a logit of zero, and all others
-    logits so far apart that one above zero always wins.
+    It links to the files of `checkpoint`, and needs them. The ids that end a speech get a logit of zero. The
+    logits of all others are so far apart that one above zero always wins.
     """
 
     def change(tensors: dict[str, Tensor]) -> None:
@@ -62,7 +64,7 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
 
 def released() -> dict[str, Released]:
-    """The model of 0.5B. A minute of its speech would take more than all pages, which the streams share."""
+    """Return the model of 0.5B. A minute of its speech would take more than all pages, which the streams share."""
     shape = "0.5b"
     encoder, decoder = ENCODERS[shape], {**flow_shapes(FLOWS[shape]), **vocoder_shapes(VOCODERS[shape])}
     with torch.device("meta"):

@@ -25,17 +25,17 @@ VOCODERS = {
     "0.5b-2": VocoderConfig(channels=512, f0_channels=512),
     "0.5b": VocoderConfig(channels=512, f0_channels=512),
 }
-PITCH = 300.0  # by which the pitch network's last layer is scaled: else all is unvoiced
+PITCH = 300.0  # the scale of the pitch network's last layer; without it, all frames are unvoiced
 GENERATOR = "generator."  # before the names of the released vocoder
 
 
 def make_decoder(shape: str, seed: int, folder: Path) -> None:
-    """Write flow.pt and hift.pt. Same arguments, same tensors.
+    """Write flow.pt and hift.pt. The same arguments give the same tensors.
 
     Args:
         shape: a key of `FLOWS`.
         seed: of all weights.
-        folder: that is there.
+        folder: one that exists.
     """
     flow = {name: _FLOW(name, size, seed) for name, size in flow_shapes(FLOWS[shape]).items()}
     flow["decoder.estimator.rotary_embed.inv_freq"] = 10000.0 ** (-torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
@@ -49,14 +49,14 @@ def make_decoder(shape: str, seed: int, folder: Path) -> None:
 
 
 def flow_shapes(config: FlowConfig) -> Shapes:
-    """Names and shapes of the tensors in flow.pt, but for the rotary table."""
+    """Return the names and shapes of the tensors in flow.pt, but for the rotary table."""
     with torch.device("meta"):
         shapes = FlowFiles(Path()).sources(FlowNetwork(config))
     return {name: shape for name, shape in shapes.items() if name != FLOW_NOISE}
 
 
 def vocoder_shapes(config: VocoderConfig) -> Shapes:
-    """Names and shapes of the tensors in hift.pt without `GENERATOR`."""
+    """Return the shapes of the tensors in hift.pt by their names without `GENERATOR`."""
     with torch.device("meta"):
         shapes = VocoderFiles(Path()).sources(Vocoder(config))
     return {name: shape for name, shape in shapes.items() if name != SOURCE_NOISE_NAME}
@@ -78,7 +78,7 @@ _VOCODER = Gains(
         (r"\.alpha$", lambda noise, _: 1 + 0.2 * noise.abs()),
         (r"^f0_predictor\.classifier\.weight$", _layer(PITCH)),
         (VECTOR, spread(0.1)),
-        (r"\.convs", _layer(0.5)),  # residual blocks in a row would make it louder and louder
+        (r"\.convs", _layer(0.5)),  # with more, residual blocks in a row make the signal louder and louder
         (r".", _layer(1.0)),
     ),
     prefix="hift ",

@@ -1,8 +1,8 @@
 """Makes checkpoints with random weights in the official format of `kyutai/pocket-tts`: they speak noise.
 
-Sizes: `tiny`, `tiny-drifting` and `tiny-pointwise` for tests and the demo, and those of the released files. Same
-arguments, same bytes. Under these weights signals neither vanish nor explode, and a speech ends about once in some
-hundred frames.
+Sizes: `tiny`, `tiny-drifting` and `tiny-pointwise` for tests and the demo, and those of the released files. The same
+arguments give the same bytes. Under these weights signals neither vanish nor explode, and a speech ends about once in
+some hundred frames.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _json(
     decoder: tuple[dict[str, Any], dict[str, int]] | None = None,
     **rules: Any,
 ) -> dict[str, Any]:
-    """pocket_tts.json of these sizes."""
+    """Return the pocket_tts.json of these sizes."""
     width = (decoder[0] if decoder else seanet)["dimension"]
     lm = {
         "insert_bos_before_voice": inner != seanet["dimension"],
@@ -134,7 +134,7 @@ SHAPES = {
     ),
 }
 ENDS = 0.01  # share of frames that may end a speech
-_RARE = 2.33  # standard deviations above which as many numbers lie
+_RARE = 2.33  # standard deviations; the share `ENDS` of normal numbers lies above it
 _END = "flow_lm.out_eos.weight", "flow_lm.out_eos.bias"
 
 
@@ -156,7 +156,7 @@ make_checkpoint = maker(write_checkpoint)
 
 
 def shapes(checkpoint: Checkpoint) -> Shapes:
-    """Names and shapes of all tensors."""
+    """Return the names and shapes of all tensors."""
     found: Shapes = {}
     for module, prefix in _networks(checkpoint.config):
         found |= checkpoint.sources(module, prefix)
@@ -169,7 +169,7 @@ def _networks(config: Any) -> list[tuple[Any, str]]:
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:
-    """A checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
+    """Make a checkpoint like `checkpoint`, in the new folder `folder`, whose speech never ends, not even by chance.
 
     It links to the files of `checkpoint`, and needs them.
     """
@@ -182,7 +182,7 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
 
 def make_mute(checkpoint: Path, folder: Path) -> Path:
-    """Likewise with an encoder of zeros, as in the file without voice cloning."""
+    """Make a checkpoint with an encoder of zeros, as in the released file without voice cloning; see `make_endless`."""
 
     def change(tensors: dict[str, Tensor]) -> None:
         for name in tensors:
@@ -193,7 +193,7 @@ def make_mute(checkpoint: Path, folder: Path) -> Path:
 
 
 def released() -> dict[str, Released]:
-    """The models by their sizes."""
+    """Return the released models by their sizes."""
     found = {}
     for shape, values in SHAPES.items():
         if not shape.startswith("tiny"):
@@ -211,7 +211,7 @@ def released() -> dict[str, Released]:
 
 
 def _fan_in(name: str, sizes: Sizes) -> float:
-    """Each output of a transposed convolution meets two of the taps of each channel."""
+    """Return how many inputs an output has. One of a transposed convolution meets two taps of each channel."""
     if not name.endswith("convtr.weight"):
         return math.prod(sizes[1:])
     return 2 if sizes[1] == 1 else 2 * sizes[0]

@@ -22,7 +22,7 @@ _PITCH_CONV = re.compile(r"^f0_predictor\.condnet\.(\d+)\.")
 
 
 class FlowFiles(CheckpointFiles):
-    """flow.safetensors."""
+    """The weights in flow.safetensors."""
 
     names = (
         (r"^speaker\.", "spk_embed_affine_layer."),
@@ -53,7 +53,7 @@ class FlowFiles(CheckpointFiles):
 
 
 class VocoderFiles(CheckpointFiles):
-    """hift.safetensors."""
+    """The weights in hift.safetensors."""
 
     def source(self, name: str, shape: tuple[int, ...]) -> Source:
         if name == "source_noise":
@@ -86,14 +86,14 @@ class DecoderCheckpoint:
         self.vocoder_config: VocoderConfig = vocoder_config(self._vocoder.shapes(HIFT))
 
     def load_flow(self, dtype: torch.dtype, device: torch.device) -> FlowNetwork:
-        """In which its products are computed, and where."""
+        """Load the flow to a device; `dtype` is that in which its products are computed."""
         network = empty(lambda: FlowNetwork(self.flow_config)).eval()
         self._flow.load(network, FLOW, "", torch.float32, device)
         network.requires_grad_(False).compute_in(dtype)
         return network
 
     def load_vocoder(self, device: torch.device) -> Vocoder:
-        """In fp32, its pitch network in fp64."""
+        """Load the vocoder in fp32, and its pitch network in fp64."""
         network = empty(lambda: Vocoder(self.vocoder_config)).eval()
         pitch = "f0_predictor."
         self._vocoder.load(network, HIFT, "", torch.float32, device, without=(pitch,))
@@ -118,7 +118,7 @@ def _channels(alpha: Tensor) -> Tensor:
 
 
 def _fold(length: Tensor, direction: Tensor) -> Tensor:
-    """A weight-normed weight (Salimans & Kingma 2016) in fp64: the pitch network wants it so."""
+    """Return a weight-normed weight (Salimans & Kingma 2016) in fp64, in which the pitch network computes."""
     wide = direction.double()
     weight: Tensor = wide * (length.double() / torch.linalg.vector_norm(wide.flatten(1), dim=1)[:, None, None])
     return weight

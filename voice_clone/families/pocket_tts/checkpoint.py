@@ -1,7 +1,7 @@
 """A checkpoint folder of Pocket TTS: how the names and layouts of its weights become ours.
 
-Queries, keys and values are one matrix, in which rotary dimensions 2i and 2i + 1 turn together; see `part_of_qkv`. Two
-linear layers in front of the decoder are one.
+Queries, keys and values are one matrix, in which rotary dimensions 2i and 2i + 1 turn together; see `part_of_qkv`. The
+two linear layers in front of the decoder become one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Checkpoint(CheckpointFiles):
         return super().source(name, shape)
 
     def _heads(self, stack: str) -> tuple[int, int, int]:
-        """Rows of queries, rows of keys, rows of a head."""
+        """Return how many rows the queries, the keys and one head have."""
         if stack.startswith(TALKER):
             sizes = self.config.flow_lm.transformer
             dim = sizes.queries // sizes.num_heads
@@ -72,7 +72,7 @@ class Checkpoint(CheckpointFiles):
 
 
 def _joined(projection: Tensor, upsampling: Tensor) -> Tensor:
-    """[O, I, 1] and, of each channel, [O, 1, K] -> a transposed convolution [I, O, K]."""
+    """Join a projection [O, I, 1] and each channel's upsampling [O, 1, K] to a transposed convolution [I, O, K]."""
     import torch
 
     return torch.einsum("oi,ok->iok", projection[..., 0].float(), upsampling[:, 0].float())

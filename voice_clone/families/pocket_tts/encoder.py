@@ -1,4 +1,4 @@
-"""A clip to the artifacts of its voice: a `voice_clone.stages.protocols.EncoderStage`.
+"""The stage that makes the artifacts of a voice from a clip: a `voice_clone.stages.protocols.EncoderStage`.
 
 Source: pocket-tts 4.0.1, `models/mimi.py` and `data/audio_utils.py`.
 """
@@ -31,11 +31,11 @@ PART, FADE, PAUSE = 0.02, 0.02, 0.08  # seconds
 
 
 class NativeEncoder:
-    """As `Encoder`; fp32.
+    """Computes what `Encoder` computes, as native code in fp32.
 
     Args:
-        load: the same encoder at each call, on the CPU; called if its weights are not found packed. They are packed
-            one after the other and given up.
+        load: returns the same `Encoder`, on the CPU, at each call. It is called if the packed weights are not found.
+            The weights are packed one after the other, and each is freed then.
         packed: finds the packed weights.
     """
 
@@ -48,7 +48,7 @@ class NativeEncoder:
         self._downsample = PackedLinear(Packed(*weight), width)
 
     def encode(self, waveform: Array) -> Array:
-        """As of `Encoder`."""
+        """Return the latents of a waveform, float32 [frames, numbers], as `Encoder.encode` does."""
         padded = np.pad(waveform, (0, -len(waveform) % self._samples))[None, :, None]
         states, rows = [chain.new_state(1) for chain in (self._convolutions, self._transformer)], []
         size = PIECE_FRAMES * self._samples
@@ -63,7 +63,7 @@ class NativeEncoder:
 
 
 def end_on_pause(waveform: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
-    """A clip that ends with a short pause, as those of the training do: behind speech the model would go on with it."""
+    """Return the clip with a short pause at its end, as in the training; else the model would go on with its speech."""
     part = max(1, int(PART * rate))
     count = len(waveform) // part
     if not count:
@@ -78,7 +78,7 @@ def end_on_pause(waveform: NDArray[np.float32], rate: int) -> NDArray[np.float32
 
 
 class PocketEncoder(CardEncoder[PocketConfig]):
-    """Waveform to frames of latents, float32 [frames, numbers]."""
+    """Makes frames of latents, float32 [frames, numbers], of a waveform."""
 
     card, files, file, prefix, native = CARD, Checkpoint, MODEL, CODEC, NativeEncoder
     shortcoming = staticmethod(shortcoming)
@@ -107,8 +107,7 @@ class PocketEncoder(CardEncoder[PocketConfig]):
         return {**super().identity(config), "window": sizes.context, "heads": sizes.num_heads}
 
     def limits(self, mode: str | None) -> dict[str, Limit]:
-        """Latents may be any numbers."""
-        return {CARD.artifacts[0].name: Limit(None, (1, self._most))}
+        return {CARD.artifacts[0].name: Limit(None, (1, self._most))}  # latents may be any numbers
 
     def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
         ended = end_on_pause(waveform, self.sample_rate)

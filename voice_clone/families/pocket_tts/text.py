@@ -1,5 +1,6 @@
-"""Text to token ids: it is prepared as the official code does, then cut by the Unigram model of `tokenizer.json`. Needs
-no torch.
+"""The prompt stage prepares a text as the official code does, and cuts it by the Unigram model of `tokenizer.json`.
+
+It needs no torch.
 
 Source: pocket-tts 4.0.1, `models/text_chunking.py`. The official code also cuts a text at every mark and joins its
 sentences by blanks, which changes abbreviations and addresses; here it is read as it is.
@@ -35,7 +36,7 @@ _FEW_WORDS = 4
 
 
 def prepared(text: str, config: PocketConfig) -> str:
-    """A text as the model has learned to read it: one sentence with a capital and a mark at its end."""
+    """Return a text as the model has learned to read it: on one line, and with a capital at its start."""
     text = text.strip()
     if config.replace_characters:
         others = {ord(each): other for each, other in config.replace_characters.items()}
@@ -52,7 +53,7 @@ def prepared(text: str, config: PocketConfig) -> str:
 
 
 def ended(text: str) -> str:
-    """A prepared text with a mark at its end."""
+    """Return a prepared text with a mark at its end."""
     core = text.rstrip(_CLOSERS + " ")
     if not core or core[-1] in _ENDS:
         return text
@@ -74,7 +75,7 @@ class Tokenizer(PlainTokenizer):
         self._config = config
 
     def text_ids(self, text: str) -> Ids:
-        """Those of a text, with all that stands around it: int32 [n].
+        """Return the token ids of a text, with all that is put around it: int32 [n].
 
         Raises:
             InvalidArgument: `text` spells a control token of the model, or nothing of it is left.
@@ -89,7 +90,7 @@ class Tokenizer(PlainTokenizer):
         return np.array(self._ids_of("text", text), np.int32)
 
     def frames_after_end(self, text: str) -> int:
-        """How many frames are heard from the one on with which the model says that speech ends."""
+        """Return how many frames are heard from the frame on that says that speech ends."""
         if (recommended := self._config.model_recommended_frames_after_eos) >= 0:
             return recommended
         return 5 if len(prepared(text, self._config).split()) <= _FEW_WORDS else 3
@@ -119,8 +120,10 @@ class Prompt(PromptTensors):
 
 
 def check_steps(config: PocketConfig, steps: int | None) -> None:
-    """Raises:
-    Unsupported: the checkpoint's head makes a frame in one step.
+    """Check the option `steps`.
+
+    Raises:
+        Unsupported: the checkpoint's head makes a frame in one step.
     """
     if config.flow_lm.flow.type != "lsd" and steps not in (None, 1):
         raise Unsupported(f"this checkpoint makes a frame in one step; leave out `options.{STEPS}`")

@@ -54,7 +54,7 @@ class Transaction:
         return self._last + 1
 
     def put(self, record: SpeakerRecord, token: UUID, clip: bytes | None) -> None:
-        """Write a speaker whose blobs have this token, and whose clip this SHA-256; an older speaker goes."""
+        """Write a speaker in the place of an older one; its blobs have this token, and its clip has this SHA-256."""
         change, key = max(self.next, record.generation), id_of(record.key)
         self._connection.execute(_DELETE_BLOBS, (key,), prepare=True)
         text = written(record, token, clip)
@@ -92,7 +92,7 @@ class Transaction:
         self._count(Row(found, change, generation, None, None))
 
     def finish(self, token: UUID) -> None:
-        """Write what must be there when the transaction is committed."""
+        """Write the counter, and the token by which `settle` finds the transaction."""
         run = self._connection.execute
         run("UPDATE voice_clone.counter SET change = %s", (self._last,), prepare=True)
         run("INSERT INTO voice_clone.written (token, change) VALUES (%s, %s)", (token, self._last), prepare=True)
@@ -104,7 +104,7 @@ class Transaction:
 
 
 def settle(sessions: Sessions, token: UUID) -> bool:
-    """Whether the transaction of this token was committed, once it is over.
+    """Wait until the transaction of this token is over, and return whether it was committed.
 
     A transaction whose connection is lost may still be on its way. It holds the counter until it is over.
 

@@ -1,4 +1,4 @@
-"""Suggest what a name that the server does not know may have meant."""
+"""Add to an error which voice, model or port may have been meant."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _VOICES = ("voice", "name", "first", "second")  # arguments that name a voice
 
 
 def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace) -> str:
-    """The text of a command's error, and what helps: the voices or models that there are. The server is asked for them;
-    if it does not say, neither does the text."""
+    """Return the text of a command's error with a hint: a similar voice, the models of the server, or the right port.
+
+    The server is asked for its voices and models. If it does not answer, the text has no hint.
+    """
     text = error.text
     if isinstance(error, ConnectionFailed):
         return _of_http(server(parsed.url)) or text
@@ -32,13 +34,13 @@ def explained(error: VoiceCloneError, client: Client, parsed: argparse.Namespace
             and parsed.model not in (known := client.models())
         ):
             return f"{text}; the models of this server are {', '.join(known)}"
-    except Exception:  # a server that does not say helps no further
+    except Exception:  # without the server's answer there is no hint
         pass
     return text
 
 
 def _of_http(url: str) -> str:
-    """Say so if one of the servers is another endpoint than that of gRPC: Triton's others speak HTTP/1."""
+    """Return a hint if one of the addresses speaks HTTP/1, as Triton's endpoints other than gRPC do; else ""."""
     for address in Addresses(url).fixed or ():
         host, _, port = address.target.rpartition(":")
         with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), 1.0) as connection:
@@ -51,7 +53,7 @@ def _of_http(url: str) -> str:
 
 def _is_about(error: VoiceCloneError, model: str) -> bool:
     """Return whether an error is that of an unknown model."""
-    own = (f"no model {model}", f"for model '{model}'")  # the second is Triton's, of a model that does not speak
+    own = (f"no model {model}", f"for model '{model}'")  # Triton answers the second for a model that does not speak
     return error.field == "model" or error.text.startswith(f"{model} ") or any(each in error.text for each in own)
 
 

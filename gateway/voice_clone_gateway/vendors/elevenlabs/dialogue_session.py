@@ -6,14 +6,14 @@ From the client, each message an object:
     inputs          lines, each `text` of a `voice_id`, spoken while they come. The lines of one voice in a row are one
                     turn, unless one of them says `new_turn`.
     flush           speak the text so far, without waiting for more.
-    keep_alive      nothing.
-    voice_settings  in the first message of a dialogue: `speed`. There is nothing like the others here.
-    context_id      of several dialogues: to which one the message belongs.
+    keep_alive      has no effect.
+    voice_settings  in the first message of a dialogue: `speed`. The other settings have no effect.
+    context_id      which of several dialogues the message belongs to.
     close_context   the dialogue is complete; what it has is spoken.
     close_socket    the same for all dialogues; then the connection is closed.
     xi_api_key      in the first message, of clients that cannot send a header; also xi-api-key, authorization.
 
-To the client, of several dialogues with context_id
+To the client, with context_id if there may be several dialogues:
 
     audio                    base64. alignment and normalized_alignment are null. Each turn is a file of its own.
     is_final_audio_for_turn  true: all audio of a turn was sent.
@@ -49,7 +49,7 @@ class Dialogue:
     speaker: str | None = None
     """The voice of the latest line."""
     turn: StreamConfig = field(init=False)
-    """How it speaks."""
+    """The options with which that voice speaks."""
 
     def __post_init__(self) -> None:
         self.turn = self.config
@@ -95,7 +95,7 @@ class DialogueSession(ElevenLabsSession[DialogueMessage]):
         """Begin a dialogue with the first message about it.
 
         Raises:
-            HTTPFailure: too many are open, or its voices are not there, or for the second time.
+            HTTPFailure: too many are open, or the message lacks the voices, or the dialogue has them already.
         """
         if message.voices is None:
             if message.inputs and lane not in self._dialogues:
@@ -121,7 +121,7 @@ class DialogueSession(ElevenLabsSession[DialogueMessage]):
         self.write(line.text, dialogue.turn, lane)
 
     async def _close(self, lane: str) -> None:
-        """The end of a dialogue, if it is open."""
+        """End a dialogue, if it is open."""
         dialogue = self._dialogues.pop(lane, None)
         if dialogue is not None:
             self._end_turn(lane, dialogue)
@@ -143,7 +143,7 @@ class DialogueSession(ElevenLabsSession[DialogueMessage]):
             waiting = {each.task: each for each in self._utterances if each.task is not None}
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if not all(waiting[task].over for task in done):
-                raise WebSocketDisconnect  # while no message was awaited
+                raise WebSocketDisconnect  # it came while no message was awaited
 
 
 class DialoguesSession(DialogueSession):

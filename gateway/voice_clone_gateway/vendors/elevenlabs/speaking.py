@@ -1,4 +1,4 @@
-"""Their fields of a speech, and ours."""
+"""The fields and the answers of ElevenLabs' API for speech, and the fields that we have for them."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ CLIENT_HEADER = "xi-api-key"
 OWN_MODELS = ("eleven_",)
 DEFAULT_FORMAT = "mp3_44100_128"
 FIELDS = {"input": "text", "voice": "voice_id", "model": "model_id", "language": "language_code"}
-"""Their names of our fields."""
+"""ElevenLabs' names of our fields."""
 
 _FORMATS = {"mp3": "mp3", "pcm": "pcm", "wav": "wav", "opus": "opus", "ulaw": "mulaw", "alaw": "alaw"}
 _NO_EFFECT = ("previous_text", "next_text", "previous_request_ids", "next_request_ids", "future_text")
 
 
 class VoiceSettings(Lenient):
-    """Only the speed has an effect: the others set what models here do not have."""
+    """Only the speed has an effect, because the models here have nothing that the other settings change."""
 
     speed: Speed | None = None
 
 
 class Speaking(Lenient):
-    """The fields that all their calls have."""
+    """The fields that all calls for speech have."""
 
     model_id: str | None = None
     language_code: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     voice_settings: VoiceSettings | None = None
     settings: VoiceSettings | None = None
-    """The name that dialogues have for it."""
+    """The name that dialogues have for `voice_settings`."""
     pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
     audio_effects: Annotated[list[Any], Field(max_length=0)] | None = None
     """There are neither dictionaries nor effects here."""
 
     def values(self, output_format: str) -> dict[str, Any]:
-        """Our fields, without text and voice.
+        """Return the given values under the names of our fields, without text and voice.
 
         Raises:
             HTTPFailure: there is no such format.
@@ -62,12 +62,12 @@ class Speaking(Lenient):
         }
 
     def ignored(self) -> list[str]:
-        """What has no effect, though a caller could expect one."""
+        """Return the names of the given fields that have no effect, though a caller could expect one."""
         return [name for name in self.unused() if name in _NO_EFFECT]
 
 
 def format_of(text: str) -> dict[str, Any]:
-    """Our fields for a format such as `mp3_44100_128`: codec, Hz and kbit/s.
+    """Return our fields for a format such as `mp3_44100_128`: codec, Hz and kbit/s.
 
     Raises:
         HTTPFailure: there is no such format.
@@ -82,7 +82,7 @@ def format_of(text: str) -> dict[str, Any]:
 
 
 class Spoken(Form):
-    """Bytes of a file, as they are made or, of a WAV, as a whole."""
+    """The bytes of a file, which are sent as they are made; a WAV is sent as a whole."""
 
     def __init__(self, characters: int, whole: bool = False) -> None:
         super().__init__(whole)
@@ -93,9 +93,9 @@ class Spoken(Form):
 
 
 class Timed(Spoken):
-    """Objects of JSON, each in a line: a piece of the file in base64, and when its characters are spoken.
+    """Lines of JSON, each an object with a piece of the file in base64 and the times of its characters.
 
-    That is null: no model here says it.
+    The times are null, because no model here gives them.
     """
 
     def __init__(self, characters: int, whole: bool = False) -> None:

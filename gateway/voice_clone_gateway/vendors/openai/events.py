@@ -1,4 +1,4 @@
-"""The messages of a Realtime client, as far as they say what to read aloud, and how."""
+"""The messages of a client of the Realtime API, with those fields that say what to read aloud, and how."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class _Part(Strict):
 
 
 class Format(_Part):
-    """Of the audio."""
+    """The format of the audio."""
 
     type: str = "audio/pcm"
 
 
 class Output(_Part):
-    """How it sounds."""
+    """How the answer sounds."""
 
     voice: Name | VoiceId | None = None
     speed: float | None = None
     loudness: float | None = None
-    """LUFS; a field of ours."""
+    """In LUFS; OpenAI has no such field."""
     format: Format | str | None = None
 
 
@@ -54,7 +54,7 @@ class Speaking(_Part):
     speed: float | None = None
 
     def values(self) -> dict[str, Any]:
-        """Our fields of those that it has.
+        """Return the given values under the names of our fields.
 
         Raises:
             HTTPFailure: there is no such format.
@@ -87,12 +87,12 @@ class Item(_Part):
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The text of the message."""
         return "".join(part.text or "" for part in self.content)
 
 
 class Response(Speaking):
-    """What to answer with."""
+    """How a response sounds, and the messages that it reads aloud."""
 
     input: list[Item] | None = None
 

@@ -17,16 +17,18 @@ from voice_clone.native.matrix.weights import Packed, pack
 
 TRANSFORMER, DOWNSAMPLE = "transformer", "downsample"
 QUANTIZERS = "semantic_residual_vector_quantizer", "acoustic_residual_vector_quantizer"
-PIECE_ROWS = 16  # of the transformer, 25 a second, whose samples the convolutions read at once
+PIECE_ROWS = 16  # rows of the transformer, 25 a second; the convolutions read the samples of so many at once
 
 
 def stage_name(index: int) -> str:
-    """Of the convolutions between two strides."""
+    """Return the name of the convolutions between two strides."""
     return f"stage {index}"
 
 
 class NativeCodecEncoder:
-    """As `CodecEncoder`; fp32. Codes are the same, bit for bit, with any number of threads. One caller at a time.
+    """Computes the codes of `CodecEncoder` as native code in fp32, for one caller at a time.
+
+    The codes are the same, bit for bit, with any number of threads.
 
     Args:
         part: the arrays of a part of the network: of a chain those of `Chain.arrays`, of `DOWNSAMPLE` its packed
@@ -42,16 +44,16 @@ class NativeCodecEncoder:
         self._quantizers = [NativeResidualEncoder(part(name)) for name in QUANTIZERS]
 
     def encode(self, waveform: Numbers) -> NDArray[np.int64]:
-        """As `CodecEncoder.encode`."""
+        """Return the codes of a waveform, as `CodecEncoder.encode` does."""
         rows = np.concatenate(list(self._convolved(array_of(waveform))))  # [T, C], 25 a second
         x, _ = self._transformer(rows[None], self._transformer.new_state(1), np.zeros(1, np.int64))
         latent = self._downsample(_four_by_two(x[0]))
         return np.concatenate([quantizer(latent) for quantizer in self._quantizers], axis=1)
 
     def _convolved(self, waveform: Array) -> Iterator[Array]:
-        """What the transformer reads, float32 [T, C] of each piece.
+        """Yield the input of the transformer, float32 [T, C], piece by piece.
 
-        What lies behind the end of the clip is zero at every stride, not what the network would make of silence.
+        Rows behind the end of the clip are zero at every stride. The network would make other numbers of silence.
         """
         hop = math.prod(self._strides)
         padded = np.pad(waveform.astype(np.float32), (self._taps - 1, -len(waveform) % hop))
@@ -69,7 +71,7 @@ class NativeCodecEncoder:
 
 
 class NativeResidualEncoder:
-    """As `ResidualEncoder`.
+    """Computes the codes of `ResidualEncoder` as native code.
 
     Args:
         arrays: the projection, packed; the codebooks' vectors, float32 [K, size, D]; their squares, summed, [K, size].
@@ -82,10 +84,10 @@ class NativeResidualEncoder:
         self._products = [PackedLinear(pack(vectors, "fp32"), size) for vectors in self._vectors]
 
     def __call__(self, latent: Array) -> NDArray[np.int64]:
-        """float32 [frames, C] -> codes [frames, K].
+        """Return the codes [frames, K] of a latent, float32 [frames, C].
 
-        A distance is computed as torch does it, from squares of both vectors: where they differ by less than it can
-        tell apart, the first code is the nearest there.
+        A distance is computed from the squares of both vectors, as torch does it. Of codes whose distances torch cannot
+        tell apart, it takes the first one, and so does this function.
         """
         residual, codes = self._project(latent), []
         for vectors, squares, product in zip(self._vectors, self._squares, self._products, strict=True):
@@ -97,9 +99,9 @@ class NativeResidualEncoder:
 
 
 def _four_by_two(x: Array) -> Array:
-    """What a convolution of four taps and a stride of two reads: [T, C] -> [ceil(T / 2), 4 C].
+    """Return what a convolution of four taps and a stride of two reads: [T, C] -> [ceil(T / 2), 4 C].
 
-    The first row stands twice before the others; the last one stands behind them if their number is odd.
+    The padding is two copies of the first row in front, and one of the last row behind if the number of rows is odd.
     """
     pairs = np.pad(x, ((2, len(x) % 2), (0, 0)), mode="edge").reshape(-1, 2 * x.shape[1])
     return np.concatenate([pairs[:-1], pairs[1:]], axis=1)

@@ -1,4 +1,4 @@
-"""A code predictor's loop over the codebooks of a frame as one native function; see work_sharing.py for its threads.
+"""Runs a code predictor over the codebooks of a frame in one native function; see work_sharing.py for its threads.
 
 One call computes all codebooks, because the work for one code is small and a return to Python between two codes is
 expensive: each code reads all weights, which displace Python's code and data from the processor's cache, and every
@@ -39,13 +39,13 @@ def predict(
     codes,
     finite,
 ):
-    """Codebooks 1 to K - 1 of N frames.
+    """Draw the codes of codebooks 1 to K - 1 for N frames.
 
     Args:
         thread, threads, weights, vectors, eps, cache: as of `decoder_stack`.
         per_thread, shared: as of `decoder_stack`, for 2 N rows.
         counters: int64 [2 * (K - 1) * (LAYER_PHASES * L + CODEBOOK_PHASES)], zeros.
-        places: of each codebook's rows the slots, the positions, and how many positions they see, int64
+        places: for each codebook, the slots of its rows, their positions, and how many positions they see, int64
             [K - 1, 3, 2 N].
         heads: their weights [K - 1, V, I], or [1, V, I] if the codebooks share one, the scales of their groups,
             memory of each thread for rounded rows and for the rows' scales, and memory for logits [N, V].
@@ -94,7 +94,7 @@ def predict(
             codes[n, book + 1] = code
             if not is_last and projects:
                 embed(tables[book % tables.shape[0], code], embeddings[n])
-                for i in range(bias.shape[0]):  # x[n] = bias would be seconds more to compile: the text of its error
+                for i in range(bias.shape[0]):  # x[n] = bias takes seconds more to compile, for its error message
                     x[n, i] = bias[i]
             elif not is_last:
                 embed(tables[book % tables.shape[0], code], x[n])
