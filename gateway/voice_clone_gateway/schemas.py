@@ -68,7 +68,8 @@ class Strict(BaseModel):
 
 
 def _without_input(schema: dict[str, Any]) -> None:
-    """As `_with_nulls`; segments take the place of `input`."""
+    """As `_with_nulls`; segments take the place of `input`, which may then be empty."""
+    del schema["properties"]["input"]["minLength"]
     schema["required"] = [name for name in schema.get("required", ()) if name != "input"]
     _with_nulls(schema)
     if not schema["required"]:
@@ -242,7 +243,7 @@ class SpeechRequest(TextOptions):
         if not isinstance(turns, list):
             return values
         joined = " ".join(str(turn.get("text", "")) if isinstance(turn, dict) else "" for turn in turns) or " "
-        if values.get("input") not in (None, joined):
+        if values.get("input") not in (None, "", joined):  # OpenAI's clients must send one
             raise PydanticCustomError("segments", "give `input` or `segments`, not both")
         return {**values, "input": joined}
 

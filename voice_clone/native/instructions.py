@@ -25,7 +25,7 @@ from pathlib import Path
 from voice_clone.errors import InvalidArgument
 
 VARIABLE = "VOICE_CLONE_CPU_INSTRUCTIONS"
-FEATURES = "VOICE_CLONE_CPU_FEATURES"
+FEATURES = "CPU_FEATURES_TO_COMPILE_FOR"
 """A variable: the features of a processor that is not at hand, for which code is compiled; see kernels/ahead.py."""
 CHOICES = ("avx512bf16", "avx512", "avx2", "plain")
 
