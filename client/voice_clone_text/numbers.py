@@ -19,7 +19,7 @@ from .pieces import Style
 Normalize = Literal["off", "on", "numbers"]
 
 _MOST, _MOST_JOINED = 200, 120  # characters of a window, and of several that overlap: time grows faster than they do
-_MOST_TOLD = 5  # pieces in a warning
+_MOST_NAMED = 5  # pieces in a warning
 _NEAR = 4  # characters on either side, in scripts without spaces
 _CHARACTER = regex.compile(r".", regex.DOTALL)
 _WORD = regex.compile(r"(?:\S|[\u00a0\u202f])+")  # spaces that do not break belong to numbers
@@ -84,11 +84,11 @@ class NumberStage(Stage):
     @property
     def warnings(self) -> list[str]:
         """Sentences: what stays as it is written."""
-        told = [f"no `language` that numbers can be read in: {', '.join(CODES)}"] if self._unread else []
+        warnings = [f"no `language` that numbers can be read in: {', '.join(CODES)}"] if self._unread else []
         if self._left:
-            shown = ", ".join(repr(text) for text in [*self._left][:_MOST_TOLD])
-            told.append(f"{shown}{' and others' if len(self._left) > _MOST_TOLD else ''}: not read in words")
-        return told
+            shown = ", ".join(repr(text) for text in [*self._left][:_MOST_NAMED])
+            warnings.append(f"{shown}{' and others' if len(self._left) > _MOST_NAMED else ''}: not read in words")
+        return warnings
 
     def changes(self, text: str, style: Style, final: bool) -> tuple[list[Change], int]:
         code = code_of(style.language)

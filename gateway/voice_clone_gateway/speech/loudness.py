@@ -1,7 +1,7 @@
 """Even loudness: one fixed gain for a voice and a family, so that its speech has the loudness that is asked for.
 
-The first speech of a voice waits until it is measured; later ones find the figure. Nothing is kept on a disk, as all
-gateways find the same. A voice that is replaced has another digest, and is measured anew.
+The first speech of a voice waits until the voice is measured; later ones use that figure. It is kept in memory only:
+each gateway measures the same. A voice that is replaced has another digest, so it is measured again.
 """
 
 from __future__ import annotations
