@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 PERCENTILES = (50, 90, 95, 99)
-PACKAGES = ("voice-clone", "torch", "numpy", "tritonclient", "onnxruntime", "qwen-tts")
+PACKAGES = ("voice-clone-server", "torch", "numpy", "tritonclient", "onnxruntime", "qwen-tts")
 
 
 def machine() -> dict[str, Any]:
