@@ -151,7 +151,7 @@ def _prompt(card: Family, package: str) -> tuple[str, str]:
         _block("output", [prompt, PROMPT_INFO]),
         _settings(card, "prompt", PromptSettings),
     )
-    return config, _code(card, package, "text.load_prompt", "prompt", "PromptModel", about[0])
+    return config, _code(card, package, "prompt.load_prompt", "prompt", "PromptModel", about[0])
 
 
 def _talker(card: Family, package: str) -> tuple[str, str]:

@@ -24,8 +24,8 @@ from voice_clone.codec.worker import Code2WavWorker, Report
 from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.family import BASE
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, Prompt, Tokenizer
 from voice_clone.families.qwen3_tts.talker import build_request, load_talker
-from voice_clone.families.qwen3_tts.text import CODES, EMBEDDING, Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
 

@@ -41,7 +41,7 @@ from perf.bench.gateway_process import Gateway
 from perf.bench.reference import TEXT, TRANSCRIPT, fresh_clip
 from tools.families.qwen3_tts.checkpoint_maker import make_endless
 from voice_clone.compute import prepare
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.settings import PRECISIONS, Settings, TalkerSettings
 from voice_clone.speech import ResolvedVoice
 from voice_clone_server import guard

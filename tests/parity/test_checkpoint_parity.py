@@ -18,7 +18,7 @@ from tests.support.oracles.qwen_tts import qwen_tts
 from tools.families.qwen3_tts.checkpoint_config import SHAPES
 from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from tools.families.qwen3_tts.checkpoint_weights import Shapes, codec_shapes, model_shapes
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 

@@ -24,8 +24,8 @@ from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, START, TASK, TOKENS, load_config
 from voice_clone.families.cosyvoice3.family import CARD
+from voice_clone.families.cosyvoice3.prompt import Prompt, Tokenizer
 from voice_clone.families.cosyvoice3.talker import Talker, load_network
-from voice_clone.families.cosyvoice3.text import Prompt, Tokenizer
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 

@@ -32,8 +32,8 @@ from voice_clone.autoregressive.sampling import OneSampling
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.codec import NativeCodecDecoder
+from voice_clone.families.fish_speech.prompt import Prompt, Tokenizer
 from voice_clone.families.fish_speech.talker import Talker, load_network
-from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 from voice_clone.settings import Settings
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]

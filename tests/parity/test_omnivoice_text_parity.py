@@ -19,7 +19,7 @@ from voice_clone.families.omnivoice.config import load_config
 from voice_clone.families.omnivoice.duration import estimate, weight
 from voice_clone.families.omnivoice.instruct import WORDS, instruction
 from voice_clone.families.omnivoice.languages import IDS, IDS_BY_NAME, language_id
-from voice_clone.families.omnivoice.text import SOUNDS, Tokenizer, joined
+from voice_clone.families.omnivoice.prompt import SOUNDS, Tokenizer, joined
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 

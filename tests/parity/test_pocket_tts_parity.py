@@ -17,7 +17,7 @@ from tools.families.pocket_tts.checkpoint_maker import make_checkpoint
 from voice_clone.audio import decode
 from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.families.pocket_tts.encoder import end_on_pause
-from voice_clone.families.pocket_tts.text import ended, prepared
+from voice_clone.families.pocket_tts.prompt import ended, prepared
 from voice_clone.speech import ResolvedVoice
 from voice_clone_server.families.pocket_tts.sentencepiece import convert
 

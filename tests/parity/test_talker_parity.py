@@ -22,8 +22,8 @@ from voice_clone.autoregressive.samplers import penalise
 from voice_clone.families.qwen3_tts.networks.native_speaker_encoder import NativeSpeakerEncoder
 from voice_clone.families.qwen3_tts.networks.speaker_clip import mel_filterbank
 from voice_clone.families.qwen3_tts.networks.speaker_encoder import log_mel
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Prompt
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
 

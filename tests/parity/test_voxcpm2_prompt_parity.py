@@ -15,7 +15,7 @@ from tests.support.families.voxcpm2_whole import make_voxcpm2, some_voice
 from tests.support.oracles.voxcpm import official_ids, official_model
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS
 from voice_clone.families.voxcpm2.config import REFERENCE_BEGIN, REFERENCE_END, TEXT_END, load_config
-from voice_clone.families.voxcpm2.text import Prompt, Tokenizer, VoxCPM2Prompt, target
+from voice_clone.families.voxcpm2.prompt import Prompt, Tokenizer, VoxCPM2Prompt, target
 from voice_clone.speech import SpeechRequest
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]

@@ -22,8 +22,8 @@ from tests.support.oracles.voxcpm import official_frames, official_ids, official
 from tests.support.pretend_gpu import pretend_gpu
 from voice_clone.families.voxcpm2.networks.language_models import Quantizer
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
+from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.talker import Talker, load_network
-from voice_clone.families.voxcpm2.text import Prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 

@@ -27,8 +27,8 @@ from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.flow_head import SamplingParameters
+from voice_clone.families.voxtral.prompt import Prompt
 from voice_clone.families.voxtral.talker import Talker, load_network
-from voice_clone.families.voxtral.text import Prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 

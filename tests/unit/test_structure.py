@@ -39,8 +39,8 @@ def test_arrows_against_the_layers_are_found(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     wrong = {
         "voice_clone/batching/engine.py": ["voice_clone.codec.worker"],
-        "voice_clone/families/qwen3_tts/text.py": ["triton_python_backend_utils", "voice_clone.triton.model"],
-        "voice_clone/triton/model.py": ["voice_clone.families.qwen3_tts.text"],
+        "voice_clone/families/qwen3_tts/prompt.py": ["triton_python_backend_utils", "voice_clone.triton.model"],
+        "voice_clone/triton/model.py": ["voice_clone.families.qwen3_tts.prompt"],
         "voice_clone/speakers/lru.py": ["torch"],
         "client/voice_clone_client/wav.py": ["voice_clone.errors", "voice_clone_command.output"],
         "client/voice_clone_text/sentences.py": ["numpy"],

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
 from tools.example_family.family import CARD
-from tools.example_family.text import TIMBRE, check_timbre
+from tools.example_family.prompt import TIMBRE, check_timbre
 from voice_clone.batching.source import PayloadForm
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.codec.decoder import CodecFormat, RaggedDecoder, StreamState

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tools.example_family.config import WEIGHTS, ChirpConfig, load_config
 from tools.example_family.family import CARD
-from tools.example_family.text import TIMBRE
+from tools.example_family.prompt import TIMBRE
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.stages.encoder import CardEncoder
 from voice_clone.stages.protocols import Arrays, Limit

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tools.example_family.config import BYTES, ChirpConfig
 from tools.example_family.family import CARD
-from tools.example_family.text import TIMBRE, Prompt, read
+from tools.example_family.prompt import TIMBRE, Prompt, read
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.first_code import TorchFirstCode
 from voice_clone.autoregressive.samplers import Draw

@@ -1,6 +1,6 @@
 """Text and voice to the talker's prompt: tokenises, checks, asks speaker_cache."""
 
-from voice_clone.families.qwen3_tts.text import load_prompt
+from voice_clone.families.qwen3_tts.prompt import load_prompt
 from voice_clone.triton.stages.prompt import PromptModel
 
 

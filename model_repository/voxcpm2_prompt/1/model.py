@@ -1,6 +1,6 @@
 """Text and voice to the talker's prompt: tokenises, checks, asks speaker_cache."""
 
-from voice_clone.families.voxcpm2.text import load_prompt
+from voice_clone.families.voxcpm2.prompt import load_prompt
 from voice_clone.triton.stages.prompt import PromptModel
 
 

@@ -21,9 +21,9 @@ from voice_clone.codec.windowed_decoder import WindowedDecoder
 from voice_clone.families.fish_speech.codec import codec_format, load_decoder, load_torch_decoder
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.family import CARD
+from voice_clone.families.fish_speech.prompt import Prompt, Tokenizer
 from voice_clone.families.fish_speech.talker import Talker, load_network, load_torch_network
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
-from voice_clone.families.fish_speech.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 112  # as many seconds as the shipped clip

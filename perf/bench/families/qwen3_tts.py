@@ -25,9 +25,9 @@ from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prompt import Prompt, Tokenizer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker import load_network, load_torch_network, read_prompt
-from voice_clone.families.qwen3_tts.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 65  # of the shipped clip

@@ -25,8 +25,8 @@ from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
 from voice_clone.families.voxcpm2.options import MOST_STEPS
+from voice_clone.families.voxcpm2.prompt import Prompt, Tokenizer
 from voice_clone.families.voxcpm2.talker import Talker, load_network
-from voice_clone.families.voxcpm2.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 33  # of the shipped clip

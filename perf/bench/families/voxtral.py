@@ -22,8 +22,8 @@ from voice_clone.families.voxtral.codec import CodecDecoder, codec_format, load_
 from voice_clone.families.voxtral.config import SPECIAL_IDS
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import SamplingParameters
+from voice_clone.families.voxtral.prompt import Prompt, Tokenizer
 from voice_clone.families.voxtral.talker import CLONED, Talker, load_network
-from voice_clone.families.voxtral.text import Prompt, Tokenizer
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 65  # of the shipped clip

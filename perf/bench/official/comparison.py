@@ -152,7 +152,7 @@ def ask(
 ) -> tuple[Asked, float]:
     """A speech of so many frames in the voice of the shipped clip, or of its first seconds; our time to encode it."""
     settings = cpu_settings(card.name, folder)
-    prompt, talker = loaded(card, "text.load_prompt", settings), loaded(card, "talker.load_talker", settings)
+    prompt, talker = loaded(card, "prompt.load_prompt", settings), loaded(card, "talker.load_talker", settings)
     clip = decode(CLIP.read_bytes())
     cut = clip.waveform[: None if seconds is None else round(seconds * clip.sample_rate)]
     mode = next(iter(card.modes))

@@ -23,7 +23,7 @@ from tests.support.oracles.fish_speech import (
     s2_transformer,
 )
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.families.fish_speech.prompt import Tokenizer
 
 
 class Adapter(Official):

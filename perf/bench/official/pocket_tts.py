@@ -15,7 +15,7 @@ from perf.bench.machine import give_threads
 from perf.bench.official.comparison import SEED, Asked, Clock, Official, Spoken, frame_times
 from perf.bench.reference import TEXT
 from tests.support.oracles.pocket_tts import official_latents, official_model, our_noise
-from voice_clone.families.pocket_tts.text import MOST_TOKENS
+from voice_clone.families.pocket_tts.prompt import MOST_TOKENS
 
 
 class Adapter(Official):

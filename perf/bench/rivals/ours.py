@@ -20,9 +20,9 @@ from voice_clone.codec.decoder import StreamDecoder
 from voice_clone.families.qwen3_tts.codec import load_decoder
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import NativeTalker
+from voice_clone.families.qwen3_tts.prompt import Prompt, Tokenizer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker import load_network
-from voice_clone.families.qwen3_tts.text import Prompt, Tokenizer
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.linear import PackedLinear
 from voice_clone.native.thread_pool import use_threads

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.support.doubles.fakes import FakeEncoder, clip
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.disk.store import FileStore
 from voice_clone.speakers.parsing import parse

@@ -65,7 +65,7 @@ class Bare:
     @property
     def prompt(self) -> PromptStage[Any]:
         """The prompt stage."""
-        stage: PromptStage[Any] = self._stage("text.load_prompt")
+        stage: PromptStage[Any] = self._stage("prompt.load_prompt")
         return stage
 
     @property

@@ -27,8 +27,8 @@ from voice_clone.families.cosyvoice3.config import (
     load_config,
 )
 from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+from voice_clone.families.cosyvoice3.prompt import Tokenizer
 from voice_clone.families.cosyvoice3.talker import PARTS, Talker, native_talker
-from voice_clone.families.cosyvoice3.text import Tokenizer
 from voice_clone.speech import ResolvedVoice
 from voice_clone.stages.loading import name_in_file
 

@@ -12,9 +12,9 @@ from tools.families.fish_speech.checkpoint_maker import write_checkpoint
 from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import MODEL
+from voice_clone.families.fish_speech.prompt import Tokenizer
 from voice_clone.families.fish_speech.talker import PARTS, Talker, native_talker
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
-from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.settings import Precision
 from voice_clone.stages.loading import name_in_file
 

@@ -11,8 +11,8 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Prompt
 
 MAX_LENGTH = 96
 GREEDY = SamplingParameters(seed=0, do_sample=False, subtalker_do_sample=False)

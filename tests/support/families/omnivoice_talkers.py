@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tools.families.omnivoice.talker import make_talker
 from voice_clone.families.omnivoice.config import CODEBOOKS, CODEC_CODES, CODES, ICL, REF_RMS
+from voice_clone.families.omnivoice.prompt import OmniVoicePrompt, Prompt, load_prompt
 from voice_clone.families.omnivoice.talker import OmniVoiceTalker, Talker, load_network
-from voice_clone.families.omnivoice.text import OmniVoicePrompt, Prompt, load_prompt
 from voice_clone.mask_predict.predictor import MaskRequest
 from voice_clone.mask_predict.source import MaskPredictSource
 from voice_clone.settings import Settings

@@ -16,11 +16,11 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.families.qwen3_tts import codec as decoder_stage
 from voice_clone.families.qwen3_tts import encoder as encoder_stage
+from voice_clone.families.qwen3_tts import prompt as prompt_stage
 from voice_clone.families.qwen3_tts import talker as talker_stage
-from voice_clone.families.qwen3_tts import text as prompt_stage
 from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.prompt import Prompt, Tokenizer, language_id
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Prompt, Tokenizer, language_id
 from voice_clone.settings import Settings
 from voice_clone.speech import SpeechRequest
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tests.support.families.talkers import make_prompt
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
-from voice_clone.families.qwen3_tts.text import Prompt
 from voice_clone.speech import parse_object
 from voice_clone.triton.request import Request
 from voice_clone.triton.stages.talker_call import TalkerStream, read_call

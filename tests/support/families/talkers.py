@@ -18,8 +18,8 @@ from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE, NativeTalker
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Prompt
 from voice_clone.native.matrix.weights import as_array
 from voice_clone.settings import Precision
 

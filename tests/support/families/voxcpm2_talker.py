@@ -16,8 +16,8 @@ from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.voxcpm2.audio_vae_config import WIDTH
 from voice_clone.families.voxcpm2.config import MODEL, load_config
 from voice_clone.families.voxcpm2.networks.patch_head import SamplingParameters
+from voice_clone.families.voxcpm2.prompt import Prompt
 from voice_clone.families.voxcpm2.talker import Talker, use_native_code
-from voice_clone.families.voxcpm2.text import Prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision
 

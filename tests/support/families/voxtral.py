@@ -13,8 +13,8 @@ from tools.families.voxtral.checkpoint_maker import write_checkpoint
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.config import MODEL
+from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt, Tokenizer
 from voice_clone.families.voxtral.talker import Talker, use_native_code
-from voice_clone.families.voxtral.text import NO_PRESET, Prompt, Tokenizer
 
 TINY = SHAPES["tiny"]
 ODD = replace(  # other ratios of heads, widths that fill no vector, more layers

@@ -27,7 +27,7 @@ from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import CODEC, MODEL
 from voice_clone.families.fish_speech.encoder import CodecEncoder
-from voice_clone.families.fish_speech.text import Prompt, Tokenizer
+from voice_clone.families.fish_speech.prompt import Prompt, Tokenizer
 
 STUBS: dict[str, dict[str, Any]] = {
     "audiotools": {"AudioSignal": object},

@@ -26,7 +26,7 @@ from tests.support.oracles.packages import bare_packages, check_there, empty_pac
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxcpm2.audio_vae_config import LATENT_SIZE, LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import CONFIG_FILE, LEAST_FRAMES
-from voice_clone.families.voxcpm2.text import Prompt
+from voice_clone.families.voxcpm2.prompt import Prompt
 
 STUBS = ("torchaudio", "torchaudio.functional", "torchaudio.transforms")
 

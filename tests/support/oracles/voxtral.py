@@ -26,7 +26,7 @@ from tests.support.oracles.packages import bare_packages, check_there, importabl
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
-from voice_clone.families.voxtral.text import Prompt
+from voice_clone.families.voxtral.prompt import Prompt
 
 MODELS = "vllm_omni.model_executor.models.voxtral_tts"
 STUBS = (

@@ -29,9 +29,9 @@ from voice_clone.batching.source import Frame
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
-from voice_clone.families.qwen3_tts.text import Prompt
 
 Alone = Callable[..., npt.NDArray[np.int32]]
 HOW = SamplingParameters(seed=3)

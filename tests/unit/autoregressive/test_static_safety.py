@@ -18,8 +18,8 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.static_step import StaticStep
 from voice_clone.autoregressive.steps import FrameModel
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone.families.fish_speech.prompt import Tokenizer
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
-from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone.families.qwen3_tts.networks.talker import Talker as QwenTalker
 from voice_clone.families.voxtral.checkpoint import Checkpoint as VoxtralCheckpoint
 from voice_clone.families.voxtral.talker import Talker as VoxtralTalker

@@ -24,8 +24,8 @@ from voice_clone.batching.stream import Stream as EngineStream
 from voice_clone.errors import DeadlineExceeded
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.talker import Talker
+from voice_clone.families.qwen3_tts.prompt import Prompt
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Prompt
 from voice_clone.layers.graphs import GraphRunner
 
 pytestmark = pytest.mark.thorough

@@ -31,7 +31,7 @@ from tools.families.qwen3_tts.checkpoint_maker import write_configuration
 from voice_clone.families.qwen3_tts.config import CODEC_FOLDER, load_config
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.codec_encoder import CodecEncoder
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 
 FITTED_SHARDS = 15  # the analysis is fitted to
 TOKENIZER_TEXTS = 12000  # the tokenizer is learned from

@@ -12,7 +12,7 @@ from tools.demo_voice.qwen3_tts.alignment import Pronunciations, phones_at, plac
 from tools.demo_voice.qwen3_tts.corpus import CodedClip, Corpus
 from tools.demo_voice.qwen3_tts.features import FRAME
 from tools.demo_voice.synthesis import SAMPLE_RATE
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)

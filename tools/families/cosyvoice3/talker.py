@@ -13,8 +13,8 @@ from tools.families.gains import VECTOR, Gains, Sizes, around, spread
 from tools.families.weight_files import Shapes, write_json
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
 from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
+from voice_clone.families.cosyvoice3.prompt import added_tokens
 from voice_clone.families.cosyvoice3.talker import PARTS
-from voice_clone.families.cosyvoice3.text import added_tokens
 
 RELEASED_WORDS = 151643  # tokens of Qwen2's vocabulary, without the added ones
 LM_HEAD = "llm.model.lm_head.weight"  # Qwen2's own, which nothing uses: the table of text tokens once more

@@ -28,9 +28,9 @@ from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import HEAD_DIM, MODEL, FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.encoder import CodecEncoder
+from voice_clone.families.fish_speech.prompt import Tokenizer
 from voice_clone.families.fish_speech.talker import PARTS
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
-from voice_clone.families.fish_speech.text import Tokenizer
 from voice_clone_server.diagnosis.workload import Released
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"

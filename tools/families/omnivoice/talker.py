@@ -22,8 +22,8 @@ from voice_clone.families.omnivoice.config import (
     TOKENIZER_FILE,
     TalkerConfig,
 )
+from voice_clone.families.omnivoice.prompt import CONTROL
 from voice_clone.families.omnivoice.talker import Talker
-from voice_clone.families.omnivoice.text import CONTROL
 
 RELEASED_WORDS = 151643  # tokens of Qwen3's vocabulary, without the added ones
 LOGITS = 3.0  # spread of the logits of codes

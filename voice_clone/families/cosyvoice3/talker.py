@@ -33,7 +33,7 @@ from voice_clone.families.cosyvoice3.config import (
     tokens_before_alignment,
 )
 from voice_clone.families.cosyvoice3.family import CARD
-from voice_clone.families.cosyvoice3.text import Clip, Prompt, Tokenizer, read
+from voice_clone.families.cosyvoice3.prompt import Clip, Prompt, Tokenizer, read
 from voice_clone.lru_cache import digest
 from voice_clone.stages.known_voices import Artifacts
 from voice_clone.stages.loading import TalkerPart

@@ -8,7 +8,7 @@ CARD = Family(
     recognised_by="config.json: model_type=fish_qwen3_omni",
     frame=FrameForm("UINT16"),
     weights=(Weights("model"), Weights("codec", pickles="codec.pth")),
-    configurations=("config.load_config", "text.read"),
+    configurations=("config.load_config", "prompt.read"),
     chunk_frames=(1, 2, 4, 8, 16),
     prompt=("reference_ids", "reference_codes", "text_ids"),
     artifacts=(Artifact("codec_codes", "UINT16", (CLIP, CLIP), "frames x codebooks"),),

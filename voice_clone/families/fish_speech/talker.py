@@ -22,7 +22,7 @@ from voice_clone.autoregressive.whole_prompt import WholePrompts
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
 from voice_clone.families.fish_speech.config import FRAME_RATE, FishSpeechConfig, TransformerConfig
 from voice_clone.families.fish_speech.family import CARD
-from voice_clone.families.fish_speech.text import CODES, Prompt, Tokenizer, read
+from voice_clone.families.fish_speech.prompt import CODES, Prompt, Tokenizer, read
 from voice_clone.lru_cache import digest
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.weights import as_float32

@@ -8,7 +8,7 @@ CARD = Family(
     recognised_by="config.json: model_type=omnivoice",
     frame=FrameForm("UINT16", voice=("ref_rms", "text_chunks", "remove_silence")),
     weights=(Weights("model"), Weights("audio_tokenizer/model")),
-    configurations=("config.load_config", "text.read", "codec_config.load_codec_config"),
+    configurations=("config.load_config", "prompt.read", "codec_config.load_codec_config"),
     chunk_frames=(25, 50),
     prompt=("ids", "id_counts", "frames", "codec_codes", "ref_rms"),
     artifacts=(

@@ -22,7 +22,7 @@ from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.config import CODEBOOKS, FRAME_RATE, IDS, MASK, REF_RMS, TalkerConfig
 from voice_clone.families.omnivoice.family import CARD
 from voice_clone.families.omnivoice.finish import FinishPlan
-from voice_clone.families.omnivoice.text import Prompt, Tokenizer, read
+from voice_clone.families.omnivoice.prompt import Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import table_rows, to_device
 from voice_clone.mask_predict.predictor import MaskRequest

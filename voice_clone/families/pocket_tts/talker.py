@@ -23,7 +23,7 @@ from voice_clone.families.pocket_tts.checkpoint import TALKER, Checkpoint
 from voice_clone.families.pocket_tts.config import PocketConfig
 from voice_clone.families.pocket_tts.family import CARD
 from voice_clone.families.pocket_tts.head import FlowNetwork, LatentHead, SamplingParameters
-from voice_clone.families.pocket_tts.text import END_THRESHOLD, LATENTS, STEPS, Prompt, Tokenizer, check_steps, read
+from voice_clone.families.pocket_tts.prompt import END_THRESHOLD, LATENTS, STEPS, Prompt, Tokenizer, check_steps, read
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest

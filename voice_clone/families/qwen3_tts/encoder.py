@@ -15,7 +15,7 @@ from voice_clone.families.qwen3_tts.checkpoint import CODEC, MODEL, Checkpoint
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.served_encoders import ServedCodecEncoder, ServedSpeakerEncoder
-from voice_clone.families.qwen3_tts.text import CODES, EMBEDDING
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING
 from voice_clone.mapped_weights import MappedWeights
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit, check_clip

@@ -21,8 +21,8 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.networks.native_talker import TEXT_TABLE, NativeTalker
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
+from voice_clone.families.qwen3_tts.prompt import CODES, EMBEDDING, ROLE_LENGTH, Prompt, Tokenizer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import CODES, EMBEDDING, ROLE_LENGTH, Prompt, Tokenizer
 from voice_clone.family import FrameBudget
 from voice_clone.lru_cache import Origin
 from voice_clone.mapped_weights import MappedWeights

@@ -30,7 +30,7 @@ from voice_clone.families.voxcpm2.family import CARD
 from voice_clone.families.voxcpm2.networks.language_models import LanguageModels
 from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, Sampler, SamplingParameters
 from voice_clone.families.voxcpm2.options import check_together
-from voice_clone.families.voxcpm2.text import TARGET_TOKENS, Prompt, Tokenizer, read
+from voice_clone.families.voxcpm2.prompt import TARGET_TOKENS, Prompt, Tokenizer, read
 from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
 from voice_clone.native.matrix.linear_module import use_native_linears

@@ -19,7 +19,7 @@ from voice_clone.families.voxtral.checkpoint import BACKBONE, FLOW, TABLES, Chec
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import FlowHead, FlowLayer, FlowTransformer, SamplingParameters
-from voice_clone.families.voxtral.text import CODES, NO_PRESET, Prompt, Tokenizer, read
+from voice_clone.families.voxtral.prompt import CODES, NO_PRESET, Prompt, Tokenizer, read
 from voice_clone.layers.fused import empty_table
 from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest

@@ -16,8 +16,8 @@ from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.cosyvoice3.config import CODES, MEL, SPEAKER, TOKENS, load_config, stream_chunks
+from voice_clone.families.cosyvoice3.prompt import CosyVoice3Prompt, Prompt, Tokenizer, load_prompt
 from voice_clone.families.cosyvoice3.talker import PAUSES, CosyVoice3Talker, load_talker
-from voice_clone.families.cosyvoice3.text import CosyVoice3Prompt, Prompt, Tokenizer, load_prompt
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Settings
 from voice_clone.speech import ResolvedVoice, SpeechRequest

@@ -11,7 +11,7 @@ import pytest
 from tests.support.families.cosyvoice3 import make_cosyvoice3_talker
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.cosyvoice3.config import CONFIG_FILE, load_config
-from voice_clone.families.cosyvoice3.text import END, SYSTEM, VOCABULARY_FILE, Tokenizer, added_tokens
+from voice_clone.families.cosyvoice3.prompt import END, SYSTEM, VOCABULARY_FILE, Tokenizer, added_tokens
 
 pytestmark = pytest.mark.thorough
 

@@ -23,9 +23,9 @@ from voice_clone.families.fish_speech.checkpoint import Checkpoint
 from voice_clone.families.fish_speech.codec import NativeCodecDecoder
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
+from voice_clone.families.fish_speech.prompt import CODES, Prompt, Tokenizer
 from voice_clone.families.fish_speech.talker import Talker
 from voice_clone.families.fish_speech.talker_network import SlowTransformer
-from voice_clone.families.fish_speech.text import CODES, Prompt, Tokenizer
 from voice_clone.settings import PRECISIONS, Precision
 from voice_clone.speech import ResolvedVoice
 

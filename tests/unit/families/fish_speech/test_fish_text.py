@@ -12,7 +12,7 @@ import tokenizers
 from tests.support.families.fish import make_fish
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.fish_speech.config import load_config
-from voice_clone.families.fish_speech.text import Tokenizer
+from voice_clone.families.fish_speech.prompt import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.config import CODEBOOKS
 from voice_clone.families.omnivoice.finish import FinishPlan
 from voice_clone.families.omnivoice.instruct import MOST_HINTS, instruction
+from voice_clone.families.omnivoice.prompt import Prompt
 from voice_clone.families.omnivoice.talker import load_talker
-from voice_clone.families.omnivoice.text import Prompt
 from voice_clone.native import packed_file
 from voice_clone.speech import ResolvedVoice, SpeechRequest
 from voice_clone.stages.protocols import Prepared

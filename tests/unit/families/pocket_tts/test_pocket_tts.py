@@ -19,7 +19,7 @@ from tools.families.pocket_tts.checkpoint_maker import SHAPES, make_checkpoint, 
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.pocket_tts.config import NO_ENCODER, config_of
 from voice_clone.families.pocket_tts.encoder import end_on_pause
-from voice_clone.families.pocket_tts.text import ended, prepared
+from voice_clone.families.pocket_tts.prompt import ended, prepared
 from voice_clone_server.complete_checkpoint import main
 from voice_clone_server.families.pocket_tts import completer
 from voice_clone_server.families.recognition import FamilyError, family_of

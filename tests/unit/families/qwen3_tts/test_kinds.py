@@ -17,8 +17,8 @@ from voice_clone.families.qwen3_tts import encoder as encoder_stage
 from voice_clone.families.qwen3_tts import family
 from voice_clone.families.qwen3_tts.kinds import load_no_encoder
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length, prefix_of
+from voice_clone.families.qwen3_tts.prompt import Prompt, Qwen3TTSPrompt, load_prompt
 from voice_clone.families.qwen3_tts.talker import load_talker, read_prompt
-from voice_clone.families.qwen3_tts.text import Prompt, Qwen3TTSPrompt, load_prompt
 from voice_clone.settings import Settings
 from voice_clone.speech import SpeechRequest
 

@@ -11,8 +11,8 @@ from tests.support.doubles.fakes import Voices
 from tests.support.families.factories import CheckpointFactory
 from voice_clone.families.qwen3_tts.codec import Qwen3TTSDecoder
 from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
-from voice_clone.families.qwen3_tts.text import Tokenizer
 from voice_clone.speakers.disk.store import KnownInDirectory
 from voice_clone.speakers.encoding import Extraction
 

@@ -14,8 +14,8 @@ from tests.support.families.talkers import make_prompt
 from voice_clone.errors import Internal, InvalidArgument
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.networks.prompt_reader import prefill_length
+from voice_clone.families.qwen3_tts.prompt import Qwen3TTSPrompt, Tokenizer, language_id
 from voice_clone.families.qwen3_tts.talker import build_request, frame_budget
-from voice_clone.families.qwen3_tts.text import Qwen3TTSPrompt, Tokenizer, language_id
 from voice_clone.speech import SpeechRequest, read_reply
 from voice_clone.stages.protocols import Prepared
 from voice_clone.stages.requests import granted_frames

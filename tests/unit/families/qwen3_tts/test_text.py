@@ -13,7 +13,7 @@ import pytest
 
 from tools.families.qwen3_tts.checkpoint_config import SPECIAL_TOKENS, write_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 
 
 @pytest.fixture
@@ -146,5 +146,5 @@ class TestRefusals:
 
 
 def test_no_torch_is_imported() -> None:
-    code = "import sys, voice_clone.families.qwen3_tts.text; sys.exit('torch' in sys.modules)"
+    code = "import sys, voice_clone.families.qwen3_tts.prompt; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

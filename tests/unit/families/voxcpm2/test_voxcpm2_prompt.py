@@ -14,7 +14,7 @@ from tests.support.families.voxcpm2_whole import make_voxcpm2, some_voice
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS
 from voice_clone.families.voxcpm2.config import load_config
-from voice_clone.families.voxcpm2.text import (
+from voice_clone.families.voxcpm2.prompt import (
     TARGET_TOKENS,
     TOKENIZER_FILE,
     Prompt,

@@ -24,8 +24,8 @@ from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import CONTEXT_FRAMES
 from voice_clone.families.voxcpm2.config import load_config
 from voice_clone.families.voxcpm2.networks.patch_head import PatchHead, SamplingParameters, Steps
+from voice_clone.families.voxcpm2.prompt import TARGET_TOKENS
 from voice_clone.families.voxcpm2.talker import Talker, VoxCPM2Talker, load_network, load_talker
-from voice_clone.families.voxcpm2.text import TARGET_TOKENS
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.settings import Precision, Settings
 

@@ -19,8 +19,8 @@ from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.voxtral.config import MODEL, NO_ENCODER, has_encoder
 from voice_clone.families.voxtral.encoder import VoxtralEncoder, load_encoder
+from voice_clone.families.voxtral.prompt import CODES, Prompt, VoxtralPrompt, load_prompt
 from voice_clone.families.voxtral.talker import VoxtralTalker, load_talker
-from voice_clone.families.voxtral.text import CODES, Prompt, VoxtralPrompt, load_prompt
 from voice_clone.settings import Settings
 from voice_clone.speech import SpeechRequest
 from voice_clone.stages.protocols import Arrays

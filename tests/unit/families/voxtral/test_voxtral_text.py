@@ -20,7 +20,7 @@ from tools.families.voxtral.checkpoint_tokenizer import tekken
 from tools.families.weight_files import write_json
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import VoxtralConfig, load_config
-from voice_clone.families.voxtral.text import Tokenizer
+from voice_clone.families.voxtral.prompt import Tokenizer
 
 pytestmark = pytest.mark.thorough
 

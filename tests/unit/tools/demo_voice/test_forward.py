@@ -22,7 +22,7 @@ from voice_clone.autoregressive.predictor_by_step import complete_by_steps, fram
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
 from voice_clone.families.qwen3_tts.networks.talker import Talker
-from voice_clone.families.qwen3_tts.text import Prompt
+from voice_clone.families.qwen3_tts.prompt import Prompt
 
 pytestmark = pytest.mark.thorough
 

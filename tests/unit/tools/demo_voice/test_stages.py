@@ -28,8 +28,8 @@ from tools.demo_voice.qwen3_tts.talker_data import Spoken
 from tools.demo_voice.qwen3_tts.variations import variation_of, vectors_of
 from tools.demo_voice.training import averaged, generator_of
 from voice_clone.families.qwen3_tts.config import load_config
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.families.qwen3_tts.sampling import SamplingParameters
-from voice_clone.families.qwen3_tts.text import Tokenizer
 
 pytestmark = pytest.mark.long  # all stages take minutes
 

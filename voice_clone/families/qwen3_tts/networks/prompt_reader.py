@@ -33,7 +33,7 @@ import numpy.typing as npt
 from voice_clone.array_kinds import Numbers, joined, namespace, without_gradients
 from voice_clone.autoregressive.talker import Prefix, TalkerInput
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, TalkerConfig
-from voice_clone.families.qwen3_tts.text import ROLE_LENGTH, Prompt
+from voice_clone.families.qwen3_tts.prompt import ROLE_LENGTH, Prompt
 from voice_clone.lru_cache import digest
 
 CONTROL_IDS = 1024  # the last ids of the talker's vocabulary are control tokens, never codes
