@@ -19,7 +19,7 @@ from typing import Any
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported, VoiceCloneError
 from voice_clone.speakers.draft import Draft
-from voice_clone.speakers.encoding import Describer
+from voice_clone.speakers.encoders import Describer
 from voice_clone.speakers.extraction import Extractor, Together
 from voice_clone.speakers.flight import Flight, Superseded
 from voice_clone.speakers.modes import Modes, mode_of_record

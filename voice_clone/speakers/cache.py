@@ -27,7 +27,7 @@ from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent, of_alias, of_clip, of_consent, of_embedding
-from voice_clone.speakers.encoding import Describer, Encoder, pack_artifacts
+from voice_clone.speakers.encoders import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import TRIES, Extractor, Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.metrics import Metrics

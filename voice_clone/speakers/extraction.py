@@ -23,7 +23,7 @@ from voice_clone.audio import Clip, decode
 from voice_clone.errors import Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.encoding import Describer, pack_artifacts
+from voice_clone.speakers.encoders import Describer, pack_artifacts
 from voice_clone.speakers.flight import Flight, Superseded
 from voice_clone.speakers.lru import CacheKey
 from voice_clone.speakers.modes import mode_of_clip, mode_of_embedding, mode_of_record

@@ -21,7 +21,7 @@ from voice_clone.speakers import voice_file
 from voice_clone.speakers.clip_report import measure
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.draft import Draft, check_consent
-from voice_clone.speakers.encoding import Describer, fault, pack_artifacts
+from voice_clone.speakers.encoders import Describer, fault, pack_artifacts
 from voice_clone.speakers.extraction import TRIES, Resolved
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.modes import mode_of_record

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from voice_clone.audio import Clip
 from voice_clone.errors import Unsupported
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.encoding import Describer
+from voice_clone.speakers.encoders import Describer
 from voice_clone.speakers.flight import Flights
 from voice_clone.speakers.lru import ArtifactCache, CacheKey
 from voice_clone.speakers.modes import NATURAL, mode_of_record

@@ -26,7 +26,7 @@ from tests.support.servers.family_models import make_repository
 from tests.support.waiting import WAIT, until
 from voice_clone.audio import decode
 from voice_clone.speakers.disk.files import TEMPORARY
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.thorough

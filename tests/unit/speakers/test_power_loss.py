@@ -21,7 +21,7 @@ from tests.support.doubles.fakes import FakeEncoder, Voices, clip
 from tests.support.doubles.forgetful_disk import ForgetfulDisk
 from voice_clone.audio import decode
 from voice_clone.errors import Internal, SpeakerNotFound, VoiceCloneError
-from voice_clone.speakers.encoding import pack_artifacts
+from voice_clone.speakers.encoders import pack_artifacts
 from voice_clone.speakers.name import parse_name
 
 SEEDS = 8

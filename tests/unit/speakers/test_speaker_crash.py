@@ -21,7 +21,7 @@ from tests.support.doubles.fakes import RATE, FakeEncoder, Voices, clip
 from tests.support.official.postgres import await_writers, empty
 from voice_clone.audio import decode
 from voice_clone.errors import SpeakerNotFound
-from voice_clone.speakers.encoding import pack_artifacts
+from voice_clone.speakers.encoders import pack_artifacts
 
 ROOT = Path(__file__).parents[3]
 STORES = ("files", "postgresql")  # all tests of this file run on both

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tests.support.doubles.fakes import FakeEncoder, Voices, clip, expected, together
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, Overloaded, Unsupported
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 

@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported, VoiceCloneError
 from voice_clone.speakers.background import AT_ONCE
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 
 Make = Callable[..., Voices]
 

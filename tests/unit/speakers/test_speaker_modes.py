@@ -12,7 +12,7 @@ import pytest
 from tests.support.doubles.fakes import FAMILIES, MODES, FakeEncoder, Voices, clip
 from tests.support.waiting import until
 from voice_clone.errors import DeadlineExceeded, Internal, InvalidArgument, Overloaded, Unsupported
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 from voice_clone.speakers.modes import check_modes
 
 Make = Callable[..., Voices]

@@ -19,7 +19,7 @@ from voice_clone.speakers.cache import SpeakerCache
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.disk.files import Files
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 from voice_clone.speakers.parsing import parse
 from voice_clone.speakers.voice_states import DecodedClips
 

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 from voice_clone.errors import InvalidArgument, Overloaded, SpeakerNotFound, Unsupported
 from voice_clone.speakers import operations
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 from voice_clone.speakers.parsing import INPUTS, parse
 
 STORES = ("files", "postgresql")  # all tests of this file run on both

@@ -18,7 +18,7 @@ from tests.support.waiting import WAIT, until
 from voice_clone.audio import decode
 from voice_clone.errors import Overloaded, SpeakerNotFound
 from voice_clone.speakers.disk.store import FileStore
-from voice_clone.speakers.encoding import pack_artifacts
+from voice_clone.speakers.encoders import pack_artifacts
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.name import parse_name
 from voice_clone.speakers.record import SpeakerRecord, clip_digest

@@ -28,7 +28,7 @@ from voice_clone.errors import (
 )
 from voice_clone.speakers import partial_bundles, voice_file
 from voice_clone.speakers.disk.files import Files
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 from voice_clone.speakers.record import MAX_ARTIFACTS
 from voice_clone.speakers.transfer import MAX_PROMPT_BYTES
 from voice_clone.speakers.voice_file import digest, pack_bundle, unpack_bundle

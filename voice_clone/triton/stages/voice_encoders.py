@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 from voice_clone.speech import parse_object
 from voice_clone.triton.calls import call, is_ready
 

@@ -26,7 +26,7 @@ from voice_clone.families.cosyvoice3.encoder import (
 )
 from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.settings import Settings
-from voice_clone.speakers.encoding import fault
+from voice_clone.speakers.encoders import fault
 
 pytestmark = pytest.mark.thorough
 

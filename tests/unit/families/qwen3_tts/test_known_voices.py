@@ -14,7 +14,7 @@ from voice_clone.families.qwen3_tts.config import load_config
 from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.families.qwen3_tts.talker import Qwen3TTSTalker
 from voice_clone.speakers.disk.store import KnownInDirectory
-from voice_clone.speakers.encoding import Extraction
+from voice_clone.speakers.encoders import Extraction
 
 
 class OtherNames:
