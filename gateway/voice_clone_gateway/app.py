@@ -29,8 +29,8 @@ from .http.bodies import BodyLimit
 from .http.heads import OneReading
 from .http.limits import Exports, Gate
 from .http.origins import Cors
-from .http.protocol import Connections, FairWebSocket, Sockets, TimedProtocol
 from .http.speech_first import CALLERS, AfterSpeech, Listeners, SpeechFirst
+from .http.uvicorn_protocols import Connections, FairWebSocket, Sockets, TimedProtocol
 from .listening import bound, check_certificate, most_files, named
 from .places import Places
 from .provenance.manifest_reader import ManifestReader

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # these modules find the services in a request
     from .http.errors import Shape
     from .http.limits import Exports, Gate
     from .http.metrics import Metrics
-    from .http.protocol import Sockets
     from .http.speech_first import AfterSpeech, Listeners
+    from .http.uvicorn_protocols import Sockets
     from .places import Places
     from .provenance.manifest_reader import ManifestReader
     from .provenance.signing import Signing
