@@ -16,7 +16,7 @@ from ...languages import LANGUAGES
 from ..listing import Listed, listed
 from ..orders import Lenient
 from ..vendor import adapter, shared
-from .speaking import uuid_of
+from .formats import uuid_of
 
 router = adapter()
 

@@ -32,7 +32,7 @@ from ...live.utterance import Piece, Utterance
 from ...services import services_of
 from ..orders import Lenient
 from ..session import Query, VendorSession, number
-from .speaking import format_of, uuid_of
+from .formats import format_of, uuid_of
 
 C = TypeVar("C")
 _ENCODINGS = ("linear16", "mulaw", "alaw")

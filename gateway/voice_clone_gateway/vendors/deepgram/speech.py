@@ -16,8 +16,8 @@ from ...services import services_of
 from ...speech.response import SpeechResponse
 from ..orders import Lenient, speak
 from ..vendor import adapter
+from .formats import Spoken, format_of
 from .session import DeepgramSession, configure
-from .speaking import Spoken, format_of
 from .turns import TurnsSession
 
 router = adapter()

@@ -35,8 +35,8 @@ from ...http.keys import Key
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
 from ..orders import Lenient
+from .formats import uuid_of
 from .session import DeepgramSession, Speak, command_of
-from .speaking import uuid_of
 
 _LEAST_SPEED, _MOST_SPEED = 0.5, 1.5
 

@@ -10,7 +10,7 @@ from starlette.types import Scope
 from ...http.errors import HTTPFailure
 from ..vendor import Vendor, lasting_status
 from . import account, dialogue, sockets, speech, voices
-from .speaking import CLIENT_HEADER
+from .speech_schemas import CLIENT_HEADER
 
 _STATUSES = {
     "too_many_characters": "quota_exceeded",

@@ -10,7 +10,7 @@ from fastapi import Request
 from ...languages import LANGUAGES
 from ...services import services_of
 from ..vendor import adapter, refuse, shared
-from .speaking import CLIENT_HEADER
+from .speech_schemas import CLIENT_HEADER
 
 REFUSED = {
     "/v1/sound-generation": "makes sounds, which no model here does",

@@ -14,8 +14,8 @@ from ...speech.forms import Form
 from ...speech.response import SpeechResponse
 from ..orders import Lenient, TaggedRequest, speech_request, warn_of
 from ..vendor import adapter
-from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
 from .speech import OutputFormat
+from .speech_schemas import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
 
 router = adapter()
 PATH = "/v1/text-to-dialogue"

@@ -13,7 +13,7 @@ from ...schemas import Name, Speed, Strict
 from ...services import services_of
 from ..orders import family_of
 from ..session import Query, number, refused
-from .speaking import DEFAULT_FORMAT, OWN_MODELS, format_of
+from .speech_schemas import DEFAULT_FORMAT, OWN_MODELS, format_of
 
 _NO_EFFECT = (  # options without an effect on what is heard
     *("enable_logging", "sync_alignment", "auto_mode", "optimize_streaming_latency"),

@@ -14,7 +14,7 @@ from pydantic import Field
 from ...speech.response import SpeechResponse
 from ..orders import TaggedRequest, speak
 from ..vendor import adapter
-from .speaking import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
+from .speech_schemas import DEFAULT_FORMAT, FIELDS, Speaking, Spoken, Timed
 
 router = adapter()
 PATH = "/v1/text-to-speech/{voice_id}"
