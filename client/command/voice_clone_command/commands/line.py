@@ -13,7 +13,7 @@ from voice_clone_program.running import ReaderLeft
 
 from . import designs, embeddings, marks, server, speaking, voices
 from .common import add_connection, check_stdin, complain, connection, in_words
-from .guesses import explained
+from .error_hints import explained
 
 
 def run_line(arguments: Sequence[str] | None) -> int:

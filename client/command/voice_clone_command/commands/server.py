@@ -14,7 +14,7 @@ from voice_clone_client.errors import ConnectionFailed, Unsupported, VoiceCloneE
 from ..audio_file import MISSING, formats, has_codecs
 from ..player import PlayerFailed, find_player
 from .common import add_mark, command, connection, print_json, print_line
-from .guesses import explained
+from .error_hints import explained
 
 MISSING_SDK = "voice-clone mcp needs the SDK of the protocol: pip install './client[mcp]'"
 
