@@ -11,22 +11,16 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.types import Receive, Scope, Send
-from voice_clone_client import Incomplete
 from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.fields import SOURCES
-from voice_clone_client.long_text.speaker import Speech
 
-from ..audio import Encoder
-from ..http.account import Answer, Item
 from ..http.auth import guarded
 from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
-from ..http.keys import Key
 from ..schemas import BatchRequest, SpeechRequest
-from ..services import Services, services_of
-from ..speech.audited import audited, audited_result, usage
-from ..speech.synthesis import encoder as encoder_of
-from ..speech.synthesis import open_speech
+from ..services import services_of
+from ..speech.audited import usage
+from ..speech.whole import WholeSpeech, speak_whole
 
 MOST_ITEMS = 64  # of all batches that are spoken at once; the talker would refuse more, and they would be sent again
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
@@ -85,7 +79,8 @@ async def create_batch(payload: BatchRequest, request: Request) -> Response:
     async def one(index: int, item: dict[str, Any], places: asyncio.Semaphore) -> tuple[BatchResult, bytes | None]:
         try:
             async with places, services.items.place():
-                return await speak_item(services, key, request_id, index, _merge(defaults, item), held)
+                spoken = await speak_whole(services, key, request_id, _merge(defaults, item), held)
+            return _success(index, spoken), spoken.audio
         except Exception as error:
             detail = ErrorDetail(**failure(error, request_id).body()["error"])
             reason = getattr(error, "finish_reason", None)
@@ -119,69 +114,17 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     return merged
 
 
-async def speak_item(
-    services: Services,
-    key: Key,
-    request_id: str,
-    index: int,
-    payload: SpeechRequest,
-    held: Item,
-    *,
-    in_one: bool = False,
-) -> tuple[BatchResult, bytes | None]:
-    """Speak one text to its end. Returns the result, without its audio, and the audio.
-
-    Args:
-        held: what the request holds.
-        in_one: see `open_speech`.
-
-    Raises:
-        Exception: as `open_speech`, as `Answer.has`, and what the speech raises.
-    """
-    asked, metrics = audited(key, payload), services.metrics
-    spoken: Speech | None = None
-    with (
-        services.audit.act(key, request_id, "speech", **asked, characters=len(payload.input)) as entry,
-        metrics.live.track_inprogress(),
-        held.part() as hold,
-    ):
-        encoder: Encoder | None = None
-        kept = Answer(held, services.settings.max_answer_bytes)
-        try:
-            spoken, ordered = await open_speech(services, key, payload, hold, hold=True, in_one=in_one)
-            async for chunk in spoken:
-                if encoder is None:
-                    comment = services.signing.statement(ordered.family, spoken.info)
-                    encoder = encoder_of(payload, chunk.sample_rate, ordered.speed, streaming=False, comment=comment)
-                await encoder.encode_aside(chunk.samples)
-                kept.has(encoder.size)
-            assert encoder is not None  # a speech without a chunk is a broken stream
-            data, client = await encoder.finish_aside(), services.clients.of(key)
-            kept.has(len(data))
-            media_type = encoder.format.base_type
-            data = await services.signing.signed(data, media_type, ordered.family, spoken.info, client, held)
-        except BaseException as error:
-            kept.drop()
-            metrics.count_failed(error, encoder is not None or isinstance(error, Incomplete))
-            raise
-        finally:
-            if spoken is not None:
-                spoken.close()
-                seconds = 0.0 if encoder is None else encoder.seconds
-                metrics.audio_seconds.inc(seconds)
-                metrics.count_mark(key, spoken.info)
-                entry |= audited_result(spoken.info, seconds)
-    result = BatchResult(
+def _success(index: int, spoken: WholeSpeech) -> BatchResult:
+    return BatchResult(
         index=index,
         status="success",
         audio_data="",
-        media_type=encoder.media_type,
+        media_type=spoken.media_type,
         usage=usage(spoken.info),
-        info=dict(spoken.info or {}),
-        finish_reason=(spoken.info or {}).get("finish_reason"),
-        warnings=list(ordered.warnings) or None,
+        info=dict(spoken.info),
+        finish_reason=spoken.info.get("finish_reason"),
+        warnings=list(spoken.warnings) or None,
     )
-    return result, data
 
 
 class Listed(Response):

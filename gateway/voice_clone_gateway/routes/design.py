@@ -16,7 +16,8 @@ from ..http.connection import while_connected
 from ..http.errors import ErrorDetail, documented, failure
 from ..schemas import Name, SpeechRequest, Strict
 from ..services import services_of
-from .batch import Listed, speak_item
+from ..speech.whole import speak_whole
+from .batch import Listed
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 MOST = 8  # candidates of a request
@@ -79,19 +80,19 @@ async def design_voice(payload: DesignRequest, request: Request) -> Response:
     fields = payload.model_dump(include={"input", "language", "max_frames", "options"}, exclude_unset=True)
     fields |= {"model": model, "instructions": payload.description, "response_format": "wav"}
 
-    async def one(index: int, seed: int, places: asyncio.Semaphore) -> tuple[DesignCandidate, bytes | None]:
+    async def one(seed: int, places: asyncio.Semaphore) -> tuple[DesignCandidate, bytes | None]:
         async with places:
             speech = SpeechRequest.model_validate({**fields, "seed": seed})
             try:
-                _, audio = await speak_item(services, key, request_id, index, speech, request.state.held, in_one=True)
+                spoken = await speak_whole(services, key, request_id, speech, request.state.held, in_one=True)
             except Incomplete as error:  # another seed may do better; all else concerns each of them
                 return DesignCandidate(seed=seed, error=ErrorDetail(**failure(error, request_id).body()["error"])), None
-        return DesignCandidate(seed=seed, audio_data=""), audio
+        return DesignCandidate(seed=seed, audio_data=""), spoken.audio
 
     with key.gate.pass_through(len(seeds)) as parallel, services.gate.pass_through():
         places = asyncio.Semaphore(parallel)
         with on_behalf_of(urgency="batch"):
-            work = [asyncio.ensure_future(one(*each, places)) for each in enumerate(seeds)]
+            work = [asyncio.ensure_future(one(seed, places)) for seed in seeds]
         try:
             candidates = await while_connected(request.receive, asyncio.gather(*work))
         finally:
@@ -121,6 +122,6 @@ async def designed(request: Request, description: str, text: str | None, model: 
     said = text or SCRIPT
     speech = SpeechRequest(input=said, model=chosen, instructions=description, response_format="wav", seed=seed)
     with key.gate.pass_through(), services.gate.pass_through(), on_behalf_of(urgency="batch"):
-        _, audio = await speak_item(services, key, request.state.request_id, 0, speech, request.state.held, in_one=True)
+        spoken = await speak_whole(services, key, request.state.request_id, speech, request.state.held, in_one=True)
     design = {"design": description, "design_model": chosen, "design_seed": seed}
-    return {"audio": audio, "reference_text": said, **design}
+    return {"audio": spoken.audio, "reference_text": said, **design}
