@@ -41,7 +41,7 @@ OTHERS = {  # variables that no settings object reads
     "VOICE_CLONE_SERVER": "`voice-clone`: as --url, host:port of the server's gRPC endpoint",
     "VOICE_CLONE_PROXY": "`voice-clone`: as --proxy, http://host:port of an HTTP proxy to the server",
     "VOICE_CLONE_TRITON_DIR": "tools and tests: the folder of the tritonserver to start, see "
-    "[operations.md](operations.md#tests-and-tools-on-another-tritonserver)",
+    "[triton_faults.md](triton_faults.md#tests-and-tools-on-another-tritonserver)",
     "VOICE_CLONE_TOKEN": "`voice-clone`: as --token, the server's write token",
 }
 

@@ -1,4 +1,4 @@
-"""Faults of Triton that docs/operations.md names, each shown, or shown to be mended, on the server at hand.
+"""Faults of Triton that docs/triton_faults.md names, each shown, or shown to be mended, on the server at hand.
 
 And what newer servers have that docs/triton_features.md says is of no use here, with the facts by which it says so.
 With made-up models, not ours: these have the workarounds. Faults that crash a server only now and then are left out.

@@ -2,7 +2,7 @@
 
 Requests that are known to crash Triton 2.51 itself, whatever its models are, are left out:
 
-- the header `triton_grpc_error` (see docs/operations.md);
+- the header `triton_grpc_error` (see docs/triton_faults.md);
 - closing a gRPC stream while the server answers it with an error: the model stays loaded, and the server waits for it
   when it stops and exits with status 1 (streams without errors are closed here, at any moment);
 - shapes of which the number of bytes, modulo 2**64, is that of the bytes sent, such as FP32 [2**62] without any: the

@@ -1,4 +1,4 @@
-"""docs/operations.md names the faults of Triton; the code names at each workaround which one it is for."""
+"""docs/triton_faults.md names the faults of Triton; the code names at each workaround which one it is for."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeou
 
 def rows() -> list[list[str]]:
     """The cells of the table of faults."""
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    part = text.partition("## Faults of Triton")[2].partition("\n###")[0]
+    text = (ROOT / "docs" / "triton_faults.md").read_text(encoding="utf-8")
+    part = text.partition("## Faults and workarounds")[2].partition("\n###")[0]
     lines = [line for line in part.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
