@@ -11,8 +11,8 @@ from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.operations import RecordConsent, SetAlias, UploadClip, UploadEmbedding
-from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord, clip_digest
+from voice_clone.speakers.operations import RecordConsent, SetAlias, Upload, UploadClip, UploadEmbedding
+from voice_clone.speakers.record import ArtifactId, ArtifactInfo, EmbeddingSource, SpeakerRecord, clip_digest
 from voice_clone.speakers.voice_file import Tensors
 
 _NO_GENERATION = 0  # until the registry assigns one
@@ -41,16 +41,13 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
     Raises:
         InvalidArgument: the clip is not allowed, or has a warning and the upload is strict.
     """
-    clip = decode(upload.audio, limits)
-    check_audible(clip)
+    clip = _decoded(upload.audio, limits)
     start = end = 0.0
     if upload.trim_silence:
         clip, start, end = trim_silence(clip, limits)
-    record = SpeakerRecord(
-        name=upload.name.text,
-        generation=_NO_GENERATION,
-        created_at=time.time(),
-        embedding_source="audio",
+    record = _record(
+        upload,
+        "audio",
         consent=upload.consent,
         description=upload.description,
         reference_text=upload.reference_text,
@@ -59,7 +56,6 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
         design_model=upload.design_model,
         design_seed=upload.design_seed,
         report=measure(clip).trimmed(start, end),
-        owner=upload.owner,
         shared=upload.shared,
     )
     if upload.strict:
@@ -69,15 +65,12 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
 
 def of_embedding(upload: UploadEmbedding, artifact: ArtifactId, tensors: Tensors, info: ArtifactInfo) -> Draft:
     """A speaker uploaded as a ready embedding, from which `tensors` were made."""
-    record = SpeakerRecord(
-        name=upload.name.text,
-        generation=_NO_GENERATION,
-        created_at=time.time(),
-        embedding_source="direct",
+    record = _record(
+        upload,
+        "direct",
         consent=upload.consent,
         description=upload.description,
         embedding_dim=upload.embedding.size,
-        owner=upload.owner,
         shared=upload.shared,
         artifacts={artifact: info},
     )
@@ -90,18 +83,8 @@ def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
     Raises:
         InvalidArgument: it is no clip that could be uploaded.
     """
-    clip = decode(audio, limits)
-    check_audible(clip)
-    record = SpeakerRecord(
-        name=given.name.text,
-        generation=_NO_GENERATION,
-        created_at=time.time(),
-        embedding_source="consent",
-        description=given.description,
-        **_of_file(clip),
-        owner=given.owner,
-        language=given.language,
-    )
+    clip = _decoded(audio, limits)
+    record = _record(given, "consent", description=given.description, **_of_file(clip), language=given.language)
     return Draft(record, clip.encoded, {})
 
 
@@ -118,16 +101,24 @@ def _of_file(clip: Clip) -> dict[str, Any]:
 
 def of_alias(given: SetAlias) -> Draft:
     """A further name of a speaker. That of an operator's speaker is for all who may use the speaker."""
-    record = SpeakerRecord(
+    return Draft(_record(given, "alias", shared=given.owner is None, voice=given.voice.text), None, {})
+
+
+def _record(given: Upload | RecordConsent | SetAlias, source: EmbeddingSource, **fields: Any) -> SpeakerRecord:
+    return SpeakerRecord(
         name=given.name.text,
         generation=_NO_GENERATION,
         created_at=time.time(),
-        embedding_source="alias",
+        embedding_source=source,
         owner=given.owner,
-        shared=given.owner is None,
-        voice=given.voice.text,
+        **fields,
     )
-    return Draft(record, None, {})
+
+
+def _decoded(audio: bytes, limits: ClipLimits) -> Clip:
+    clip = decode(audio, limits)
+    check_audible(clip)
+    return clip
 
 
 def check_consent(consent: str | None, config: CacheConfig) -> None:

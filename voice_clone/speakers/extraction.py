@@ -221,7 +221,7 @@ class Extractor:
         if use_cache and (record.stored(artifact, fingerprint) is not None or not saved):
             found = self._voice_states.artifacts.get("registered", _key(record, artifact, fingerprint))
             if found is not None:
-                return _hit(record, artifact, found, fingerprint)
+                return _resolved("hit", record, artifact, found, fingerprint)
         work = partial(self._produce, record, artifact, use_cache, None)
         flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "make"), work)
         resolved: ResolvedSpeaker = self._voice_states.flights.wait(flight, until - time.monotonic())
@@ -242,7 +242,7 @@ class Extractor:
         key = _key(record, artifact, fingerprint)
         found = self._voice_states.artifacts.peek("registered", key) if use_cache else None
         if found is not None and self._registry.latest(record).stored(artifact, fingerprint) is not None:
-            return _hit(record, artifact, found, fingerprint)  # another flight has just ended
+            return _resolved("hit", record, artifact, found, fingerprint)  # another flight has just ended
         made = self._voice_states.made_of(record).get(artifact)
         if made is None and found is not None:  # the store did not take them before
             made = Made(load(found), ArtifactInfo(fingerprint, 0.0, time.time()))
@@ -382,16 +382,8 @@ class Extractor:
         if use_cache:
             with contextlib.suppress(Superseded), self._registry.holding(record):
                 self._voice_states.artifacts.put("registered", _key(record, artifact, info.fingerprint), packed)
-        return ResolvedSpeaker(
-            status=status,
-            record=record,
-            artifact=artifact,
-            artifacts=packed,
-            fingerprint=info.fingerprint,
-            extraction_ms=info.extraction_ms if status == "miss" else 0.0,
-            origin=record.origin.voice,
-            scope=record.origin.scope,
-        )
+        milliseconds = info.extraction_ms if status == "miss" else 0.0
+        return _resolved(status, record, artifact, packed, info.fingerprint, milliseconds)
 
     def _from_store(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
@@ -435,13 +427,21 @@ def _state_after(error: Exception) -> Literal["pending", "failed", "unsupported"
     return "failed" if own else "pending"
 
 
-def _hit(record: SpeakerRecord, artifact: ArtifactId, found: bytes, fingerprint: str) -> ResolvedSpeaker:
+def _resolved(
+    status: Literal["hit", "restored", "miss"],
+    record: SpeakerRecord,
+    artifact: ArtifactId,
+    packed: bytes,
+    fingerprint: str,
+    extraction_ms: float = 0.0,
+) -> ResolvedSpeaker:
     return ResolvedSpeaker(
-        status="hit",
+        status=status,
         record=record,
         artifact=artifact,
-        artifacts=found,
+        artifacts=packed,
         fingerprint=fingerprint,
+        extraction_ms=extraction_ms,
         origin=record.origin.voice,
         scope=record.origin.scope,
     )

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from voice_clone.errors import InvalidArgument
 from voice_clone.lru_cache import Origin, scope_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # talkers read records, and no clips
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
 Kind = Literal["voice", "consent", "alias"]
+EmbeddingSource = Literal["audio", "direct", "consent", "alias"]
 MAX_GENERATION = 2**53  # JSON readers that use doubles cannot distinguish larger numbers
 MAX_ARTIFACTS = 64  # of one speaker
 MAX_FINGERPRINT = 256  # characters
@@ -87,7 +88,7 @@ class SpeakerRecord:
     name: str
     generation: int
     created_at: float
-    embedding_source: Literal["audio", "direct", "consent", "alias"]
+    embedding_source: EmbeddingSource
     consent: str | None = None
     description: str | None = None
     reference_text: str | None = None
@@ -292,7 +293,7 @@ def clip_digest(clip: Clip) -> str:
     return hashlib.sha256(clip.sample_rate.to_bytes(4, "little") + clip.waveform.tobytes()).hexdigest()
 
 
-_SOURCES = ("audio", "direct", "consent", "alias")
+_SOURCES = get_args(EmbeddingSource)
 _HIDDEN = frozenset({"audio_digest", "beside"})
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
     *("owner", "consent", "description", "reference_text", "report"),
