@@ -28,6 +28,7 @@ class Metric:
         kind: `counter`, `gauge` or `histogram`.
         labels: of this series.
         buckets: upper bounds of a histogram.
+        family: of models; a further label.
     """
 
     _families: ClassVar[dict[str, Any]] = {}
@@ -39,13 +40,16 @@ class Metric:
         kind: str,
         labels: Mapping[str, str] | None = None,
         buckets: Sequence[float] | None = None,
+        *,
+        family: str | None = None,
     ) -> None:
         more = {} if buckets is None else {"buckets": list(buckets)}
+        labels = {**({} if family is None else {"family": family}), **(labels or {})}
         with _one_at_a_time:
             if name not in self._families:
                 number = getattr(pb_utils.MetricFamily, kind.upper())
                 self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=number)
-            self._metric = self._families[name].Metric(labels=dict(labels or {}), **more)
+            self._metric = self._families[name].Metric(labels=labels, **more)
 
     @classmethod
     def forget(cls) -> None:
@@ -72,21 +76,6 @@ class Metric:
                 change(value)
         except Exception:  # logged outside the lock, which the log takes, too
             log.exception("a metric could not be updated")
-
-
-def of_family(family: str) -> Callable[..., Metric]:
-    """Makes series as `Metric` does, with the label `family` besides their own."""
-
-    def make(
-        name: str,
-        description: str,
-        kind: str,
-        labels: Mapping[str, str] | None = None,
-        buckets: Sequence[float] | None = None,
-    ) -> Metric:
-        return Metric(name, description, kind, {"family": family, **(labels or {})}, buckets)
-
-    return make
 
 
 class _TritonHandler(logging.Handler):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 from voice_clone.codec.series import SERIES
@@ -16,7 +17,7 @@ from voice_clone.codec.worker import Report
 from voice_clone.metrics import SeriesTable
 from voice_clone.triton.calls import cancel_stream
 from voice_clone.triton.stages.streams import talker_of
-from voice_clone.triton.telemetry import of_family
+from voice_clone.triton.telemetry import Metric
 
 PUBLISH_SECONDS = 0.2  # until a report is published while streams are open: at once, it would delay the next chunk
 MAX_WAITING = 4096  # reports, and ended streams
@@ -30,7 +31,7 @@ class Code2WavObserver:
     """The worker's observer, with a thread each for the talker and for the metrics: both are calls to the server."""
 
     def __init__(self, family: str) -> None:
-        self._series = SeriesTable("voice_clone_code2wav_", SERIES, of_family(family))
+        self._series = SeriesTable("voice_clone_code2wav_", SERIES, partial(Metric, family=family))
         self._ended_streams: queue.Queue[tuple[str, str] | None] = queue.Queue(maxsize=MAX_WAITING)
         self._reports: queue.Queue[Report | None] = queue.Queue(maxsize=MAX_WAITING)
         targets = (self._notify_talker, self._publish_reports)

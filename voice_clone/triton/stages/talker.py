@@ -42,7 +42,7 @@ from voice_clone.triton.stages.streams import LastChunks, public_id
 from voice_clone.triton.stages.talker_call import read_call
 from voice_clone.triton.stages.talker_sink import TalkerSink
 from voice_clone.triton.stages.text_streams import Piece, TextStreams
-from voice_clone.triton.telemetry import of_family
+from voice_clone.triton.telemetry import Metric
 
 log = logging.getLogger("voice_clone.talker")
 
@@ -76,7 +76,7 @@ class TalkerModel(Model):
             max_queue=settings.max_queue,
             prefill_chunk=compute.prefill_chunk(settings),
             spare_slots=source.spare_slots,
-            statistics=Statistics("voice_clone_talker_", of_family(self.family), stage.frame_seconds),
+            statistics=Statistics("voice_clone_talker_", partial(Metric, family=self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
         self._forget_handler = ForgetHandler(source.forget, open_known_voices(settings).origins)
