@@ -146,6 +146,24 @@ class DecoderStreams(Protocol):
         """Drop what was not used for long."""
 
 
+def run_until(deadline: float, steps: Iterable[Callable[[], object]]) -> None:
+    """Run the steps of a warm-up until the deadline, in seconds of the monotonic clock."""
+    for step in steps:
+        if time.monotonic() > deadline:
+            log.warning("the time for the warm-up is over; the first requests will be slower")
+            return
+        step()
+
+
+def try_speech(decoder: DecoderStreams, streams: Sequence[int], chunks: Iterable[NDArray[Any]]) -> None:
+    """Decode these chunks of each of the open streams, which then end."""
+    for chunk in chunks:
+        decoder.decode(streams, [chunk] * len(streams))
+    for stream in streams:
+        decoder.flush(stream)
+        decoder.close(stream)
+
+
 class StatefulStreams:
     """`DecoderStreams` of a decoder with one state a stream.
 
@@ -207,11 +225,7 @@ class StatefulStreams:
         steps: list[Callable[[], object]] = [partial(self._prime, zeros(longest), self._fresh.fork())]
         for batch in batches:
             steps += [partial(try_out, self._states, self._fresh, batch, zeros(length)) for length in lengths]
-        for step in steps:
-            if time.monotonic() > deadline:
-                log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
-                return
-            step()
+        run_until(deadline, steps)
 
     def prepare(self, reference: Reference) -> None:
         if reference.empty or not reference.origin.keep or reference in self._primed:

@@ -25,11 +25,6 @@ class StreamingDecoder(nn.Module, RaggedDecoder):
 
     any_shape = False
 
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Where codes are expected and states lie."""
-
     @abstractmethod
     def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """Codes [B, K, n] at the frame `position` int64 [B] of each stream -> samples [B, m] in -1..1."""

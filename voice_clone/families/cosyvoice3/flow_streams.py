@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
+from voice_clone.codec.decoder_streams import run_until, try_speech
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.cosyvoice3.config import BLOCK, MEL, MEL_BANDS, MEL_FRAMES, MEL_STEPS, SPEAKER, SPEAKER_SIZE
 from voice_clone.families.cosyvoice3.decoder_config import LOOK_AHEAD, primed_blocks
@@ -207,15 +209,12 @@ class FlowStreams:
         deadline = time.monotonic() + seconds
         voice = self._voice(Reference(np.zeros((0, 1), np.uint16), _no_voice()))
         chunk = np.zeros((BLOCK + LOOK_AHEAD, 1), np.uint16)
-        for batch in sorted({min(batch, MAX_STREAMS) if self._together else 1 for batch in batches}):
-            if time.monotonic() > deadline:
-                log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
-                return
-            numbers = [self._begin(voice, ()) for _ in range(batch)]
-            self.decode(numbers, [chunk] * batch)
-            for number in numbers:
-                self.flush(number)
-                self.close(number)
+
+        def speak(batch: int) -> None:
+            try_speech(self, [self._begin(voice, ()) for _ in range(batch)], [chunk])
+
+        sizes = sorted({min(batch, MAX_STREAMS) if self._together else 1 for batch in batches})
+        run_until(deadline, (partial(speak, size) for size in sizes))
 
     def prepare(self, reference: Reference) -> None:
         known = within(reference.key, reference.origin) in self._primed

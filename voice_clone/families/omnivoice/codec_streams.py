@@ -6,10 +6,10 @@ Each chunk of a stream's text is decoded by itself, as in the official code. The
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from voice_clone.codec.chunk import Primed, Reference
 from voice_clone.codec.decoder import CodecFormat
+from voice_clone.codec.decoder_streams import run_until, try_speech
 from voice_clone.errors import InvalidArgument
 from voice_clone.families.omnivoice.finish import Finish, FinishPlan
 from voice_clone.families.omnivoice.networks.codec_decoder import REACH, CodecDecoder
@@ -27,8 +28,6 @@ from voice_clone.lru_cache import CacheUsage
 
 MAX_STREAMS = 1024  # that are open; each takes some kilobytes, and a voice without reference its first text chunk
 PIECE = 64  # frames that are decoded at once, so that memory does not grow with a chunk
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +100,12 @@ class CodecStreams:
         """As of `DecoderStreams`: first chunks of these lengths, then others of them."""
         deadline = time.monotonic() + seconds
         plan = FinishPlan(1.0, (max(lengths),), remove_silence=False)
-        for batch in sorted({batch if self._together else 1 for batch in batches}):
-            for length in sorted(set(lengths)):
-                if time.monotonic() > deadline:
-                    log.warning("warm-up stopped after %.0f s; the first requests will be slower", seconds)
-                    return
-                numbers = [self._begin(plan) for _ in range(batch)]
-                chunk = self._form.payload.zeros(length)
-                for _ in range(2):
-                    self.decode(numbers, [chunk] * batch)
-                for number in numbers:
-                    self.flush(number)
-                    self.close(number)
+
+        def speak(batch: int, length: int) -> None:
+            try_speech(self, [self._begin(plan) for _ in range(batch)], [self._form.payload.zeros(length)] * 2)
+
+        sizes = sorted({batch if self._together else 1 for batch in batches})
+        run_until(deadline, (partial(speak, size, length) for size in sizes for length in sorted(set(lengths))))
 
     def prepare(self, reference: Reference) -> None:
         """Nothing: no stream depends on its reference's frames here."""
