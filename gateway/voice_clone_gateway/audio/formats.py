@@ -28,7 +28,6 @@ class Format:
 
     Attributes:
         name: in requests.
-        extension: of a file, without a dot.
         base_type: media type without the parameter `rate`.
         sample_rates: Hz, ascending.
         default_rate: Hz, where none is asked for; None: the source's, or else the next higher one.
@@ -37,7 +36,6 @@ class Format:
     """
 
     name: str
-    extension: str
     base_type: str
     sample_rates: tuple[int, ...] = SAMPLE_RATES
     default_rate: int | None = None
@@ -79,18 +77,18 @@ class Format:
 FORMATS = {
     entry.name: entry
     for entry in (
-        Format("wav", "wav", "audio/wav", quick=True),
-        Format("pcm", "pcm", "audio/pcm", headerless=True, quick=True),
-        Format("flac", "flac", "audio/flac"),
-        Format("mp3", "mp3", "audio/mpeg"),
-        Format("opus", "opus", "audio/ogg;codecs=opus", sample_rates=(8000, 16000, 24000, 48000)),
-        Format("aac", "aac", "audio/aac"),
-        Format("mulaw", "ulaw", "audio/PCMU", default_rate=8000, headerless=True, quick=True),
-        Format("alaw", "alaw", "audio/PCMA", default_rate=8000, headerless=True, quick=True),
-        Format("pcm_f32", "f32", "audio/x-pcm-f32", headerless=True, quick=True),
-        Format("wav_mulaw", "wav", "audio/wav", default_rate=8000, quick=True),
-        Format("wav_alaw", "wav", "audio/wav", default_rate=8000, quick=True),
-        Format("wav_f32", "wav", "audio/wav", quick=True),
+        Format("wav", "audio/wav", quick=True),
+        Format("pcm", "audio/pcm", headerless=True, quick=True),
+        Format("flac", "audio/flac"),
+        Format("mp3", "audio/mpeg"),
+        Format("opus", "audio/ogg;codecs=opus", sample_rates=(8000, 16000, 24000, 48000)),
+        Format("aac", "audio/aac"),
+        Format("mulaw", "audio/PCMU", default_rate=8000, headerless=True, quick=True),
+        Format("alaw", "audio/PCMA", default_rate=8000, headerless=True, quick=True),
+        Format("pcm_f32", "audio/x-pcm-f32", headerless=True, quick=True),
+        Format("wav_mulaw", "audio/wav", default_rate=8000, quick=True),
+        Format("wav_alaw", "audio/wav", default_rate=8000, quick=True),
+        Format("wav_f32", "audio/wav", quick=True),
     )
 }
 

@@ -27,7 +27,6 @@ from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quote
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
-from voice_clone.speakers.record import IN_CONTEXT, ArtifactId
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
@@ -157,7 +156,6 @@ def read(folder: Path) -> tuple[Qwen3TTSConfig, Tokenizer]:
 Mode = Literal["icl", "x_vector", "preset", "design"]
 
 EMBEDDING, CODES = (each.name for each in BASE.artifacts)
-ARTIFACT = ArtifactId("qwen3_tts", IN_CONTEXT)
 
 NO_SPEAKER = -1  # in place of a built-in speaker's codec token
 ROLE_LENGTH = 3  # `<|im_start|>`, `assistant`, newline
