@@ -24,7 +24,7 @@ from voice_clone.onnx.session import PROVIDERS
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone_server.config_file import ConfigError, ConfigFile
 from voice_clone_server.families.names import owner
-from voice_clone_server.families.operating import Encoder, RepositoryOptions, repository_options
+from voice_clone_server.families.operating import EncoderGraph, RepositoryOptions, repository_options
 from voice_clone_server.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
 from voice_clone_server.new_folder import new_folder, refusal
 from voice_clone_server.preflight import check_checkpoints
@@ -70,7 +70,7 @@ class Plan:
         """What this family can be asked for."""
         return repository_options(self.family)
 
-    def encoders(self) -> dict[str, Sequence[Encoder]]:
+    def encoders(self) -> dict[str, Sequence[EncoderGraph]]:
         """The encoders' networks, by stage."""
         found = self.options.encoders(self.checkpoint).items()
         return {stage: encoders for stage, encoders in found if stage in self.stages}

@@ -13,7 +13,7 @@ from onnx import helper
 
 from voice_clone.audio import MAX_PEAK, ClipLimits
 from voice_clone_server.config_file import ConfigError, ConfigFile, model_config_pb2
-from voice_clone_server.families.operating import Encoder
+from voice_clone_server.families.operating import EncoderGraph
 
 PLATFORMS = {"onnx": "onnxruntime_onnx", "tensorrt": "tensorrt_plan"}
 PLAN = "model.plan"
@@ -57,7 +57,7 @@ class Network:
 
     family: str
     front: str
-    encoder: Encoder
+    encoder: EncoderGraph
 
     @property
     def model(self) -> str:

@@ -17,7 +17,7 @@ from perf.bench.spent import Spent, clock
 from voice_clone import compute
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
-from voice_clone.batching.scheduler import Steps
+from voice_clone.batching.scheduler import SourceSteps
 from voice_clone.batching.source import Frame
 from voice_clone.codec.chunk import CodecChunk, Decoded
 from voice_clone.codec.code2wav import Code2Wav
@@ -161,7 +161,7 @@ class Ours(Generic[F]):
 
 def _ahead(generator: Generator[Any], streams: int) -> Callable[[], list[Frame]]:
     """What makes the next frame of all streams, by the loop of the server's engine."""
-    steps, live = Steps(generator), dict.fromkeys(range(streams), cast(Any, generator))
+    steps, live = SourceSteps(generator), dict.fromkeys(range(streams), cast(Any, generator))
 
     def failed(slot: int, error: Exception) -> None:
         raise error

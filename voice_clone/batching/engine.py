@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
-from voice_clone.batching.scheduler import Prompts, Steps, first_in_turn, held_back, seconds_to_wait
+from voice_clone.batching.scheduler import Prompts, SourceSteps, first_in_turn, held_back, seconds_to_wait
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
@@ -81,7 +81,7 @@ class Engine(Generic[R]):
         self._changed = threading.Condition()
         self._closing = False
         self._prompts = Prompts(source, prefill_chunk, clock)
-        self._steps = Steps(source)
+        self._steps = SourceSteps(source)
         self._step_seconds = 0.0  # what the last step took
         self._count = 0  # of steps
         self._outbox = Outbox(self._delivered, self._abandoned, self._levels, statistics, clock)

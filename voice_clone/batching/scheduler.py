@@ -189,7 +189,7 @@ def first_in_turn(slots: Sequence[int], live: Mapping[int, Stream[Any]], turns: 
     return [slot for slot in slots if ranks[slot] == first]
 
 
-class Steps:
+class SourceSteps:
     """The steps of one source; for the engine's thread.
 
     The next step of a source that works ahead is begun before the frames of this one are looked at. If a stream ends

@@ -14,7 +14,7 @@ H200 = "NVIDIA H200"
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """A measurement.
 
     Attributes:
@@ -42,32 +42,32 @@ class Row:
 
 
 ROWS = (
-    Row(EPYC, "Qwen3-TTS 0.6B", "fp32", 1, 0.287, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "bf16", 1, 0.51, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "int8", 1, 0.76, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "int4", 1, 1.3, "engine", "compare_official_8s.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "fp32", 4, 0.58, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "bf16", 4, 1.08, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "int8", 4, 1.27, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "int4", 4, 1.71, "engine", "compare_official.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "fp32", 1, 0.375, "server", "0.6b.json"),
-    Row(EPYC, "Qwen3-TTS 0.6B", "fp32", 4, 0.787, "server", "0.6b.json"),
-    Row(EPYC, "Qwen3-TTS 1.7B", "int4", 1, 0.67, "engine", "compare_official_1.7b.json"),
-    Row(EPYC, "Pocket TTS 336M", "int8", 1, 3.13, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 336M", "int8", 2, 4.08, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 100M", "int8", 1, 6.19, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 100M", "int8", 8, 10, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 100M", "int8", 16, 10.9, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 18M", "int8", 16, 27.1, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 7M", "int8", 16, 33.1, "engine", "compare_pocket_official.json"),
-    Row(EPYC, "Pocket TTS 2M", "int8", 16, 55.9, "engine", "compare_pocket_official.json"),
-    Row(H200, "Qwen3-TTS 0.6B", "bf16", 1, 10.2, "engine", "gpu_0.6b.json"),
-    Row(H200, "Qwen3-TTS 0.6B", "bf16", 8, 65.1, "engine", "gpu_0.6b.json"),
-    Row(H200, "Qwen3-TTS 0.6B", "bf16", 64, 189, "engine", "gpu_0.6b.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "fp32", 1, 0.287, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "bf16", 1, 0.51, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "int8", 1, 0.76, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "int4", 1, 1.3, "engine", "compare_official_8s.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "fp32", 4, 0.58, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "bf16", 4, 1.08, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "int8", 4, 1.27, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "int4", 4, 1.71, "engine", "compare_official.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "fp32", 1, 0.375, "server", "0.6b.json"),
+    Measurement(EPYC, "Qwen3-TTS 0.6B", "fp32", 4, 0.787, "server", "0.6b.json"),
+    Measurement(EPYC, "Qwen3-TTS 1.7B", "int4", 1, 0.67, "engine", "compare_official_1.7b.json"),
+    Measurement(EPYC, "Pocket TTS 336M", "int8", 1, 3.13, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 336M", "int8", 2, 4.08, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 100M", "int8", 1, 6.19, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 100M", "int8", 8, 10, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 100M", "int8", 16, 10.9, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 18M", "int8", 16, 27.1, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 7M", "int8", 16, 33.1, "engine", "compare_pocket_official.json"),
+    Measurement(EPYC, "Pocket TTS 2M", "int8", 16, 55.9, "engine", "compare_pocket_official.json"),
+    Measurement(H200, "Qwen3-TTS 0.6B", "bf16", 1, 10.2, "engine", "gpu_0.6b.json"),
+    Measurement(H200, "Qwen3-TTS 0.6B", "bf16", 8, 65.1, "engine", "gpu_0.6b.json"),
+    Measurement(H200, "Qwen3-TTS 0.6B", "bf16", 64, 189, "engine", "gpu_0.6b.json"),
 )
 
 
-def rows_here(facts: Mapping[str, Any], speed: Sequence[Mapping[str, Any]]) -> list[Row]:
+def rows_here(facts: Mapping[str, Any], speed: Sequence[Mapping[str, Any]]) -> list[Measurement]:
     """The rows of this machine.
 
     Args:
@@ -81,10 +81,12 @@ def rows_here(facts: Mapping[str, Any], speed: Sequence[Mapping[str, Any]]) -> l
     if facts["device"] != "cpu":
         return [row for row in ROWS if facts["gpu"] is not None and row.machine == facts["gpu"]["name"]]
     machine = f"{facts['threads']} threads of {facts['processor']}"
-    return [Row(machine, row["model"], row["precision"], 1, 1 / row["real_time_factor"], "engine") for row in speed]
+    return [
+        Measurement(machine, row["model"], row["precision"], 1, 1 / row["real_time_factor"], "engine") for row in speed
+    ]
 
 
-def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def as_json(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
     """The rows, fit for JSON."""
     return [{**asdict(row), "in_time": row.in_time} for row in rows]
 

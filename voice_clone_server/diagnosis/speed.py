@@ -27,7 +27,7 @@ from voice_clone.native.arrays import Array, empty
 from voice_clone.native.matrix.weights import head_precision
 from voice_clone.native.packed_file import Make, made
 from voice_clone.settings import Precision
-from voice_clone_server.diagnosis.workload import Pace, Workload, stack_weights
+from voice_clone_server.diagnosis.workload import FrameLoad, Workload, stack_weights
 
 POSITIONS = 256  # that a row attends to at most
 ROUNDS = 3
@@ -67,7 +67,7 @@ class Measurement:
         self._layers: dict[Precision, tuple[float, float]] = {}
         self._decoders: dict[str, float] = {}
 
-    def speed(self, work: Workload, pace: Pace, precision: Precision) -> Speed:
+    def speed(self, work: Workload, pace: FrameLoad, precision: Precision) -> Speed:
         """Of a model in a precision."""
         row, prompt_row = self._weight(precision)
         frame = row * (stack_weights(work.talker) + pace.passes * stack_weights(work.predictor))

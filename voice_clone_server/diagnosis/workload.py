@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what measures a checkpoint does without torch
 
 
 @dataclass(frozen=True)
-class Pace:
+class FrameLoad:
     """What the time of a frame follows from, if that of a layer is known.
 
     Attributes:
@@ -59,7 +59,7 @@ class Workload:
     encoder_weights: int
     decoder_weights: int
     processes: int
-    pace: Pace | None
+    pace: FrameLoad | None
     positions: int = 1000
     other_stream_bytes: int = 0
     native_processes: int = 0
@@ -85,7 +85,7 @@ class Released:
     positions: int
     layers: tuple[StackConfig, ...] = ()
     other_stream_bytes: int = 0
-    pace: Pace | None = None
+    pace: FrameLoad | None = None
 
     def workload(self, encoder_processes: int) -> Workload:
         """What it costs: a table has full numbers, and what is neither table nor layer is a head."""

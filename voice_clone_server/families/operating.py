@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderGraph:
     """An encoder's network, which a built repository may have as a model of its own.
 
     Attributes:
@@ -58,7 +58,7 @@ class RepositoryOptions(Protocol):
     ENCODERS: Sequence[str]
     """Stages that take a warm-up and a number of instances, and whose networks can be models of their own."""
 
-    def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[Encoder]]:
+    def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[EncoderGraph]]:
         """The networks of `ENCODERS`, by stage. Raises `CheckpointError`."""
 
     def export(self, checkpoint: Path, folders: Mapping[str, Path]) -> Mapping[str, str]:
@@ -74,7 +74,7 @@ class PythonOptions:
     }
     ENCODERS: Sequence[str] = ()
 
-    def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[Encoder]]:
+    def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[EncoderGraph]]:
         """None."""
         return {}
 

@@ -20,7 +20,7 @@ from ..http.errors import ErrorDetail, HTTPFailure, documented, failure
 from ..schemas import BatchRequest, SpeechRequest
 from ..services import services_of
 from ..speech.audited import usage
-from ..speech.whole import WholeSpeech, speak_whole
+from ..speech.whole import FinishedSpeech, speak_whole
 
 MOST_ITEMS = 64  # of all batches that are spoken at once; the talker would refuse more, and they would be sent again
 _CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
@@ -99,7 +99,7 @@ async def create_batch(payload: BatchRequest, request: Request) -> Response:
         succeeded=succeeded,
         failed=len(results) - succeeded,
     )
-    return Listed(answer, "results", results)
+    return AudioList(answer, "results", results)
 
 
 def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
@@ -114,7 +114,7 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     return merged
 
 
-def _success(index: int, spoken: WholeSpeech) -> BatchResult:
+def _success(index: int, spoken: FinishedSpeech) -> BatchResult:
     return BatchResult(
         index=index,
         status="success",
@@ -127,7 +127,7 @@ def _success(index: int, spoken: WholeSpeech) -> BatchResult:
     )
 
 
-class Listed(Response):
+class AudioList(Response):
     """An answer with a list of audio. It is made as it is sent, so nothing is held twice.
 
     Args:

@@ -17,7 +17,7 @@ from ..http.errors import ErrorDetail, documented, failure
 from ..schemas import Name, SpeechRequest, Strict
 from ..services import services_of
 from ..speech.whole import speak_whole
-from .batch import Listed
+from .batch import AudioList
 
 router = APIRouter(route_class=guarded("speak"), tags=["voices"])
 MOST = 8  # candidates of a request
@@ -99,7 +99,7 @@ async def design_voice(payload: DesignRequest, request: Request) -> Response:
             for task in work:  # one has failed, or the client has left
                 task.cancel()
     answer = Designs(model=model, description=payload.description, input=payload.input, candidates=[])
-    return Listed(answer, "candidates", candidates)
+    return AudioList(answer, "candidates", candidates)
 
 
 async def designed(request: Request, description: str, text: str | None, model: str | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .synthesis import open_speech
 
 
 @dataclass(frozen=True)
-class WholeSpeech:
+class FinishedSpeech:
     """A speech that has ended.
 
     Attributes:
@@ -44,7 +44,7 @@ async def speak_whole(
     held: Item,
     *,
     in_one: bool = False,
-) -> WholeSpeech:
+) -> FinishedSpeech:
     """Speak one text to its end.
 
     Args:
@@ -87,4 +87,4 @@ async def speak_whole(
                 metrics.audio_seconds.inc(seconds)
                 metrics.count_mark(key, spoken.info)
                 entry |= audited_result(spoken.info, seconds)
-    return WholeSpeech(data, encoder.media_type, spoken.info or {}, ordered.warnings)
+    return FinishedSpeech(data, encoder.media_type, spoken.info or {}, ordered.warnings)

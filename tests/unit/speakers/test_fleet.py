@@ -26,7 +26,7 @@ from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres import history, sessions
 from voice_clone.speakers.postgres import store as postgres_store
 from voice_clone.speakers.postgres.history import _NEWER
-from voice_clone.speakers.postgres.rows import Row, read
+from voice_clone.speakers.postgres.rows import ChangeRow, read
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import KnownInDatabase, PostgresStore
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
@@ -299,7 +299,7 @@ def test_what_a_backup_lacks_is_gone_though_the_first_try_to_read_it_fails(
         connection.execute("UPDATE voice_clone.counter SET change = (SELECT max(change) FROM voice_clone.voice)")
     failed = threading.Event()
 
-    def fail_once(row: Row) -> SpeakerRecord:
+    def fail_once(row: ChangeRow) -> SpeakerRecord:
         if not failed.is_set():
             failed.set()
             raise Overloaded("the connection is cut")
@@ -319,7 +319,7 @@ def test_many_voices_have_the_time_to_be_read_again(make_voices: Make, monkeypat
     for number in range(10):
         voices.upload(f"v{number}", number)
 
-    def slow(row: Row) -> SpeakerRecord:
+    def slow(row: ChangeRow) -> SpeakerRecord:
         time.sleep(0.1)
         return read(row)
 
@@ -338,7 +338,7 @@ def test_a_slow_machine_has_the_time_to_read_many_voices(make_voices: Make, monk
     drafts = [Draft(SpeakerRecord(f"v{n}", n, 5.0, "audio"), None, {}) for n in range(1, count + 1)]
     store_of(make_voices()).adopt(drafts)
 
-    def slow(row: Row) -> SpeakerRecord:
+    def slow(row: ChangeRow) -> SpeakerRecord:
         time.sleep(0.1)
         return read(row)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from voice_clone_server.families.operating import Encoder
+from voice_clone_server.families.operating import EncoderGraph
 from voice_clone_server.repository_config import Network
 
-ENCODER = Encoder("codec_encoder", 24000, ("codec_codes", "TYPE_INT32", (-1, 16)))
+ENCODER = EncoderGraph("codec_encoder", 24000, ("codec_codes", "TYPE_INT32", (-1, 16)))
 
 
 def network(kind: str, provider: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from tools.doctor import main, released
 from voice_clone_server import doctor
 from voice_clone_server.diagnosis import sizing
-from voice_clone_server.diagnosis.sizing import H200, ROWS, Row
+from voice_clone_server.diagnosis.sizing import H200, ROWS, Measurement
 from voice_clone_server.triton_server import ROOT
 
 DOCUMENT = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ ON_CPU = {"device": "cpu", "gpu": None, "threads": 2, "processor": "AMD EPYC, x8
 ON_H200 = {**ON_CPU, "device": "cuda", "gpu": {"name": H200}}
 
 
-def recorded(row: Row) -> float:
+def recorded(row: Measurement) -> float:
     """What its file says."""
     found: dict[str, Any] = json.loads((ROOT / "perf" / "records" / "results" / row.result).read_text(encoding="utf-8"))
     if row.through == "server":
@@ -43,7 +43,7 @@ def recorded(row: Row) -> float:
 @pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.machine[:4]}-{row.model[-4:]}-{row.precision}-{row.streams}-{row.through}"
 )
-def test_a_row_is_what_was_measured(row: Row) -> None:
+def test_a_row_is_what_was_measured(row: Measurement) -> None:
     assert row.audio == pytest.approx(recorded(row), rel=0.01)
 
 

@@ -37,7 +37,7 @@ from voice_clone.families.qwen3_tts.networks.speaker_encoder import SpeakerEncod
 from voice_clone.families.qwen3_tts.networks.talker import Talker
 from voice_clone.stages.loading import TalkerPart
 from voice_clone_server.diagnosis.speed import arbitrary
-from voice_clone_server.diagnosis.workload import Pace, Released
+from voice_clone_server.diagnosis.workload import FrameLoad, Released
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_configuration"]
 
@@ -102,7 +102,7 @@ def _released(shape: str) -> Released:
         talker, decoder = Talker(config), CodecDecoder(codec.decoder_config)
         codes = CodecEncoder(codec.encoder_config, codec.encoder_valid_num_quantizers)
         encoders = SpeakerEncoder(config.speaker_encoder), codes
-    pace = Pace(
+    pace = FrameLoad(
         passes=config.talker.num_code_groups - 1,
         codebooks=codec.decoder_config.num_quantizers,
         decoder_name="qwen3_tts",

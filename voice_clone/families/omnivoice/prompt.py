@@ -154,7 +154,7 @@ WARNING = {
 
 
 @dataclass(frozen=True)
-class Draft:
+class PromptDraft:
     """What is known before the voice is: how many tokens the text has, its language, words for the voice, its pace."""
 
     tokens: int
@@ -163,12 +163,12 @@ class Draft:
     pace: Pace
 
 
-class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
+class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, PromptDraft]):
     """The prompt stage of a checkpoint."""
 
     card, read = CARD, staticmethod(read)
 
-    def draft(self, speech: SpeechRequest) -> Draft:
+    def draft(self, speech: SpeechRequest) -> PromptDraft:
         """Check text, language and options."""
         self.check(speech)
         options = speech.options
@@ -180,9 +180,11 @@ class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
             threshold_seconds=float(options.get("audio_chunk_threshold", default.threshold_seconds)),
         )
         tokens = len(self.text_ids(speech.text))
-        return Draft(tokens, language_id(speech.language), instruction(options.get("instruct"), speech.text), pace)
+        return PromptDraft(
+            tokens, language_id(speech.language), instruction(options.get("instruct"), speech.text), pace
+        )
 
-    def prepare(self, speech: SpeechRequest, draft: Draft, voice: ResolvedVoice | None) -> Prepared:
+    def prepare(self, speech: SpeechRequest, draft: PromptDraft, voice: ResolvedVoice | None) -> Prepared:
         codes, rms, transcript = np.zeros((0, CODEBOOKS), np.uint16), np.zeros(1, np.float32), None
         if voice is not None:
             codes, rms = frames_of(voice, CODEC_CODES, CODEBOOKS), voice.artifacts[REF_RMS]
@@ -217,7 +219,7 @@ class OmniVoicePrompt(CardPrompt[TalkerConfig, Tokenizer, Draft]):
             info["warnings"] = [WARNING]
         return Prepared(tensors, info)
 
-    def _chunk_ids(self, texts: list[str], transcript: str | None, draft: Draft, denoise: bool) -> list[Ids]:
+    def _chunk_ids(self, texts: list[str], transcript: str | None, draft: PromptDraft, denoise: bool) -> list[Ids]:
         """The ids of each chunk. Without a clip the first chunk is the clip of the others."""
         found = []
         for index, text in enumerate(texts):

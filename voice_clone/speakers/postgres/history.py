@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from voice_clone.errors import Internal, Overloaded, VoiceCloneError
-from voice_clone.speakers.postgres.rows import COLUMNS, Row, read
+from voice_clone.speakers.postgres.rows import COLUMNS, ChangeRow, read
 from voice_clone.speakers.postgres.sessions import CLOSED, Connection
 from voice_clone.speakers.record import MAX_GENERATION, SpeakerRecord
 from voice_clone.speakers.store import Change, Listener
@@ -123,7 +123,7 @@ class History:
         if rows[0][2] is not None:
             with self._lock:
                 if self._epoch == epoch:  # else all was read again meanwhile, and these are outdated
-                    self._report([Row(*row[2:]) for row in rows])
+                    self._report([ChangeRow(*row[2:]) for row in rows])
         return True
 
     @contextlib.contextmanager
@@ -138,13 +138,13 @@ class History:
                 for number in numbers:
                     self._own.pop(number, None)
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[ChangeRow]) -> None:
         """Report changes that this server is committing, or has committed, unless a look has reported them already."""
         with self._lock:
             if rows and self._known == rows[0].change - 1:
                 self._report(rows)
 
-    def _report(self, rows: Sequence[Row]) -> None:
+    def _report(self, rows: Sequence[ChangeRow]) -> None:
         changes = []
         for row in rows:
             if row.change > self._known:
@@ -153,7 +153,7 @@ class History:
         if changes:
             self._listener(changes)
 
-    def _change(self, row: Row) -> list[Change]:
+    def _change(self, row: ChangeRow) -> list[Change]:
         """The change that a row stands for; none if the speaker came and went between two looks."""
         record = self._record(row)
         key = self._keys.pop(row.id, None) if record is None else record.key
@@ -189,7 +189,7 @@ class History:
                 cursor.itersize = _BATCH
                 cursor.execute(_ALL)
                 for values in cursor:
-                    row = Row(*values)  # type: ignore[arg-type]  # the columns of a query have no types
+                    row = ChangeRow(*values)  # type: ignore[arg-type]  # the columns of a query have no types
                     record = self._record(row)
                     if record is not None:
                         records[record.key] = record
@@ -197,7 +197,7 @@ class History:
         self._known, self._epoch, self._keys = known, epoch, keys
         return records
 
-    def _record(self, row: Row) -> SpeakerRecord | None:
+    def _record(self, row: ChangeRow) -> SpeakerRecord | None:
         """The record of a row; None if the speaker was deleted, or cannot be served."""
         self.unreadable.discard(row.id)
         if row.record is None:

@@ -33,7 +33,7 @@ COLUMNS = "v.id, v.change, v.generation, v.token, v.record::text"
 AMENDED = ("generation", "artifacts", "beside")  # fields that a change of artifacts replaces
 
 
-class Row(NamedTuple):
+class ChangeRow(NamedTuple):
     """A speaker's newest change.
 
     Attributes:
@@ -64,7 +64,7 @@ def written(record: SpeakerRecord, token: UUID, clip: bytes | None) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-def read(row: Row) -> SpeakerRecord:
+def read(row: ChangeRow) -> SpeakerRecord:
     """The record of a row.
 
     Raises:

@@ -19,7 +19,7 @@ from voice_clone.speakers.postgres.rows import (
     CLIP,
     COLUMNS,
     BlobName,
-    Row,
+    ChangeRow,
     blobs_of,
     bytes_digest,
     checked_bytes,
@@ -192,7 +192,7 @@ class PostgresStore:
             rows: list[Any] = connection.execute(_BLOBS, (id_of(record.key),), binary=True).fetchall()
         if not rows or rows[0][0] != id_of(record.key) or rows[0][2] != record.generation:
             raise Superseded
-        row, clip = Row(*rows[0][:5]), rows[0][5]
+        row, clip = ChangeRow(*rows[0][:5]), rows[0][5]
         now, token = read(row), rows[0][3]
         found = {BlobName(*each[6:9]): each[9:] for each in rows if each[6] is not None}
         data, digest = found.get(CLIP, (None, None))
@@ -400,7 +400,7 @@ def _read(rows: list[Any], artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord
     """The speaker with the artifacts that were made last, if they can be read."""
     for *columns, fingerprint, data, digest in rows:
         try:
-            row = Row(*columns)
+            row = ChangeRow(*columns)
             record = read(row)
             info = record.artifacts.get(artifact)
             if info is not None and info.fingerprint == fingerprint and row.token is not None:

@@ -9,7 +9,15 @@ from uuid import UUID
 
 from voice_clone.errors import Internal, Overloaded
 from voice_clone.speakers.postgres.history import counter_of
-from voice_clone.speakers.postgres.rows import AMENDED, BlobName, Row, id_of, insert_blobs, packed_artifacts, written
+from voice_clone.speakers.postgres.rows import (
+    AMENDED,
+    BlobName,
+    ChangeRow,
+    id_of,
+    insert_blobs,
+    packed_artifacts,
+    written,
+)
 from voice_clone.speakers.postgres.sessions import Connection, Sessions
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.store import InDoubt, Made
@@ -46,7 +54,7 @@ class Transaction:
         self._connection = connection
         found = connection.execute("SELECT change, epoch FROM voice_clone.counter WHERE one FOR UPDATE").fetchall()
         self._last, _ = counter_of(found)
-        self.rows: list[Row] = []
+        self.rows: list[ChangeRow] = []
 
     @property
     def next(self) -> int:
@@ -59,7 +67,7 @@ class Transaction:
         self._connection.execute(_DELETE_BLOBS, (key,), prepare=True)
         text = written(record, token, clip)
         self._connection.execute(_PUT, (key, record.generation, change, token, text), prepare=True)
-        self._count(Row(key, change, record.generation, token, text))
+        self._count(ChangeRow(key, change, record.generation, token, text))
 
     def amend(self, record: SpeakerRecord, made: Mapping[ArtifactId, Made]) -> None:
         """Write artifacts of a speaker, and its record, which says what else stays of these artifacts.
@@ -80,7 +88,7 @@ class Transaction:
             insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})
             kept = [each[artifact].fingerprint for each in (record.artifacts, record.beside) if artifact in each]
             self._connection.execute(_DELETE_OTHERS, (token, *artifact, kept), prepare=True)
-        self._count(Row(key, change, record.generation, token, text))
+        self._count(ChangeRow(key, change, record.generation, token, text))
 
     def remove(self, found: bytes) -> None:
         """Delete the speaker of this id with its blobs."""
@@ -89,7 +97,7 @@ class Transaction:
         rows = self._connection.execute(_REMOVE, (change, found), prepare=True).fetchall()
         generation = rows[0][0] if rows else 0
         assert isinstance(generation, int)
-        self._count(Row(found, change, generation, None, None))
+        self._count(ChangeRow(found, change, generation, None, None))
 
     def finish(self, token: UUID) -> None:
         """Write the counter, and the token by which `settle` finds the transaction."""
@@ -98,7 +106,7 @@ class Transaction:
         run("INSERT INTO voice_clone.written (token, change) VALUES (%s, %s)", (token, self._last), prepare=True)
         run("DELETE FROM voice_clone.written WHERE change < %s", (self._last - _KEPT,), prepare=True)
 
-    def _count(self, row: Row) -> None:
+    def _count(self, row: ChangeRow) -> None:
         self.rows.append(row)
         self._last = row.change
 

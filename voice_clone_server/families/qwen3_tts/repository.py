@@ -16,14 +16,14 @@ from voice_clone.families.qwen3_tts.networks.onnx_graphs import (
 from voice_clone.onnx.export import Graph
 from voice_clone.onnx.export import export as write
 from voice_clone.settings import Settings
-from voice_clone_server.families.operating import Encoder, PythonOptions
+from voice_clone_server.families.operating import EncoderGraph, PythonOptions
 from voice_clone_server.steps import step
 
 ENCODERS = ("voice_encoder",)
 PRECISIONS = PythonOptions.PRECISIONS
 
 
-def encoders(checkpoint: Path) -> dict[str, tuple[Encoder, ...]]:
+def encoders(checkpoint: Path) -> dict[str, tuple[EncoderGraph, ...]]:
     """The encoders' networks, by stage.
 
     Raises:
@@ -34,8 +34,8 @@ def encoders(checkpoint: Path) -> dict[str, tuple[Encoder, ...]]:
     embedding = ("speaker_embedding", "TYPE_FP32", (speaker.enc_dim,))
     codes = ("codec_codes", "TYPE_INT32", (-1, codec.encoder_valid_num_quantizers))
     networks = (
-        Encoder(SPEAKER_ENCODER, speaker.sample_rate, embedding),
-        Encoder(CODEC_ENCODER, codec.input_sample_rate, codes),
+        EncoderGraph(SPEAKER_ENCODER, speaker.sample_rate, embedding),
+        EncoderGraph(CODEC_ENCODER, codec.input_sample_rate, codes),
     )
     return {"voice_encoder": networks}
 

@@ -21,7 +21,7 @@ _NO_EFFECT = (  # options without an effect on what is heard
 )
 
 
-class VoiceSettings(Strict):
+class SocketVoiceSettings(Strict):
     """Only the speed has an effect."""
 
     model_config = ConfigDict(extra="ignore")
@@ -43,7 +43,7 @@ class Message(Strict):
     model_config = ConfigDict(extra="ignore")
 
     flush: bool | None = None
-    voice_settings: VoiceSettings | None = None
+    voice_settings: SocketVoiceSettings | None = None
     pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
     """There are no dictionaries here."""
     context_id: Annotated[str, Field(max_length=128)] | None = Field(
