@@ -1,4 +1,4 @@
-"""Steps that are begun before the frames of the one before are known, and streams that move to other memory."""
+"""SourceSteps that are begun before the frames of the one before are known, and streams that move to other memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voice_clone.autoregressive import static_step
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.autoregressive.talker import TalkerRequest
 from voice_clone.batching.engine import Engine
-from voice_clone.batching.scheduler import Steps
+from voice_clone.batching.scheduler import SourceSteps
 from voice_clone.batching.source import Frame
 from voice_clone.batching.stream import Stream as EngineStream
 from voice_clone.errors import DeadlineExceeded
@@ -180,7 +180,7 @@ def test_streams_that_are_tried_alone_keep_their_codes(
 
     monkeypatch.setattr(generator._step, "begin", begin)
     streams = {slot: EngineStream(str(slot), slot, Collector(), (1,), generator.payload) for slot in range(4)}
-    steps, made = Steps(generator), [list[Codes]() for _ in requests]
+    steps, made = SourceSteps(generator), [list[Codes]() for _ in requests]
     for _ in range(9):
         for slot, _, frame in steps.run(range(4), streams, lambda *_: None, pytest.fail):
             assert frame.payload is not None
