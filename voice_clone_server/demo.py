@@ -142,7 +142,7 @@ def _run(
     _table(spoken)
     last = spoken[-1]
     print(f"\nSaved {last.audio_s:.2f} s of audio to {arguments.output} ({last.info['frames']} frames).")
-    if not random and (ending := _ending(last, arguments.max_frames)):
+    if not random and (ending := ending_of(last, arguments.max_frames)):
         print(ending)
     print(
         f"To hear it: aplay {arguments.output} (or paplay, play, ffplay -nodisp -autoexit; on a Mac afplay).\n"
@@ -220,7 +220,7 @@ def _speak(
     return Spoken(label, len(samples), sample_rate, 1e3 * first, total, extractions, info, reason)
 
 
-def _ending(spoken: Spoken, max_frames: int | None) -> str | None:
+def ending_of(spoken: Spoken, max_frames: int | None) -> str | None:
     """What to say of a speech that does not end with its text."""
     if spoken.finish_reason == "stop":
         return None

@@ -33,6 +33,11 @@ class GatewayProcess:
         restarts: how often it may be started again.
         tls: whether it listens by TLS.
 
+    Attributes:
+        process: the one that answers.
+        standby: the one that stands by, if there is one.
+        started: when `process` began, on the monotonic clock.
+
     Raises:
         GatewayFailed: it cannot listen there.
     """
@@ -49,9 +54,9 @@ class GatewayProcess:
         self._command += ["--standby", "true"]
         self._url = f"{'https' if tls else 'http'}://{addresses.at(addresses.local(host), port)}"
         self._restarts = Restarts("the gateway", restarts)
-        self._standby: subprocess.Popen[bytes] | None = self._load()
+        self.standby: subprocess.Popen[bytes] | None = self._load()
         self._settle = SETTLE
-        self._process = self._start()
+        self.process = self._start()
 
     def _load(self) -> subprocess.Popen[bytes]:
         """A gateway that stands by."""
@@ -65,8 +70,8 @@ class GatewayProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Let the one that stands by serve."""
-        process, self._standby = self._standby or self._load(), None
-        self._started = time.monotonic()
+        process, self.standby = self.standby or self._load(), None
+        self.started = time.monotonic()
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended
             process.stdin.write(b"!")
@@ -79,14 +84,14 @@ class GatewayProcess:
         Raises:
             GatewayFailed: it has ended too often, or somebody has asked it to.
         """
-        status = self._process.poll()
+        status = self.process.poll()
         if status is None:
-            if self._standby is None and time.monotonic() > self._started + self._settle:
-                self._standby = self._load()
+            if self.standby is None and time.monotonic() > self.started + self._settle:
+                self.standby = self._load()
             return
         if not self._restarts.again(status):
             raise GatewayFailed("the gateway is not started again")
-        self._process = self._start()
+        self.process = self._start()
         self._settle = AGAIN
 
     def wait_for(self, page: str, first: bool = False) -> None:
@@ -99,7 +104,7 @@ class GatewayProcess:
             GatewayFailed: it has ended instead, or does not answer so in `PATIENCE`.
         """
         deadline = time.monotonic() + PATIENCE
-        while not first or self._process.poll() is None:
+        while not first or self.process.poll() is None:
             if not first:
                 self.keep()
             try:
@@ -115,19 +120,19 @@ class GatewayProcess:
         """Refuse new connections, and let it end."""
         self._close()
         self._leave_standby()
-        self._process.terminate()
-        self._process.wait()
+        self.process.terminate()
+        self.process.wait()
 
     def kill(self) -> None:
         """End it at once."""
         self._close()
         self._leave_standby()
-        self._process.kill()
+        self.process.kill()
 
     def _leave_standby(self) -> None:
-        if self._standby is not None:
-            self._standby.kill()
-            self._standby.communicate()
+        if self.standby is not None:
+            self.standby.kill()
+            self.standby.communicate()
 
     def _close(self) -> None:
         for each in self._sockets:

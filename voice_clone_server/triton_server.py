@@ -144,6 +144,10 @@ class TritonServer:
     Attributes:
         families: the checkpoint of each loaded family, by its name; empty without checkpoints.
         voices: the given folder of the registered voices.
+        command, environment: with which tritonserver is started.
+        log: the given log.
+        scratch: a folder for as long as this object lives.
+        memory: the server's files in /dev/shm.
         meanwhile: called again and again while the server starts.
         restarts: how often servers of this process aborted while they loaded and were started again.
 
@@ -177,28 +181,28 @@ class TritonServer:
         address = addresses.numbers_of(host)
         self.host = addresses.local(host)
         """Where this machine reaches it."""
-        self._scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))
-        self._log = log
+        self.scratch = Path(tempfile.mkdtemp(prefix=SCRATCH))
+        self.log = log
         self._exit_timeout = exit_timeout
-        self._memory = ServerMemory(self._scratch)
-        guard.remove_at_end(self._scratch, self._memory.pattern)
-        command, needed = server_command(self._scratch)
+        self.memory = ServerMemory(self.scratch)
+        guard.remove_at_end(self.scratch, self.memory.pattern)
+        command, needed = server_command(self.scratch)
         known, variables = families(repositories), _variables(self.families, repositories)
         if self.families:
             loaded = models_of(self.families, repositories)
-            repositories = [_linked(loaded, self._scratch / "models")]
+            repositories = [_linked(loaded, self.scratch / "models")]
         defaults = dict(VARIABLES)
         if len(self.families) > 1:  # the first one is the default for callers that name none
             defaults["VOICE_CLONE_MODEL_TYPES"] = ",".join(self.families)
-        self._environment = {**defaults, **os.environ, **needed, **(environment or {})}
-        self._environment.update(variables)
+        self.environment = {**defaults, **os.environ, **needed, **(environment or {})}
+        self.environment.update(variables)
         if self.families:
-            check_settings(loaded, known, self._environment)
+            check_settings(loaded, known, self.environment)
             check_backends(loaded, _backends([*command, *options]))
         self.voices = None if voices is None else voices.resolve()
         if self.voices is not None:
-            self._environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)
-        self._command = [
+            self.environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)
+        self.command = [
             *command,
             *(f"--model-repository={repository}" for repository in repositories),
             *OPTIONS,
@@ -210,8 +214,8 @@ class TritonServer:
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={exit_timeout}",
             # Its own names: two servers on a machine never share a region, and after a kill all are found and removed.
-            f"--backend-config=python,shm-region-prefix-name={self._memory.prefix}",
-            *shared_memory_options(client_shm, command, self._environment, options),
+            f"--backend-config=python,shm-region-prefix-name={self.memory.prefix}",
+            *shared_memory_options(client_shm, command, self.environment, options),
             *options,
         ]
         self.process: subprocess.Popen[bytes] | None = None
@@ -274,21 +278,21 @@ class TritonServer:
 
     def _was_held_up(self, starts: int) -> bool:
         """Whether the log, where there is one, has the known reason for each of these starts."""
-        return self._log is None or self._log.read_text(errors="replace").count(HELD_UP) >= starts
+        return self.log is None or self.log.read_text(errors="replace").count(HELD_UP) >= starts
 
     def _launch(self) -> subprocess.Popen[bytes]:
         try:
-            lock = self._memory.lock()
+            lock = self.memory.lock()
         except OSError as error:
             raise ServerFailed(
                 f"models need {FOLDER}, which cannot be written: {(error.strerror or '').lower()}"
             ) from None
-        with contextlib.nullcontext() if self._log is None else self._log.open("ab") as output:
+        with contextlib.nullcontext() if self.log is None else self.log.open("ab") as output:
 
             def start() -> None:
                 self.process = subprocess.Popen(
-                    self._command,
-                    env=guard.marked(self._environment),
+                    self.command,
+                    env=guard.marked(self.environment),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT if output else None,
@@ -331,8 +335,8 @@ class TritonServer:
                     self.kill()
             status = self.process.wait()
             self._sweep()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._memory.release()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.memory.release()
         return status
 
     def kill(self) -> None:
@@ -345,7 +349,7 @@ class TritonServer:
 
     def regions(self) -> list[Path]:
         """The files of the memory that the server shares with its models."""
-        return self._memory.regions()
+        return self.memory.regions()
 
     def _sweep(self) -> None:
         """Remove what a dead server leaves: the processes of its models and its shared memory."""
@@ -357,9 +361,9 @@ class TritonServer:
 
     def _reasons(self) -> str:
         """What the log says of the failure: the messages of the models where there are any."""
-        if self._log is None:
+        if self.log is None:
             return ""
-        text = self._log.read_text(errors="replace")
+        text = self.log.read_text(errors="replace")
         reasons = list(dict.fromkeys(re.findall(r"failed to load .*?TritonModelException: (.*?)(?:\\n|\"|$)", text)))
         if not reasons:
             marks = ("failed to load", "failed to start", "error:", "Invalid argument")

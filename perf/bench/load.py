@@ -86,16 +86,16 @@ class Load:
         self._client = client
         self._mix = mix
         self._random = random.Random(seed)
-        self._names = [f"load {number}" for number in range(mix.voices)]
+        self.names = [f"load {number}" for number in range(mix.voices)]
 
     async def register(self) -> None:
         """Upload the voices, each from another clip, and wait for them; or list those that the checkpoint brings."""
         if not self._mix.voices:
-            self._names = [preset.name for preset in await self._client.presets()]
-            if not self._names:
+            self.names = [preset.name for preset in await self._client.presets()]
+            if not self.names:
                 raise SystemExit("the checkpoint brings no voices; give --voices 1 or more")
             return
-        for name in self._names:
+        for name in self.names:
             await self._client.upload(
                 name,
                 fresh_clip(self._random.getrandbits(32)),
@@ -106,7 +106,7 @@ class Load:
 
     async def unregister(self) -> None:
         """Delete the voices that were uploaded."""
-        for name in self._names[: self._mix.voices]:
+        for name in self.names[: self._mix.voices]:
             await self._client.delete(name)
 
     async def closed(self, callers: int, requests: int) -> list[Outcome]:
@@ -140,7 +140,7 @@ class Load:
         text, seed = draw.choice(TEXTS), draw.getrandbits(32)
         stop_after = draw.randint(1, 4) if draw.random() < mix.cancel else None
         if draw.random() < mix.hit:
-            given: dict[str, Any] = {"voice": draw.choice(self._names)}
+            given: dict[str, Any] = {"voice": draw.choice(self.names)}
         else:
             given = {"reference_audio": fresh_clip(draw.getrandbits(32))}
             if draw.random() < mix.icl:
@@ -218,7 +218,7 @@ async def run(url: str, metrics: str | None, arguments: argparse.Namespace) -> l
         await load.closed(1, arguments.warm_up)
         for kind, amount in levels:
             before, began = scrape(metrics), time.perf_counter()
-            outcomes = await _level(load, kind, amount, arguments)
+            outcomes = await speak_level(load, kind, amount, arguments)
             name = f"{amount:g} callers" if kind == "c" else f"{amount:g}/s"
             level = figures(name, outcomes, time.perf_counter() - began)
             after = scrape(metrics)
@@ -228,7 +228,7 @@ async def run(url: str, metrics: str | None, arguments: argparse.Namespace) -> l
     return found
 
 
-async def _level(load: Load, kind: str, amount: float, arguments: argparse.Namespace) -> list[Outcome]:
+async def speak_level(load: Load, kind: str, amount: float, arguments: argparse.Namespace) -> list[Outcome]:
     """Make the requests of a level: of `amount` callers if the kind is `c`, else `amount` a second."""
     seconds = arguments.seconds
     if kind == "r":

@@ -58,14 +58,14 @@ def measure(family: type[Family], checkpoint: Path, scratch: Path, device: str, 
         prompt = ask(urls[0], f"{family.name}_prompt", {"text": tensor(TEXT), "voice": tensor(VOICE)})[0]
         codes = [_spoken(family, url, prompt, frames) for url in urls]
         samples = [_decoded(family, url, codes[1]) for url in urls]
-    talkers = _compared(*(each if each.dtype.kind in "iu" else each[:FEW] for each in codes))
+    talkers = compared(*(each if each.dtype.kind in "iu" else each[:FEW] for each in codes))
     first = talkers.get("first_difference")
     if first is not None and first < min(map(len, codes)):
         engine, whole = Ours(family, checkpoint, "fp32"), family.read_prompt(prompt)
         talkers["margin"] = equality.margin_after(engine, whole, codes[1][: first + 1], codes[0][first])
         talkers["tie"] = family.tie
     return {
-        "encoders": {name: _compared(values, voices[1][name]) for name, values in voices[0].items()},
+        "encoders": {name: compared(values, voices[1][name]) for name, values in voices[0].items()},
         "talkers": talkers,
         "decoders": apart(samples[0], samples[1]),
     }
@@ -123,7 +123,7 @@ def _line(of: dict[str, Any]) -> list[Any]:
     return [of["frames"], first, f"{of['equal_before']:.1%}", None]
 
 
-def _compared(ours: NDArray[Any], cpu: NDArray[Any]) -> dict[str, Any]:
+def compared(ours: NDArray[Any], cpu: NDArray[Any]) -> dict[str, Any]:
     return difference(ours, cpu) if ours.dtype.kind in "iu" else {"apart": apart(ours, cpu)}
 
 

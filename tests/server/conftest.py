@@ -30,7 +30,7 @@ def logs() -> Iterator[Logs]:
     start = TritonServer.start
 
     def noted(server: TritonServer, timeout: float = STARTING) -> TritonServer:
-        logs.add(server._log)
+        logs.add(server.log)
         return start(server, timeout)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -16,13 +16,13 @@ from voice_clone_command.commands.common import in_words
 from voice_clone_gateway.http.errors import FIELDS, failure
 
 from voice_clone import errors
-from voice_clone.speakers.parsing import _FORMS, TOKEN_PARAMETER
+from voice_clone.speakers.parsing import FORMS, TOKEN_PARAMETER
 from voice_clone_server.config_file import ConfigFile
 
 ROOT = Path(__file__).parents[2]
 ERRORS = {name for name, each in vars(errors).items() if isinstance(each, type)}
 PARAMETERS = ("owner", "mark", "deadline_ms", "stream_id", TOKEN_PARAMETER)
-OPTIONS = {name for form in _FORMS.values() for name in form.options}
+OPTIONS = {name for form in FORMS.values() for name in form.options}
 INPUTS = {each.name for path in ROOT.glob("model_repository/*/") for each in ConfigFile.read(path).message.input}
 KNOWN = {*PARAMETERS, *OPTIONS, *INPUTS}
 

@@ -1,4 +1,4 @@
-"""Decoders as native code: chains of layers, one behind the other. Used on a CPU. They compute without torch."""
+"""Decoders in native code for a CPU: sequences of chains of layers. They compute without torch."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from voice_clone.native.packed_file import NOWHERE, PackedFile
 
 
 def tanh(x: Array) -> Array:
-    """Of float32 numbers, rounded once, so that it is the same on all processors."""
+    """Compute tanh of float32 numbers. It is rounded once, so it is the same on all processors."""
     found: Array = np.tanh(x, dtype=np.float64).astype(np.float32)
     return found
 
 
 class NativeDecoder(StreamDecoder[Array]):
-    """As a decoder in torch, as far as streams need it; fp32.
+    """A decoder in fp32 that has of torch's decoders what streams need.
 
     A stream's samples are the same, bit for bit, in chunks of any size and beside any other streams.
 
     Args:
-        load: what has the decoder's weights at each call, such as the same decoder in torch on the CPU; called if they
-            are not found packed. They are packed one after the other and given up.
+        load: returns an object with the decoder's weights, such as the same decoder in torch on the CPU. It is called
+            if no packed weights are found. Weights are packed one after the other, and then freed.
         packed: finds the packed weights and keeps them.
 
     Attributes:
-        parts: the chains, each of which reads what the one before it makes. What has the weights makes one by its
-            method `PART_chain`.
-        rates: rows of a frame that each of them reads.
-        piece_frames: that the last one decodes at once, of all streams together: more would take more memory and be
-            hardly faster.
+        parts: the names of the chains. Each reads what the chain before makes. The object with the weights builds one
+            by its method `PART_chain`.
+        rates: rows of a frame that each chain reads.
+        piece_frames: frames of all streams together that the last chain decodes at once. More would take more memory
+            and be hardly faster.
     """
 
     any_shape = True
@@ -47,16 +47,16 @@ class NativeDecoder(StreamDecoder[Array]):
         def arrays(part: str) -> list[Array]:
             return packed.part(part)(lambda: getattr(load(), f"{part}_chain")().arrays)
 
-        self._chains = [Chain.restored(arrays(part)) for part in self.parts]
+        self.chains = [Chain.restored(arrays(part)) for part in self.parts]
         packed.keep()
 
     @abstractmethod
     def rows(self, frames: Array) -> Array:
-        """Frames [B, K, n] -> what the first chain reads, [B, n * rate, C]."""
+        """Turn frames [B, K, n] into the rows that the first chain reads, [B, n * rate, C]."""
 
     @abstractmethod
     def bound(self, samples: Array) -> Array:
-        """What the last chain makes -> samples in -1..1. The next piece overwrites the former."""
+        """Turn the rows of the last chain into samples in -1..1. The next piece overwrites the rows."""
 
     @property
     def device(self) -> None:
@@ -65,28 +65,28 @@ class NativeDecoder(StreamDecoder[Array]):
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights."""
-        return sum(chain.nbytes for chain in self._chains)
+        return sum(chain.nbytes for chain in self.chains)
 
     @property
     def multiplications(self) -> int:
-        """Of a frame, in products; less than the layers' definition has, by those that Winograd convolutions save."""
-        return sum(rate * chain.multiplications for rate, chain in zip(self.rates, self._chains, strict=True))
+        """Multiplications of a frame, without those that Winograd convolutions save."""
+        return sum(rate * chain.multiplications for rate, chain in zip(self.rates, self.chains, strict=True))
 
     def new_state(self, batch: int) -> StreamState[Array]:
         """The state of `batch` streams before their first frame."""
-        return StreamState(np.zeros(batch, np.int64), [chain.new_state(batch) for chain in self._chains])
+        return StreamState(np.zeros(batch, np.int64), [chain.new_state(batch) for chain in self.chains])
 
     def decode_chunk(self, frames: Array, state: StreamState[Array]) -> Array:
-        """Frames [B, K, n] and the streams' state, which moves on -> samples [B, m]."""
+        """Decode frames [B, K, n] to samples [B, m]. The streams' state moves on."""
         return self._decode(frames, state, frames.shape[-1])
 
     def prime(self, frames: Array, state: StreamState[Array]) -> None:
-        """Move fresh streams on over frames whose audio is not wanted."""
+        """Read frames whose audio is not wanted into fresh streams."""
         self.decode_chunk(frames, state)
 
     def _decode(self, frames: Array, state: StreamState[Array], kept: int) -> Array:
-        """The samples of the last `kept` frames; the last chain does not read the others."""
-        *before, last = self._chains
+        """Return the samples of the last `kept` frames. The last chain does not read the others."""
+        *before, last = self.chains
         *rates, rate = self.rates
         *pasts, past = state.buffers
         count, x, buffers = frames.shape[-1], self.rows(frames), []
@@ -108,7 +108,7 @@ class NativeWindowedDecoder(NativeDecoder):
     @property
     def receptive_field(self) -> int:
         """As of `WindowedDecoder`."""
-        return self._chains[-1].frames_back
+        return self.chains[-1].frames_back
 
     def prime(self, frames: Array, state: StreamState[Array]) -> None:
         """As of `WindowedDecoder`."""

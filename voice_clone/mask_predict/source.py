@@ -210,7 +210,7 @@ class MaskPredictSource(Generic[P]):
     def _logits(self, sequences: Sequence[Tensor], frames: Sequence[int]) -> list[Tensor]:
         """As of the predictor, in groups."""
         found: dict[int, Tensor] = {}
-        for group in _groups([len(each) for each in sequences], 0 if self.deterministic else MOST_ROWS):
+        for group in groups_of([len(each) for each in sequences], 0 if self.deterministic else MOST_ROWS):
             made = self.predictor.logits([sequences[each] for each in group], [frames[each] for each in group])
             found.update(zip(group, made, strict=True))
         return [found[each] for each in range(len(sequences))]
@@ -237,7 +237,7 @@ class MaskPredictSource(Generic[P]):
         return Frame(run, stream.finish, flush=True)
 
 
-def _groups(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+def groups_of(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     """Places of sequences that run together: those of like lengths, which with padding have at most `most` positions.
     A longer sequence is a group of its own.
     """

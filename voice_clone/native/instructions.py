@@ -96,7 +96,7 @@ def choose(wanted: str, found: Mapping[str, bool], machine: str) -> Instructions
     return Instructions(name, 8, fused=name == "avx2" or not x86, byte_pairs=name == "avx2", byte_dots=False)
 
 
-def _features() -> dict[str, bool]:
+def features() -> dict[str, bool]:
     """The features of this processor, by LLVM's names, which are the kernel's without some underlines.
 
     LLVM itself would be 46 MB and 30 ms of each process.
@@ -110,4 +110,4 @@ def _features() -> dict[str, bool]:
     return dict.fromkeys(found[1].replace("_", "").split(), True) if found else {}
 
 
-INSTRUCTIONS = choose(os.environ.get(VARIABLE, ""), _features(), platform.machine())
+INSTRUCTIONS = choose(os.environ.get(VARIABLE, ""), features(), platform.machine())

@@ -60,19 +60,19 @@ class Kernel:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._entries: dict[Kind, Callable[[bytes], int]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *arguments: Any) -> None:
         numbers: list[int] = []
-        entry = self._entry(_flatten(arguments, numbers))
+        entry = self.entry(_flatten(arguments, numbers))
         self._run(entry, struct.pack(f"{len(numbers)}q", *numbers))
 
     def on_thread(self, *arguments: Any) -> Callable[[int], None]:
         """The function of these arguments and, before them, a thread's number. It keeps the arguments."""
         numbers: list[int] = []
-        entry = self._entry(_flatten((0, *arguments), numbers))
+        entry = self.entry(_flatten((0, *arguments), numbers))
         block = struct.pack(f"{len(numbers)}q", *numbers)[_NUMBER:]
         return partial(self._run_on_thread, entry, block, arguments)
 
@@ -81,13 +81,13 @@ class Kernel:
 
     def _run(self, entry: Callable[[bytes], int], block: bytes) -> None:
         if entry(block):
-            raise RuntimeError(f"native code failed: {self._name}")
+            raise RuntimeError(f"native code failed: {self.name}")
 
-    def _entry(self, kind: Kind) -> Callable[[bytes], int]:
+    def entry(self, kind: Kind) -> Callable[[bytes], int]:
         if kind not in self._entries:
             with self._lock:
                 if kind not in self._entries:
-                    self._entries[kind] = _entry(self._name, json.dumps(kind))
+                    self._entries[kind] = _made_entry(self.name, json.dumps(kind))
         return self._entries[kind]
 
 
@@ -113,7 +113,7 @@ def _flatten(arguments: tuple[Any, ...], numbers: list[int]) -> Kind:
     return tuple(kinds)
 
 
-def _entry(name: str, kind: str) -> Callable[[bytes], int]:
+def _made_entry(name: str, kind: str) -> Callable[[bytes], int]:
     """The entry of a kernel for one kind of arguments: of a shared library, or, without a linker, as LLVM links it."""
     ahead = PackedFile(AHEAD, key_ahead(name, kind), MOST)
     if ahead.found:

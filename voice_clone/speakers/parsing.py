@@ -67,9 +67,9 @@ def parse(operation: str, inputs: Mapping[str, Any], options: Given) -> Operatio
     Raises:
         InvalidArgument: says what is wrong, and what would be right.
     """
-    form = _FORMS.get(operation)
+    form = FORMS.get(operation)
     if form is None:
-        raise InvalidArgument(f"unknown `operation` {quoted(operation)}; it must be one of {', '.join(_FORMS)}")
+        raise InvalidArgument(f"unknown `operation` {quoted(operation)}; it must be one of {', '.join(FORMS)}")
     _check_options(options, *form.options, "owner")
     given = {name: value for name, value in inputs.items() if value is not None}
     for name in INPUTS:
@@ -300,7 +300,7 @@ _DESIGN = ("design", "design_model", "design_seed")
 INPUTS = (
     "name", "model_type", "audio", "reference_text", "consent", "description", "speaker_embedding", "voice_prompt",
 )  # fmt: skip
-_FORMS = {
+FORMS = {
     "upload": _Form(
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
@@ -322,7 +322,6 @@ _FORMS = {
     "export": _Form(_export, ("name",), ("include_audio", "id", "offset")),
     "import": _Form(_import, ("audio", "name"), ("reextract", "replace", "max_owned", "reserved", "part", "more")),
 }
-OPERATIONS = tuple(_FORMS)
 
 _OPTIONS: dict[str, type] = {
     **dict.fromkeys(

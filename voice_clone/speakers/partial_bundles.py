@@ -1,7 +1,7 @@
 """Bundles of voices that come or go in parts.
 
-A message of hundreds of megabytes stops whoever handles it: it is copied several times, each time at once. Between its
-parts a bundle is in a file that no folder names, so it goes with this process.
+A message of hundreds of megabytes would stop each process that copies it. Between its parts a bundle is in a file
+without a name, which disappears with this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from voice_clone.errors import InvalidArgument, Overloaded
 from voice_clone.speakers.operations import Export, Import, Operation
 from voice_clone.turn_pool import caller_now
 
-SECONDS = 600.0  # that a bundle is kept without its next part
+SECONDS = 600.0  # for which a bundle waits for its next part
 MOST = 128  # bundles that are held at once, each an open file
 PART = 4 << 20  # bytes of a bundle that are answered at once
 _Key = tuple[type[Operation], str | None, str]
@@ -28,7 +28,7 @@ _Key = tuple[type[Operation], str | None, str]
 
 @dataclass(eq=False)
 class _Begun:
-    """What has come of a bundle, or all of one that goes."""
+    """The parts of a bundle that have come, or a whole bundle that is being sent."""
 
     caller: str
     file: BinaryIO = field(default_factory=lambda: cast(BinaryIO, TemporaryFile()))  # noqa: SIM115 - see `_drop`
@@ -38,20 +38,20 @@ class _Begun:
     answer: dict[str, Any] = field(default_factory=dict)
 
     def whole(self) -> bytes:
-        """All of it; the file is closed."""
+        """Return the whole bundle and close the file."""
         with self.file, _on_disk():
             self.file.seek(0)
             return self.file.read()
 
 
 class PartialBundles:
-    """The bundles of which parts have come, or are still to go. Thread-safe.
+    """The bundles that are partly received, or partly sent. Thread-safe.
 
-    A caller may have all the room. Where there is none, the caller that holds most gives the bundle it began last; of
-    several that hold as much, the one that asks.
+    A caller may take all the room. If none is left, the caller that holds most loses the bundle it began last. Among
+    callers that hold equally much, the one that asks loses it.
 
     Args:
-        most: bytes of a bundle, and half of those of all of them.
+        most: bytes of a bundle. All bundles together may have twice as many.
         clock: seconds, monotonic.
     """
 
@@ -63,11 +63,11 @@ class PartialBundles:
         self._timer: threading.Timer | None = None
 
     def add(self, given: Import) -> bytes | None:
-        """The whole bundle, when its last part comes; None before.
+        """Add a part. Returns the whole bundle with its last part, and None before.
 
         Raises:
             InvalidArgument: it is too large.
-            Overloaded: there is no room, or a part before this one is not here.
+            Overloaded: there is no room, or a part before this one is missing.
         """
         if not given.part and not given.more:
             return given.bundle
@@ -96,10 +96,11 @@ class PartialBundles:
         return bundle.whole()
 
     def read(self, export: Export, pack: Callable[[BinaryIO], dict[str, Any]]) -> tuple[dict[str, Any], bytes]:
-        """What `pack` says of a bundle that it writes, and a part of this; all of it where no parts are wanted.
+        """Return the answer of `pack`, which writes a bundle, and a part of the bundle; all of it if no parts are
+        wanted.
 
         Raises:
-            Overloaded: there is no room, or the bundle is not here any more. Also what `pack` raises.
+            Overloaded: there is no room, or the bundle is gone; and as `pack`.
         """
         key = Export, export.owner, export.id
         if not export.offset:
@@ -145,10 +146,10 @@ class PartialBundles:
             bundle.file.close()
 
     def _make_room(self, asking: _Key) -> None:
-        """Let bundles go until there is room for all others.
+        """Drop bundles until the others have room.
 
         Raises:
-            Overloaded: one of them is that which asks.
+            Overloaded: the bundle that asks is one of them.
         """
         held: Counter[str] = Counter()
         for each in self._begun.values():
@@ -164,11 +165,11 @@ class PartialBundles:
 
     def _look_later(self) -> None:
         if self._begun and self._timer is None:
-            self._timer = threading.Timer(SECONDS, self._forget_old)
+            self._timer = threading.Timer(SECONDS, self.forget_old)
             self._timer.daemon = True
             self._timer.start()
 
-    def _forget_old(self) -> None:
+    def forget_old(self) -> None:
         with self._lock:
             since = self._clock() - SECONDS
             for key in [key for key, each in self._begun.items() if each.changed <= since]:

@@ -29,18 +29,18 @@ class Need:
 
 def needs(settings: VoiceSettings) -> list[Need]:
     """All of them, the needed ones first."""
-    return [_server(), _shared_memory(), _voices(settings), _cache(), _clips()]
+    return [server(), _shared_memory(), _voices(settings), _cache(), _clips()]
 
 
-def _server() -> Need:
+def server() -> Need:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             command, _ = server_command(Path(scratch))
         except (ServerFailed, OSError) as error:
             return Need("tritonserver", False, True, str(error))
-        server = Path(command[0])
-        from_wheel = server.is_relative_to(scratch)
-        detail = f"from the wheel nvidia-pytriton ({server.name})" if from_wheel else str(server)
+        binary = Path(command[0])
+        from_wheel = binary.is_relative_to(scratch)
+        detail = f"from the wheel nvidia-pytriton ({binary.name})" if from_wheel else str(binary)
         return Need("tritonserver", True, True, detail)
 
 

@@ -183,7 +183,7 @@ def test_a_speech_without_frames(client: Client, bare_of: Callable[[str], Bare],
 
 
 def test_settings_of_one_family(client: Client, server: TritonServer) -> None:
-    log = Path(server._log).read_text(errors="replace")
+    log = Path(server.log).read_text(errors="replace")
     assert "chirp_talker: 3 streams" in log and "qwen3_tts_talker: 8 streams" in log
     samples, _ = speak(client, "qwen3_tts", ADA, text="word " * 50, max_frames=2)
     assert len(samples) == 2 * 1920, "its texts may be longer"

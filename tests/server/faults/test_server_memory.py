@@ -39,7 +39,7 @@ def made(folder: Path, name: str = "a", client_shm: bool = False) -> TritonServe
 def files_of(server: TritonServer) -> list[Path]:
     """What it has on the disk and in memory."""
     assert server.voices is not None
-    places = [server.voices, *FOLDER.glob(f"{server._memory.prefix[:-1]}*"), server._scratch]
+    places = [server.voices, *FOLDER.glob(f"{server.memory.prefix[:-1]}*"), server.scratch]
     inside = [file for place in places if place.is_dir() for file in place.rglob("*") if not file.is_symlink()]
     return [file for file in (*places, *inside) if not file.is_dir()]
 
@@ -73,7 +73,7 @@ import sys
 from pathlib import Path
 from tests.server.faults.test_server_memory import made
 with made(Path(sys.argv[1]), "killed") as server:
-    print(server._memory.prefix, server._scratch, flush=True)
+    print(server.memory.prefix, server.scratch, flush=True)
     sys.stdin.read()
 """
 

@@ -140,8 +140,8 @@ def test_streams_end_on_a_signal_to_stop(server: TritonServer) -> None:
         assert server.process.wait(2 * EXIT_TIMEOUT) == 0
     assert subprocess.run(["pgrep", "-g", str(server.process.pid)], capture_output=True).stdout == b""
     assert not server.regions()
-    assert server._log is not None
-    text = server._log.read_text()
+    assert server.log is not None
+    text = server.log.read_text()
     assert "(version 1) has" not in text, "a request was not released"
 
 

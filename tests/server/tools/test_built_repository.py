@@ -111,7 +111,7 @@ def alone(server: TritonServer, network: str, clips: torch.Tensor) -> triton.Inf
 
 
 def test_it_speaks(server: TritonServer, log: Path, reference_clip: bytes, reference_text: str) -> None:
-    assert "--disable-auto-complete-config" in server._command
+    assert "--disable-auto-complete-config" in server.command
     with Client(server.url) as client:
         client.upload("Harbour", reference_clip, reference_text=reference_text, wait=True)
         chunks = list(client.speak("Built to be deployed.", voice="Harbour", language="English", max_frames=3))

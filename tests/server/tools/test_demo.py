@@ -71,6 +71,6 @@ def test_a_text_is_cut_only_where_it_is_asked_for(
 
 def test_a_speech_without_its_end_is_reported() -> None:
     spoken = demo.Spoken("second call", 1920, 24000, 1.0, 1.0, 0, {"frames": 1}, "stop")
-    assert demo._ending(spoken, None) is None
-    assert "--max-frames" in str(demo._ending(replace(spoken, finish_reason="length"), 96))
-    assert "missed the end" in str(demo._ending(replace(spoken, finish_reason="runaway"), None))
+    assert demo.ending_of(spoken, None) is None
+    assert "--max-frames" in str(demo.ending_of(replace(spoken, finish_reason="length"), 96))
+    assert "missed the end" in str(demo.ending_of(replace(spoken, finish_reason="runaway"), None))

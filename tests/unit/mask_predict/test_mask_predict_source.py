@@ -18,7 +18,7 @@ from voice_clone.batching.source import Frame, PayloadForm
 from voice_clone.batching.stream import FrameChunk
 from voice_clone.errors import Cancelled, DeadlineExceeded, InvalidArgument
 from voice_clone.mask_predict.predictor import MaskRequest
-from voice_clone.mask_predict.source import MaskPredictSource, _groups
+from voice_clone.mask_predict.source import MaskPredictSource, groups_of
 from voice_clone.mask_predict.unmasking import Unmasking
 
 CODEBOOKS, CODES, SIZE = 2, 9, 16
@@ -149,8 +149,8 @@ def test_one_by_one_the_utterance_that_was_begun_first_is_done_first() -> None:
 
 
 def test_groups_hold_so_many_positions_and_miss_none() -> None:
-    assert list(_groups([5, 50, 7, 6], 21)) == [[1], [2, 3, 0]]
-    assert list(_groups([5, 5], 0)) == [[0], [1]]
+    assert list(groups_of([5, 50, 7, 6], 21)) == [[1], [2, 3, 0]]
+    assert list(groups_of([5, 5], 0)) == [[0], [1]]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from perf.bench.rivals.ours import Engine, Prompt
 from tests.unit.native.test_kernel import CALLED
-from voice_clone.native.instructions import FEATURES, PROCESSORS, VARIABLE, _features, choose
+from voice_clone.native.instructions import FEATURES, PROCESSORS, VARIABLE, choose, features
 from voice_clone.native.kernel import Kernel
 from voice_clone.settings import PRECISIONS, Settings
 
@@ -25,13 +25,13 @@ LINES = (ROOT / "voice_clone" / "native" / "kernels" / "ahead.txt").read_text(en
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_all_that_a_speech_calls_is_compiled_ahead(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    called, entry = set(), Kernel._entry
+    called, entry = set(), Kernel.entry
 
     def noted(kernel: Kernel, kind: object) -> object:
-        called.add(f"{kernel._name} {json.dumps(kind)}")
+        called.add(f"{kernel.name} {json.dumps(kind)}")
         return entry(kernel, kind)
 
-    monkeypatch.setattr(Kernel, "_entry", noted)
+    monkeypatch.setattr(Kernel, "entry", noted)
     environment = {"CHECKPOINT_DIR": str(ROOT / "tools/data/demo_voice"), "DEVICE": "cpu", "PRECISION": precision}
     engine = Engine(Settings({}, {f"VOICE_CLONE_{name}": value for name, value in environment.items()}))
     embedding = np.zeros(engine.config.talker.hidden_size, np.float32)
@@ -42,7 +42,7 @@ def test_all_that_a_speech_calls_is_compiled_ahead(precision: str, monkeypatch: 
     assert len(called) > 5 and called <= {line.partition(" ")[2] for line in LINES}
 
 
-HERE = [each for each in PROCESSORS if all(_features().get(feature) for feature in each)]
+HERE = [each for each in PROCESSORS if all(features().get(feature) for feature in each)]
 
 
 @pytest.mark.parametrize("processor", HERE, ids=lambda each: each[-1] if each else "plain")

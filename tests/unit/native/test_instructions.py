@@ -12,7 +12,7 @@ import pytest
 from llvmlite.binding import get_host_cpu_features
 
 from voice_clone.errors import InvalidArgument
-from voice_clone.native.instructions import CHOICES, INSTRUCTIONS, VARIABLE, _features, choose
+from voice_clone.native.instructions import CHOICES, INSTRUCTIONS, VARIABLE, choose, features
 from voice_clone.native.kernels import compilation
 
 pytestmark = pytest.mark.thorough
@@ -97,7 +97,7 @@ def test_a_narrower_choice_takes_the_wider_features_away() -> None:
 
 
 def test_what_the_kernel_says_of_the_processor_is_what_llvm_finds() -> None:
-    assert choose("", get_host_cpu_features(), platform.machine()) == choose("", _features(), platform.machine())
+    assert choose("", get_host_cpu_features(), platform.machine()) == choose("", features(), platform.machine())
 
 
 @pytest.mark.parametrize(

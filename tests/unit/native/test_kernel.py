@@ -171,13 +171,13 @@ def test_a_speech_has_the_bits_of_numba(precision: str, monkeypatch: pytest.Monk
     seen: Counter[str] = Counter()
 
     def check(kernel: Kernel, arguments: tuple[Any, ...], call: Callable[[], None]) -> None:
-        module, _, name = kernel._name.rpartition(".")
+        module, _, name = kernel.name.rpartition(".")
         by_numba = getattr(importlib.import_module(f"voice_clone.native.kernels.{module}"), name)
         copies = copied(arguments)
         call()
         by_numba(*copies)
-        assert same(arguments, copies), kernel._name
-        seen[kernel._name] += 1
+        assert same(arguments, copies), kernel.name
+        seen[kernel.name] += 1
 
     def on_thread(self: Kernel, *arguments: Any) -> Callable[[int], None]:
         return lambda thread: check(self, (thread, *arguments), lambda: original(self, *arguments)(thread))

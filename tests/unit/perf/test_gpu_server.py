@@ -78,8 +78,8 @@ def test_codes_are_compared_by_frame(kind: Any) -> None:
     codes = np.ones((8, 4), kind)
     other = codes.copy()
     other[6:] = 0
-    assert against_cpu._compared(other, codes) == FLIPPED
-    assert against_cpu._compared(codes / 2, codes / 1) == {"apart": 0.5}
+    assert against_cpu.compared(other, codes) == FLIPPED
+    assert against_cpu.compared(codes / 2, codes / 1) == {"apart": 0.5}
 
 
 @pytest.mark.parametrize(("sent", "language"), [(-1, None), (2050, 2050)])

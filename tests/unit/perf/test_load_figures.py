@@ -55,7 +55,7 @@ class Quick(Load):
 def test_levels_by_seconds_and_by_number() -> None:
     def outcomes(kind: str, amount: float, seconds: float | None) -> int:
         given = Namespace(seconds=seconds, requests=7)
-        return len(asyncio.run(load._level(Quick(), kind, amount, given)))
+        return len(asyncio.run(load.speak_level(Quick(), kind, amount, given)))
 
     assert outcomes("c", 2, None) == outcomes("r", 1000.0, None) == 7
     assert outcomes("r", 500.0, 0.1) == 50 and outcomes("r", 0.1, 1.0) == 1
@@ -75,6 +75,6 @@ def test_voices_of_the_checkpoint_speak_and_are_not_deleted() -> None:
         loaded = Load(Presets(), Mix(1.0, 1.0, 0.0, 3, 0), 0)  # type: ignore[arg-type]
         await loaded.register()
         await loaded.unregister()
-        return loaded._names
+        return loaded.names
 
     assert asyncio.run(registered()) == ["ada", "bob"]

@@ -25,7 +25,7 @@ from voice_clone.speakers.draft import Draft
 from voice_clone.speakers.opening import open_known_voices
 from voice_clone.speakers.postgres import history, sessions
 from voice_clone.speakers.postgres import store as postgres_store
-from voice_clone.speakers.postgres.history import _NEWER
+from voice_clone.speakers.postgres.history import NEWER
 from voice_clone.speakers.postgres.rows import ChangeRow, read
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import KnownInDatabase, PostgresStore
@@ -96,7 +96,7 @@ def test_a_look_costs_the_same_among_many_voices_without_statistics(make_voices:
             "INSERT INTO voice_clone.voice SELECT decode(md5(n::text), 'hex'), 1, -n, NULL, NULL "
             "FROM generate_series(1, 20000) n"
         )
-        plan = connection.execute(f"EXPLAIN ANALYZE {_NEWER}", (10**6,)).fetchall()
+        plan = connection.execute(f"EXPLAIN ANALYZE {NEWER}", (10**6,)).fetchall()
         connection.execute("DELETE FROM voice_clone.voice WHERE change < 0")
         connection.execute("ALTER TABLE voice_clone.voice RESET (autovacuum_enabled)")
     text = "\n".join(str(line) for (line,) in plan)

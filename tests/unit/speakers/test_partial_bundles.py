@@ -81,7 +81,7 @@ def test_a_bundle_has_its_limit_and_is_not_kept_for_ever(given: Given) -> None:
         given.add(3, bytes(MB + 1))
     given.add(0, b"a")
     given.now = SECONDS
-    given.bundles._forget_old()
+    given.bundles.forget_old()
     with pytest.raises(Overloaded):
         given.add(1, b"b")
 
@@ -105,7 +105,7 @@ def test_a_bundle_that_goes_is_forgotten_with_its_end(given: Given) -> None:
         parts = [given.read(offset, data) for offset in offsets]
         if offsets == (0,):
             given.now += SECONDS
-            given.bundles._forget_old()
+            given.bundles.forget_old()
         else:
             assert parts == [data[:PART], data[offsets[1] :]]
         with pytest.raises(Overloaded):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from voice_clone.errors import PermissionDenied
-from voice_clone.speakers.parsing import OPERATIONS, WriteToken
+from voice_clone.speakers.parsing import FORMS, WriteToken
 
 TOKEN = "correct-horse-battery-staple"
 READS = {"get", "list", "presets", "stats", "resolve", "prepare"}
@@ -16,7 +16,7 @@ READS = {"get", "list", "presets", "stats", "resolve", "prepare"}
 def test_only_operations_that_write_or_export_voices_need_the_token() -> None:
     """Of all operations that there are: a new one is guarded until it is known to read."""
     guard = WriteToken(TOKEN)
-    operations = set(OPERATIONS)
+    operations = set(FORMS)
     assert operations > READS
     for operation in operations - READS:
         guard.check(operation, {}, TOKEN)

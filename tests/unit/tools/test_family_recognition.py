@@ -214,8 +214,8 @@ def test_a_lent_model_gets_the_checkpoint_of_its_family_or_of_who_borrows_it(
     for given, lender in (([two, one], one), ([three, two], three)):
         server = TritonServer(given, models=lending)
         server.stop()
-        assert server._environment["VOICE_CLONE_ONE_CHECKPOINT_DIR"] == str(lender)
-        assert server._environment["VOICE_CLONE_ONE_TWO_CHECKPOINT_DIR"] == str(two)
+        assert server.environment["VOICE_CLONE_ONE_CHECKPOINT_DIR"] == str(lender)
+        assert server.environment["VOICE_CLONE_ONE_TWO_CHECKPOINT_DIR"] == str(two)
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def checkpoints(tmp_path: Path) -> list[Path]:
 
 
 def given(server: TritonServer, option: str) -> list[str]:
-    return [word.partition("=")[2] for word in server._command if word.startswith(f"--{option}=")]
+    return [word.partition("=")[2] for word in server.command if word.startswith(f"--{option}=")]
 
 
 def test_a_server_of_two_families(
@@ -237,7 +237,7 @@ def test_a_server_of_two_families(
         [repository] = map(Path, given(server, "model-repository"))
         loaded = {model.name: model.resolve() for model in repository.iterdir()}
         assert loaded == models_of(["one", "three"], repositories) and "one_two" not in loaded
-        variables = server._environment
+        variables = server.environment
         for name, checkpoint in server.families.items():
             assert variables[f"VOICE_CLONE_{name.upper()}_CHECKPOINT_DIR"] == str(checkpoint)
         assert "VOICE_CLONE_CHECKPOINT_DIR" not in variables
@@ -251,7 +251,7 @@ def test_a_server_of_one_family(repositories: list[Path], checkpoints: list[Path
     server = TritonServer(checkpoints[0], models=repositories)
     try:
         assert server.families == {"one": checkpoints[0]}
-        assert server._environment["VOICE_CLONE_CHECKPOINT_DIR"] == str(checkpoints[0])
+        assert server.environment["VOICE_CLONE_CHECKPOINT_DIR"] == str(checkpoints[0])
     finally:
         server.stop()
 

@@ -25,11 +25,11 @@ def gateway(port: int, restarts: int = 5, *options: str) -> Iterator[GatewayProc
         yield process
     finally:
         process.kill()
-        process._process.wait(WAIT)
+        process.process.wait(WAIT)
 
 
 def ended(process: GatewayProcess, number: signal.Signals) -> subprocess.Popen[bytes]:
-    old = process._process
+    old = process.process
     old.send_signal(number)
     old.wait(WAIT)
     return old
@@ -43,7 +43,7 @@ def test_callers_wait_while_a_gateway_that_was_killed_starts_again(capfd: pytest
         with socket.create_connection(("127.0.0.1", port), timeout=WAIT) as waiting:
             waiting.sendall(b"GET /v1/no/such HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             process.keep()
-            assert process._process is not old
+            assert process.process is not old
             assert waiting.recv(1 << 10).startswith(b"HTTP/1.1 404")
         process.keep()
         ended(process, signal.SIGKILL)
@@ -56,17 +56,17 @@ def test_callers_wait_while_a_gateway_that_was_killed_starts_again(capfd: pytest
 def test_another_one_stands_by_and_ends_with_the_first() -> None:
     with gateway(*free_ports(1)) as process:
         process.wait_for("/metrics", first=True)
-        process._started -= SETTLE
+        process.started -= SETTLE
         process.keep()
-        standby = process._standby
+        standby = process.standby
         assert standby is not None and standby.poll() is None
         ended(process, signal.SIGKILL)
         process.keep()
-        assert process._process is standby and process._standby is None
+        assert process.process is standby and process.standby is None
         process.wait_for("/metrics")
-        process._started -= SETTLE / 2
+        process.started -= SETTLE / 2
         process.keep()
-        other = process._standby
+        other = process.standby
         assert other is not None and other is not standby, "long before the first one"
         process.stop()
         assert other.poll() is not None

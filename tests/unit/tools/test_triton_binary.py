@@ -46,11 +46,11 @@ def test_the_named_server_goes_before_all_others(
     assert libraries[0] == f"{installed}/lib" and libraries[-1] == "/usr/local/mine"
     assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
     assert not (tmp_path / "scratch").exists(), "nothing is copied"
-    assert str(installed) in needs._server().detail
+    assert str(installed) in needs.server().detail
     monkeypatch.delenv(VARIABLE)
     command, environment = server_command(tmp_path / "scratch")
     assert command == [str(other)] and "LD_LIBRARY_PATH" not in environment
-    assert str(other) in needs._server().detail
+    assert str(other) in needs.server().detail
 
 
 def test_without_an_environment_of_its_own_the_packages_are_the_system_s(
@@ -89,7 +89,7 @@ def test_the_wheel_is_taken_where_nothing_else_is(tmp_path: Path, monkeypatch: p
     assert Path(command[0]).parent == tmp_path and "nvidia_pytriton.libs" in environment["LD_LIBRARY_PATH"]
     stub = tmp_path / "backends" / "python" / "triton_python_backend_stub"
     assert f"libpython{HERE}.so".encode() in stub.read_bytes(), "else no wrong Python would be noticed"
-    assert "wheel nvidia-pytriton" in needs._server().detail
+    assert "wheel nvidia-pytriton" in needs.server().detail
 
 
 def test_the_variable_is_documented() -> None:

@@ -58,14 +58,14 @@ class Chain:
         rope_in_bf16: bool,
     ) -> None:
         self.multiplications = multiplications
-        self._layers, self._weights, self._parameters = layers, weights, parameters
+        self._layers, self._weights, self.parameters = layers, weights, parameters
         self._inputs, self._outputs = inputs, outputs
         self._state_size = state_size
         self._window, self._dim = window, head_dim
         self._frequencies, self._rope_in_bf16 = frequencies, rope_in_bf16
-        self._per_thread: tuple[Array, ...] = ()
-        self._buffers = np.zeros(0, np.float32), np.zeros(0, np.float32)
-        self._residual = np.zeros(0, np.float32)
+        self.per_thread: tuple[Array, ...] = ()
+        self.buffers = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self.residual = np.zeros(0, np.float32)
 
     @property
     def arrays(self) -> list[Array]:
@@ -79,7 +79,7 @@ class Chain:
             self._dim,
             self._rope_in_bf16,
         )
-        return [self._layers, self._weights, self._parameters, self._frequencies, np.array(numbers, np.int64)]
+        return [self._layers, self._weights, self.parameters, self._frequencies, np.array(numbers, np.int64)]
 
     @staticmethod
     def restored(arrays: Sequence[Array]) -> Chain:
@@ -133,7 +133,7 @@ class Chain:
         memory, at, size = (
             int(self._layers[0, each]) for each in (layer_table.MEMORY, layer_table.STATE, layer_table.SIZE)
         )
-        first = self._buffers[0][: batch * (memory + count * size)].reshape(batch, -1)
+        first = self.buffers[0][: batch * (memory + count * size)].reshape(batch, -1)
         first[:, :memory] = state[:, at : at + memory]
         rows = first[:, memory:].reshape(batch, count, size)  # a view
         rows[..., : self._inputs] = x
@@ -147,16 +147,16 @@ class Chain:
             batch * frames * self.multiplications,
             self._layers,
             self._weights,
-            self._parameters,
-            self._buffers,
-            self._residual,
-            self._per_thread,
+            self.parameters,
+            self.buffers,
+            self.residual,
+            self.per_thread,
             frames,
             (position, cos, sin),
             (state, next_state),
         )
         rows, size = frames * self._layers[-1, layer_table.RATE], self._layers[-1, layer_table.SIZE]
-        result = self._buffers[count % 2][: batch * rows * size].reshape(batch, rows, size)
+        result = self.buffers[count % 2][: batch * rows * size].reshape(batch, rows, size)
         return result[..., : self._outputs], next_state
 
     def _rotary(self, position: Array, frames: int) -> tuple[Array, Array]:
@@ -172,9 +172,9 @@ class Chain:
         table = self._layers
         lengths = table[:, layer_table.MEMORY] + frames * table[:, layer_table.RATE] * table[:, layer_table.SIZE]
         size = batch * int(lengths.max())
-        if size > self._residual.size:
-            self._buffers = empty(size, np.float32), empty(size, np.float32)
-            self._residual = empty(size, np.float32)
+        if size > self.residual.size:
+            self.buffers = empty(size, np.float32), empty(size, np.float32)
+            self.residual = empty(size, np.float32)
         keys = (max(0, self._window - 1) + frames) * self._dim
         sums, transformed = BLOCK_TILES * TILE_ROWS * PANEL_OUTPUTS, 0
         for layer in table[table[:, layer_table.KIND] == layer_table.WINOGRAD]:
@@ -183,6 +183,6 @@ class Chain:
             rows = winograd.PRODUCTS * groups + winograd.INPUTS
             transformed = max(transformed, rows * int(layer[layer_table.SIZE]))
         sizes = sums, keys, keys, self._window or frames, transformed
-        present = [array.shape[1] for array in self._per_thread]
-        if not self._per_thread or threads > len(self._per_thread[0]) or any(map(operator.gt, sizes, present)):
-            self._per_thread = Fixed(zeros((threads, each), np.float32) for each in sizes)
+        present = [array.shape[1] for array in self.per_thread]
+        if not self.per_thread or threads > len(self.per_thread[0]) or any(map(operator.gt, sizes, present)):
+            self.per_thread = Fixed(zeros((threads, each), np.float32) for each in sizes)

@@ -32,7 +32,7 @@ from voice_clone.speakers.tensor_file import Damaged
 log = logging.getLogger(__name__)
 
 # A number that no counter can have reached is damaged, and is ignored.
-_NEWER = f"""
+NEWER = f"""
     SELECT c.change, c.epoch, {COLUMNS} FROM voice_clone.counter c
     LEFT JOIN voice_clone.voice v ON v.change > %s AND v.change < {MAX_GENERATION} WHERE c.one ORDER BY v.change
 """
@@ -116,7 +116,7 @@ class History:
     def absorb(self, connection: Connection) -> bool:
         """Report what is newer to the listener; False, and no report, if the database has another history."""
         known, epoch = self._known, self._epoch
-        rows: list[Any] = connection.execute(_NEWER, (known,), prepare=True, binary=True).fetchall()
+        rows: list[Any] = connection.execute(NEWER, (known,), prepare=True, binary=True).fetchall()
         number, now = counter_of(rows)
         if now != epoch or number < max(known, rows[-1][3] or 0):
             return False

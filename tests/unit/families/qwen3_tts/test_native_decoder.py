@@ -186,10 +186,10 @@ def test_it_does_not_matter_where_in_memory_numbers_lie(config: CodecDecoderConf
     whole = native.decode_chunk(codes, native.new_state(1))  # takes the memory for so many frames
     chooser = random.Random(0)
     for _ in range(15):
-        for chain in decoder._chains:
-            arrays = [*chain._buffers, chain._residual, chain._parameters, *chain._per_thread]
-            first, second, chain._residual, chain._parameters, *own = side_by_side(arrays, chooser)
-            chain._buffers, chain._per_thread = (first, second), tuple(own)
+        for chain in decoder.chains:
+            arrays = [*chain.buffers, chain.residual, chain.parameters, *chain.per_thread]
+            first, second, chain.residual, chain.parameters, *own = side_by_side(arrays, chooser)
+            chain.buffers, chain.per_thread = (first, second), tuple(own)
         assert_same_bits(native.decode_chunk(codes, native.new_state(1)), whole)
 
 
