@@ -1,4 +1,4 @@
-"""What is read of a checkpoint folder without torch: JSON files, where the weights are, ONNX files, the tokenizer."""
+"""Read a checkpoint folder without torch: JSON files, places of weights, ONNX files, the tokenizer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_folder(folder: Path) -> None:
 
 
 def missing(name: str) -> CheckpointError:
-    """The error of a file that is not there."""
+    """Return the error for a missing file."""
     return CheckpointError(f"{name}: the file is missing from the checkpoint folder")
 
 
@@ -50,7 +50,7 @@ def sizes_of(
     Args:
         file: of the tensors, for the error.
         sizes: by the size's name, a tensor, the number of its dimensions, and which of them it is.
-        counts: by the count's name, what stands before the numbers of the parts that are counted, without the dot.
+        counts: by the count's name, the prefix of the numbered parts, without the dot.
 
     Raises:
         CheckpointError: a tensor is missing or of a wrong shape, or the parts are not numbered 0, 1, 2, ...
@@ -82,10 +82,10 @@ def check_file(folder: Path, name: str) -> None:
 
 
 def check_converted(folder: Path, weights: str, pickles: str) -> None:
-    """Check that pickles, which no server opens, were converted.
+    """Check that pickles were converted. No server opens them.
 
     Args:
-        weights: the file that is made of them, without its ending.
+        weights: the file that the conversion makes, without its ending.
         pickles: the file or folder.
 
     Raises:
@@ -113,7 +113,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_recognised(folder: Path, mark: str) -> dict[str, Any]:
-    """The JSON file that only checkpoints of a family have.
+    """Read the JSON file that only checkpoints of a family have.
 
     Args:
         mark: FILE: KEY=VALUE, as of `Family.recognised_by`.
@@ -165,13 +165,13 @@ def parse(cls: type[T], values: Any, where: str, *, positive: bool = False) -> T
 
 
 def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str, *, null: bool = False) -> None:
-    """Refuse what no released checkpoint has and the networks would not compute.
+    """Refuse values that no released checkpoint has, because the networks would not compute them.
 
     Args:
-        values: a JSON object; a key that it lacks is right.
+        values: a JSON object; a missing key is right.
         fixed: the only value of each key.
         where: what the error puts before the key, such as "config.json: text_config.".
-        null: whether null is right, too: the official code takes it for a key that is not there.
+        null: whether null is right, too; the official code takes it for a missing key.
 
     Raises:
         CheckpointError: a value is another one.
@@ -208,7 +208,7 @@ def _is_number(value: Any) -> bool:
 
 
 def shard_files(folder: Path, file: str) -> dict[str, str] | None:
-    """The file of each tensor where weights are in shards, which `file.safetensors.index.json` names.
+    """Return the file of each tensor if weights are in shards, which `file.safetensors.index.json` names.
 
     Args:
         file: the weight file, without its ending.
@@ -251,13 +251,15 @@ def check_weights(folder: Path, file: str) -> None:
 
 
 def weight_names(folder: Path, file: str) -> set[str]:
-    """The names of all tensors in a weight file, whole or in shards; arguments and errors as of `check_weights`."""
+    """Return the names of all tensors in a weight file, whole or in shards. Arguments and errors are those of
+    `check_weights`.
+    """
     shards = shard_files(folder, file)
     return _names_in(folder, f"{file}.safetensors") if shards is None else set(shards)
 
 
 def tensor_file(shards: Mapping[str, str] | None, file: str, name: str) -> str:
-    """The file of a tensor: the whole one if there is one, as the official packages prefer it, else its shard.
+    """Return the file of a tensor: the whole file if there is one, as the official packages do, else its shard.
 
     Args:
         shards: of `shard_files`.
@@ -286,17 +288,17 @@ def check_tensor(file: str, name: str, kind: str, found: tuple[int, ...], expect
 
 
 def not_whole(name: str) -> CheckpointError:
-    """The error of a weight file that is damaged."""
+    """Return the error for a damaged weight file."""
     return CheckpointError(f"{name}: not a whole safetensors file; it may have been cut short")
 
 
 def _names_in(folder: Path, name: str) -> set[str]:
-    """The names of the tensors in one weight file; errors as of `check_weights`."""
+    """Return the names of the tensors in one weight file. Errors are those of `check_weights`."""
     return set(weight_header(folder, name)[1])
 
 
 def weight_header(folder: Path, name: str) -> tuple[int, Entries]:
-    """Of a weight file: where its tensors begin, and what its header says of each.
+    """Return where the tensors of a weight file begin, and what its header says of each.
 
     Raises:
         CheckpointError: it is missing, or not whole.
@@ -314,7 +316,7 @@ def weight_header(folder: Path, name: str) -> tuple[int, Entries]:
 
 
 def tensor_bytes(folder: Path, file: str, name: str) -> bytes:
-    """The bytes of a tensor; `file` as of `check_weights`.
+    """Return the bytes of a tensor; `file` is as in `check_weights`.
 
     Raises:
         CheckpointError: a file is missing or cut short, or the tensor is missing.
@@ -330,9 +332,9 @@ def tensor_bytes(folder: Path, file: str, name: str) -> bytes:
 
 
 def same_bytes(file: Path, other: Path) -> bool:
-    """Whether two large files are alike, by their sizes and `SAMPLES` pieces of them, evenly spread.
+    """Whether two large files are alike. Their sizes and `SAMPLES` evenly spread pieces are compared.
 
-    Files of weights that were trained apart differ everywhere, so that a few pieces show it.
+    Weights of different trainings differ everywhere, so a few pieces show it.
     """
     size = file.stat().st_size
     if size != other.stat().st_size:
@@ -349,8 +351,8 @@ def same_bytes(file: Path, other: Path) -> bool:
 def check_graph(folder: Path, name: str) -> None:
     """Check from its outermost fields that an ONNX file is there and whole.
 
-    It is a protobuf message: fields one behind the other, each with its number and the kind of its value in a varint,
-    and either a varint or a length and so many bytes; its graph is field 7.
+    The file is a protobuf message, a sequence of fields. A field has a varint with its number and the kind of its
+    value, and then a varint, or a length and that many bytes. The graph is field 7.
     https://protobuf.dev/programming-guides/encoding, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
     Args:
@@ -381,7 +383,7 @@ def check_graph(folder: Path, name: str) -> None:
 
 
 def _varint(file: BinaryIO) -> int:
-    """The next number: seven bits a byte, the lowest first; the last byte is below 128."""
+    """Read the next number. It has seven bits a byte, the lowest first, and its last byte is below 128."""
     number = 0
     for place in range(0, 70, 7):
         [byte] = file.read(1)
@@ -392,7 +394,7 @@ def _varint(file: BinaryIO) -> int:
 
 
 def read_tokenizer(folder: Path, name: str) -> tokenizers.Tokenizer:
-    """The tokenizer in a `tokenizer.json`, which holds a whole one; it neither cuts nor pads.
+    """Read the tokenizer in a `tokenizer.json`. It neither cuts nor pads.
 
     Raises:
         CheckpointError: the file is missing or cannot be read.

@@ -1,7 +1,7 @@
-"""Reads, changes and writes a config.pbtxt: the values as Triton's own message, the comments beside them.
+"""Read, change and write a config.pbtxt: its values in Triton's own message, its comments beside them.
 
-The message holds no comments, but operators need those of the parameters. So a file that is written has them again: in
-front of the field or behind the parameter that they belong to. Comments within a field are lost.
+The message has no comments, but operators need those of the parameters. So a written file has them again, before their
+field or after their parameter. Comments within a field are lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from google.protobuf import text_format
 
 
 def _messages() -> Any:
-    """Triton's messages, out of their file: the package around it imports gRPC, and a start would wait for that."""
+    """Load Triton's messages from their file, because their package imports gRPC, for which a start would wait."""
     package = find_spec("tritonclient")
     assert package is not None and package.origin is not None
     spec = spec_from_file_location("model_config_pb2", Path(package.origin).parent / "grpc" / "model_config_pb2.py")
@@ -60,7 +60,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, model: Path) -> ConfigFile:
-        """The configuration of a model's folder.
+        """Read the configuration in a model's folder.
 
         Raises:
             ConfigError: there is none, or it cannot be read.
@@ -78,7 +78,7 @@ class ConfigFile:
         return {name: values[name] for name in [*known, *sorted(values.keys() - set(known))]}
 
     def set(self, name: str, value: str) -> None:
-        """Give a parameter of the file another value.
+        """Set a parameter of the file to another value.
 
         Raises:
             ValueError: the file has no such parameter.
@@ -116,12 +116,14 @@ class ConfigFile:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
-    """The message of a file. Parsing takes a millisecond, and tools look at all files several times."""
+    """Return the message of a file, from a cache, because parsing takes a millisecond and tools read all files several
+    times.
+    """
     return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 
 def _field(line: str) -> str:
-    """The field that begins on a line, without indentation; "" if none does."""
+    """Return the field that begins on a line without indentation; "" if none does."""
     found = re.match(r"\w+", line)
     return found[0] if found else ""
 

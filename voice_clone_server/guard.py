@@ -3,11 +3,11 @@
 A signal handler cannot promise that: SIGKILL runs none, nor does a crash. So each tool has a guard, a process beside
 it, which waits on a pipe from it. When the tool has ended, the kernel closes the pipe. Then the guard asks every
 process that the tool has marked to end, kills those that are still there after `GRACE`, with their own children, and
-removes the paths that the tool has named. After a tool that has cleaned up itself it finds nothing to do.
+removes the paths that the tool has named. If the tool has cleaned up itself, the guard finds nothing to do.
 
-The mark is a variable in the environment, which children inherit. So no process is missed, however it was started and
-whoever its parent is by now, and no process gets hit that has the number of one that is gone. (The kernel's own
-PR_SET_PDEATHSIG would end a server together with the thread that started it, and would not reach its models.)
+The mark is a variable in the environment, which children inherit. So the guard finds each process, no matter how it was
+started or who its parent is now, and never ends a process that only has the number of one that is gone. (The kernel's
+own PR_SET_PDEATHSIG would end a server together with the thread that started it, and would not reach its models.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 VARIABLE = "VOICE_CLONE_STARTED_BY"
-GRACE = 5.0  # seconds; longer, and a tool that is started again would find its ports taken
+GRACE = 5.0  # seconds; after a longer time a tool that starts again would find its ports taken
 PERIOD = 0.1  # seconds between two looks
 SURE = 3  # looks without a find: one process may just be starting another
 
@@ -55,7 +55,9 @@ def temporary_folder() -> Iterator[Path]:
 
 @functools.cache
 def _guard(process: int) -> tuple[int, str]:
-    """The pipe to the guard of this process, started on the first call, and the mark. A fork gets one of its own."""
+    """Return the pipe to the guard of this process, and the mark. The first call starts the guard. A fork gets its
+    own.
+    """
     mark = f"{process}-{secrets.token_hex(8)}"
     read, write = os.pipe()  # neither is inherited
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
@@ -73,7 +75,7 @@ def _guard(process: int) -> tuple[int, str]:
 
 
 def _watch(mark: str) -> None:
-    """The guard's own part: wait for the end of the tool, then tidy up."""
+    """Wait in the guard for the end of the tool, then tidy up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
@@ -86,7 +88,7 @@ def _watch(mark: str) -> None:
 
 
 def _end(mark: bytes) -> None:
-    """End all processes with the mark: SIGTERM for those that no other of them has started, at last SIGKILL for all."""
+    """End all processes with the mark: first SIGTERM for those without a marked parent, at last SIGKILL for all."""
     asked: set[int] = set()
     began, empty = time.monotonic(), 0
     while empty < SURE and (spent := time.monotonic() - began) < GRACE + 5:  # not even SIGKILL ends some states
@@ -101,7 +103,7 @@ def _end(mark: bytes) -> None:
 
 
 def _marked_processes(mark: bytes) -> dict[int, int]:
-    """The processes with the mark, and their parents."""
+    """Return the processes with the mark, and their parents."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's

@@ -1,4 +1,4 @@
-"""Writes a folder as a whole or not at all."""
+"""Write a folder as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def new_folder(output: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def unused_folder(output: Path) -> Iterator[Path]:
-    """As `new_folder`, where nothing may be at `output`.
+    """Do as `new_folder`, but refuse an `output` that exists.
 
     Raises:
         FileExistsError: there is something.
@@ -50,7 +50,9 @@ def unused_folder(output: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _scratch(output: Path) -> Iterator[Path]:
-    """An empty folder beside `output`, removed at the end if it is still there, however this process ends."""
+    """Make an empty folder beside `output`. It is removed at the end if it is still there, also if this process is
+    killed.
+    """
     # The name is chosen before the folder is made, so that a signal between the two leaves no unknown folder.
     made = output.absolute().parent / f".{output.name}-{secrets.token_hex(8)}"
     guard.remove_at_end(made)
@@ -66,7 +68,7 @@ def _scratch(output: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals wait for the end of the block."""
+    """Delay signals until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -75,7 +77,9 @@ def _undisturbed() -> Iterator[None]:
 
 
 def refusal(output: Path, replace: bool, replaceable: Callable[[Path], bool]) -> str | None:
-    """Why `output` may not be written, if so: only an empty folder may be there, or with `replace` one of our kind."""
+    """Return why `output` may not be written, or None. Only an empty folder may be there, or with `replace` one of our
+    kind.
+    """
     if not output.parent.is_dir():
         return f"there is no folder {output.parent}; make it first"
     if not output.exists():

@@ -45,12 +45,12 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Network:
-    """The network of an encoder as a graph that Triton runs, behind the Python model that checks, resamples and names.
-
-    That one calls the graph. Who calls the network alone has an ensemble: the same check of the clip, then the graph.
+    """The network of an encoder as a graph that Triton runs. A Python model in front checks and resamples the clip,
+    calls the graph and names its outputs. An ensemble with the same check of the clip serves those who call only the
+    network.
 
     Attributes:
-        family: whose encoder it is.
+        family: the encoder's family.
         front: the model in front.
         encoder: the network.
     """
@@ -130,10 +130,10 @@ class Network:
         return file
 
     def refuse(self, file: Path, limits: ClipLimits) -> None:
-        """Let its ONNX graph take only clips that the model in front of it takes, whoever calls it.
+        """Let the ONNX graph take only clips that the model in front takes, no matter who calls it.
 
-        A wrong length is an error. Wrong samples get codes of -1 or an embedding of NaN: they may be in one batch with
-        the clips of others, which an error would hit, too.
+        A wrong length is an error. Wrong samples get codes of -1 or an embedding of NaN, because an error would also
+        hit the clips of others in the same batch.
         """
         rate, (name, _, dims) = self.encoder.sample_rate, self.encoder.output
         model = onnx.load(file, load_external_data=False)
@@ -144,7 +144,9 @@ class Network:
         onnx.checker.check_model(str(file), full_check=True)
 
     def plan_command(self, folder: str, limits: ClipLimits) -> str:
-        """What makes the TensorRT plan, to be run on the GPU that will serve it; `folder` is the model's there."""
+        """Return the command that makes the TensorRT plan. It must run on the GPU that will serve it; `folder` is the
+        model's there.
+        """
         rate = self.encoder.sample_rate
         shapes = {
             "min": (1, round(limits.min_seconds * rate)),
@@ -157,7 +159,7 @@ class Network:
 
 
 def _refuse_lengths(graph: Any, least: int, most: int) -> None:
-    """Put a reshape in front that cannot be done with fewer samples, or more. The runtime's error names the node."""
+    """Put a reshape in front that fails for fewer or more samples. The runtime's error names the node."""
     for node in graph.node:
         node.input[:] = ["right.waveform" if each == "waveform" else each for each in node.input]
     limits = {"right.least": least, "right.most": most}
@@ -175,7 +177,7 @@ def _refuse_lengths(graph: Any, least: int, most: int) -> None:
 
 
 def _blank_wrong_samples(graph: Any, output: str, rank: int) -> None:
-    """Give a waveform with NaN, infinity or samples of another scale an output that is no number, or no code."""
+    """Give a waveform with NaN, infinity or samples of another scale an output of NaN, or of no valid code."""
     [wanted] = [each for each in graph.output if each.name == output]
     kind = wanted.type.tensor_type.elem_type
     for node in graph.node:
@@ -236,7 +238,7 @@ def _warm_up(config: Any, sample_rate: int) -> Any:
 
 
 def prepare_encoder(config: Any, model: Path, sample_rate: int, instances: int) -> None:
-    """Give an encoder in Python a number of instances and a warm-up, whose data are written to the model's folder.
+    """Set the instances of an encoder in Python, and a warm-up, whose data go into the model's folder.
 
     Raises:
         ValueError: it has not exactly one instance_group.
@@ -252,7 +254,7 @@ def prepare_encoder(config: Any, model: Path, sample_rate: int, instances: int) 
 
 
 def check_repository(folder: Path) -> None:
-    """Every configuration is complete and fits what it configures.
+    """Check that every configuration is complete and fits what it configures.
 
     Raises:
         BuildError: names the model and what does not fit.
@@ -281,12 +283,13 @@ def read(model: Path) -> Any:
 
 
 def _is_front(config: Any) -> bool:
-    """Whether it is the model in front of networks that are models of their own."""
+    """Whether this is a model in front of networks that are models themselves."""
     return "network_fingerprint" in config.parameters and config.parameters["network_fingerprint"].string_value != ""
 
 
 def check_graph(config: Any, file: Path) -> None:
-    """A configuration fits the real inputs and outputs of its graph, by the rules of Triton's ONNX Runtime backend.
+    """Check that a configuration fits the inputs and outputs of its graph, by the rules of Triton's ONNX Runtime
+    backend.
 
     Raises:
         BuildError: names the tensor, what the configuration says of it and what the graph has.
@@ -321,7 +324,7 @@ def _check_tensors(config: Any, what: str, entries: Any, tensors: Mapping[str, A
 
 
 def check_contract(network: Any, encoder: Any) -> None:
-    """The tensors of a network are among those of the model in front of it: same names, types and sizes.
+    """Check that the model in front of a network has all tensors of the network, with the same names, types and sizes.
 
     Raises:
         BuildError: names the tensor.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the image of the server has no gateway
 GATEWAY = "--gateway-"  # begins each option that is passed on
 PERIOD = 0.1  # seconds between two looks at the processes
 COMPUTES = r"%s_talker: weights in (\w+) on (\w+)"
-FIXED = ("triton", "port", "sockets", "standby")  # options of the gateway that are ours to set
+FIXED = ("triton", "port", "sockets", "standby")  # options of the gateway that this program sets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +102,7 @@ def _register_first(clip: Path, url: str) -> None:
 
 
 def _stop(server: TritonServer, gateway: GatewayProcess | None) -> None:
-    """In order, the gateway first, whose requests need the server; a second signal ends both at once."""
+    """Stop the gateway first, because its requests need the server. A second signal ends both at once."""
     try:
         with stoppable():
             if gateway is not None:
@@ -118,7 +118,9 @@ def _stop(server: TritonServer, gateway: GatewayProcess | None) -> None:
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The parser, for its `error`, and what was given; `gateway_options` are as the gateway's own command has them."""
+    """Return the parser, for its `error`, and the arguments; `gateway_options` are in the form of the gateway's own
+    command.
+    """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own, gateway, words = [], [], iter(arguments[:end])
     for word in words:
@@ -214,7 +216,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
 
 
 def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -> Settings:
-    """What the gateway makes of its options; exits if it cannot be had, or would not take them."""
+    """Return the gateway's settings. Exits if the gateway is not installed, or does not take its options."""
     try:
         from voice_clone_gateway.settings import parse as parse_gateway
     except ImportError:
@@ -226,7 +228,7 @@ def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -
 
 
 def _start_gateway(given: argparse.Namespace) -> GatewayProcess:
-    """The HTTP gateway, which starts without the server."""
+    """Start the HTTP gateway, which does not need the server for that."""
     options = [
         "--" + option.removeprefix(GATEWAY) if option.startswith(GATEWAY) else option
         for option in given.gateway_options
@@ -239,7 +241,7 @@ def _start_gateway(given: argparse.Namespace) -> GatewayProcess:
 
 
 def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
-    """All addresses, and how the models compute: as the talkers have logged it."""
+    """Print all addresses, and how the models compute, from the talkers' log."""
     rows = [("gRPC", addresses.at(given.host, given.grpc_port))]
     rows.append(("HTTP", f"http://{addresses.at(given.host, given.http_port)}"))
     rows.append(("metrics", f"http://{addresses.at(given.host, given.metrics_port)}/metrics"))
@@ -254,7 +256,8 @@ def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace
 
 
 def _wait(server: TritonServer, gateway: GatewayProcess | None, given: argparse.Namespace) -> int:
-    """Start a server and a gateway that end by themselves again, each as often as it may; at last an exit status.
+    """Start server and gateway again if they end by themselves, each as often as allowed. Returns an exit status at
+    last.
 
     Raises:
         GatewayFailed: the gateway does not start again.

@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 _ROUNDS = 10
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))  # what the key grows by each round
+_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))  # added to the key in each round
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 _HALF_A_STEP = 2.0**-33  # of the uniform numbers, which may be 0
 
 
 def philox4x32(counter: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Ten rounds of Philox.
+    """Do ten rounds of Philox.
 
     Args:
         counter: uint64 [..., 4], each value below 2**32.
@@ -44,7 +44,8 @@ def philox4x32(counter: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]) -> 
 
 
 class Draws:
-    """One stream's numbers, made ahead for several frames: one call costs as much as another.
+    """The random numbers of one stream, made ahead for several frames, because a call costs the same for any number of
+    frames.
 
     Args:
         seed: 64 bits.
@@ -75,7 +76,7 @@ class NormalDraws(Draws):
 
     def of(self, frame: int) -> npt.NDArray[np.float64]:
         """float64 [count]."""
-        import torch  # for talkers of noise, which compute in it
+        import torch  # for talkers that turn noise into frames and compute in this dtype
 
         middles = torch.from_numpy(super().of(frame) + _HALF_A_STEP)
         deviates: npt.NDArray[np.float64] = torch.special.ndtri(middles).numpy()
@@ -83,7 +84,7 @@ class NormalDraws(Draws):
 
 
 def uniforms(seeds: Sequence[int], frames: Sequence[int], count: int) -> npt.NDArray[np.float64]:
-    """The numbers in [0, 1) of B frames, of one stream or of several.
+    """Return the numbers in [0, 1) of B frames, of one stream or several.
 
     Args:
         seeds: B numbers of 64 bits, of the frames' streams.

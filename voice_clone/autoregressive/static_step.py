@@ -5,12 +5,12 @@ rows without a stream are computed and ignored. A step is two graphs: the talker
 each number of rows and, under a mask, of positions read; and the head, which makes the next ones, for each number of
 rows and variant of the head.
 
-Frames stay on the device from frame to frame. So a step may be begun before the host has seen what the one before made;
-the host sees it a step late.
+Frames stay on the device. So a step may begin before the host has seen the frames of the step before; the host sees
+them a step late.
 
-A graph of prompts reads up to a number of positions, of up to a number of new streams at once, which see up to a number
-of positions of their slots: all of them, where each stream reads its own length alone. Unused rows are padding: they
-write behind the last position of any stream.
+A graph of prompts is recorded for three maxima: positions that it reads at once, new streams that they belong to, and
+positions of a slot that these see. The last is always the whole slot if each stream reads only its own length. Unused
+rows are padding, and write after the last position of any stream.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MOST_STREAMS = 4  # whose prompts a graph reads
 
 
 class StaticPrefill:
-    """Reads pieces of prompts.
+    """Read pieces of prompts.
 
     Args:
         runner: runs the steps.
         most: positions that are read at once; longer pieces are cut.
-        lengths: the numbers of a slot's positions for which steps are recorded.
+        lengths: numbers of a slot's positions for which steps are recorded.
         deterministic: there is one shape only, so that no neighbour changes a bit.
     """
 
@@ -57,7 +57,7 @@ class StaticPrefill:
 
     @property
     def prompts_at_once(self) -> int:
-        """The most streams that one step reads for."""
+        """The most streams whose prompts one step reads."""
         return self._streams[-1]
 
     def prepare(self) -> None:
@@ -90,9 +90,9 @@ class StaticPrefill:
         self._runner.run(*self._read(count, streams, length))
 
     def _send(self, pieces: Sequence[PromptPiece]) -> None:
-        """Send each position's place and stream, each stream's slot and last position, and where each begins.
+        """Send the place and stream of each position, and the slot, last position and beginning of each stream.
 
-        Surplus positions write at the idle position. Surplus streams repeat the first one, and have no positions.
+        Surplus positions write at the idle position. Surplus streams repeat the first one and have no positions.
         """
         positions, owners, slots, lasts, begins = (np.zeros(len(part), np.int64) for part in self._parts)
         positions[:] = self._model.idle_position
@@ -109,7 +109,7 @@ class StaticPrefill:
         self._table.send(np.concatenate([positions, owners, slots, lasts, begins]))
 
     def _read(self, count: int, streams: int, length: int) -> tuple[Hashable, Step]:
-        """The first `count` embeddings, of `streams` slots, at positions below `length`."""
+        """Read the first `count` embeddings, of `streams` slots, at positions below `length`."""
         model = self._model
 
         def step() -> None:
@@ -125,7 +125,7 @@ class StaticPrefill:
 
 
 class StaticStep:
-    """Makes the next frame of any rows.
+    """Make the next frame of any rows.
 
     Args:
         runner: runs the two parts of a step.
@@ -133,7 +133,7 @@ class StaticStep:
         prefill_chunk: positions of prompts that are read at once.
     """
 
-    ahead = True  # a step may be begun before the host has seen what the one before made
+    ahead = True  # a step may begin before the host has seen the frames of the step before
 
     def __init__(self, model: FrameModel, runner: GraphRunner, deterministic: bool, prefill_chunk: int) -> None:
         self._model = model
@@ -154,7 +154,7 @@ class StaticStep:
         self._made = Download((slots, head.form.width + 2), model.newest.dtype, device)
 
     def prepare(self) -> None:
-        """Record all shapes, before there are streams: a later recording would delay them."""
+        """Record all shapes before there are streams, because a later recording would delay them."""
         self._table.send(self._model.pack([None] * self._model.slots))
         for variant in self._model.talker.head.variants:
             for batch in reversed(self._batches):  # the largest first: the others then fit its memory
@@ -166,7 +166,7 @@ class StaticStep:
 
     @property
     def prompts_at_once(self) -> int:
-        """The most prompts of which one step reads pieces."""
+        """The most prompts whose pieces one step reads."""
         return self._prefill.prompts_at_once
 
     def read(self, pieces: Sequence[PromptPiece]) -> None:
@@ -178,7 +178,9 @@ class StaticStep:
         return round_up(slots, self._batches)
 
     def begin(self, rows: Sequence[Row]) -> WaitForStep:
-        """Of rows of different slots, in their order. If this raises, it may be tried again."""
+        """Begin the next frame of each row; all are of different slots, in their order. After an error the caller may
+        try again.
+        """
         slots = [row.slot for row in rows]
         batch = self.size(max(slots) + 1)
         by_slot = dict(zip(slots, rows, strict=True))
@@ -200,7 +202,7 @@ class StaticStep:
         return Batch(self._slots[:rows], self._model.table(self._table.device[:rows]), fixed=True)
 
     def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:
-        """The talker reads the newest frames of the first `batch` slots, at positions below `length`."""
+        """Let the talker read the newest frames of the first `batch` slots, at positions below `length`."""
         model = self._model
 
         def step() -> None:
@@ -215,7 +217,7 @@ class StaticStep:
         return ("talker", batch, length), step
 
     def _make(self, batch: int, variant: Variant) -> tuple[Hashable, Step]:
-        """The next frames of the first `batch` slots."""
+        """Make the next frames of the first `batch` slots."""
 
         def step() -> None:
             self._model.make(self._batch(batch), variant, self._made.device[:batch])

@@ -1,7 +1,7 @@
-"""What networks do otherwise on a GPU: CUDA graphs of steps, copies to and from the host, cached values.
+"""CUDA graphs of steps, copies between host and device, and values that a GPU caches.
 
-A step that is replayed reads and writes tensors that exist before it, at addresses that never change. Its shapes and
-its control flow do not depend on values of tensors. Running it twice is harmless. Without a GPU the same step runs
+A graph replays a step. So the step reads and writes tensors that exist before it, at addresses that never change. Its
+shapes and its control flow do not depend on values of tensors. It may run twice. Without a GPU the same step runs
 eagerly.
 
 The rules of capture: https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
@@ -33,7 +33,7 @@ class GraphRunner:
     """Runs steps by key. A key identifies one step with one set of shapes.
 
     Attributes:
-        replays: what a key runs.
+        replays: the recorded step of each key.
         recorded: the number of keys that are replayed.
     """
 
@@ -100,7 +100,7 @@ class CudaCapture:
 
 
 def to_device(values: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Values on a device and of a dtype. The host does not wait until a GPU has copied them."""
+    """Move values to a device and convert them to a dtype. The host does not wait for the copy to a GPU."""
     values = values.to(dtype=dtype or values.dtype)  # on the host: it would wait for a copy that also converts
     if device.type != "cuda" or values.is_cuda:
         return values.to(device)
@@ -108,16 +108,18 @@ def to_device(values: Tensor, device: torch.device, dtype: torch.dtype | None = 
 
 
 def table_rows(table: Tensor, ids: npt.NDArray[np.integer[Any]], like: Tensor) -> Tensor:
-    """Rows of a table [V, C] by their ids [N], of any integer type -> [N, C], of the dtype and on the device of `like`.
+    """Take rows [N, C] of a table [V, C] by their ids [N], of any integer type. The result is like `like` in dtype and
+    device.
 
-    The table may be of another dtype, on another device, or still in the checkpoint's file: only these rows are moved.
+    The table may be of another dtype, on another device, or still in the checkpoint's file, because only these rows
+    move.
     """
     places = to_device(torch.from_numpy(ids.astype(np.int64)), table.device)
     return to_device(F.embedding(places, table), like.device, like.dtype)
 
 
 class Upload:
-    """Rows that the host writes and a step reads, at a fixed address.
+    """A buffer at a fixed address, into which the host writes rows that a step reads.
 
     Attributes:
         device: the rows on the device.
@@ -140,7 +142,8 @@ class Upload:
 
 
 class Download:
-    """Rows that a step writes and the host reads. Two copies may be under way; a third one first saves the oldest.
+    """A buffer into which a step writes rows that the host reads. Two copies may be under way; a third one first saves
+    the oldest.
 
     Attributes:
         device: the rows on the device.
@@ -171,7 +174,7 @@ class Download:
 
 
 class _Copy:
-    """Waits for rows that are being copied to the host, and keeps them: the next copy reuses their memory."""
+    """Wait for rows on their way to the host, and keep them, because the next copy reuses their memory."""
 
     def __init__(self, host: Tensor, copied: torch.cuda.Event | None) -> None:
         self._host = host
@@ -187,7 +190,7 @@ class _Copy:
 
 
 def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:
-    """`least`, `least` times powers of two below `most`, and `most`: the sizes for which steps are recorded."""
+    """Return the sizes for which steps are recorded: `least` times powers of two below `most`, and `most`."""
     sizes = []
     while least < most:
         sizes.append(least)
@@ -196,19 +199,19 @@ def powers_up_to(most: int, least: int = 1) -> tuple[int, ...]:
 
 
 def halves_up_to(most: int, least: int) -> tuple[int, ...]:
-    """The sizes of `powers_up_to`, and those halfway between two powers."""
+    """Return the sizes of `powers_up_to`, and those halfway between two powers."""
     powers = powers_up_to(most, least)
     between = (size + size // 2 for size in powers[:-1])
     return tuple(sorted({*powers, *(size for size in between if size < most)}))
 
 
 def round_up(size: int, sizes: Sequence[int]) -> int:
-    """The smallest of ascending `sizes` that is not below `size`."""
+    """Return the smallest of ascending `sizes` that is not below `size`."""
     return next(each for each in sizes if each >= size)
 
 
 def record_batches(batches: Sequence[int], record: Callable[[int], None], work: str) -> tuple[int, ...]:
-    """Record the steps of batches of these sizes, the largest first: the others then fit its memory.
+    """Record the steps of batches of these sizes. The largest comes first, so that the others fit its memory.
 
     Args:
         batches: ascending.
@@ -237,7 +240,7 @@ T = TypeVar("T")
 
 
 class CachedOnGpu(Generic[T]):
-    """A value that depends on a module's weights or sizes alone. On a GPU it is computed once and cached.
+    """A value that depends only on a module's weights or sizes. On a GPU it is computed once and cached.
 
     A CUDA graph would compute it again at each replay; the run before a capture caches it. A CPU computes it each time,
     so that a traced graph contains the computation. So does a GPU while weights require grad. The weights must not

@@ -1,4 +1,4 @@
-"""Artifacts made without a waiting request: those of uploads and imports, and those that are still missing.
+"""Make artifacts without a waiting request: after uploads and imports, and whatever is still missing.
 
 A voice may lack artifacts because the server stopped before they were made, because the disk was full, or because an
 encoder was busy or not loaded yet. Its file has the clip, so they are made later, without a request.
@@ -34,10 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class Background:
-    """Begins extractions; checks every `period` seconds, until `close`, which voices lack artifacts.
+    """Begin extractions, and check every `period` seconds, until `close`, which voices lack artifacts.
 
-    Only a failure that the clip itself explains is final, until the voice is asked for or uploaded again. A check goes
-    on after the voice at which the last one ended, so voices that fail again and again keep none from being finished.
+    A failure that the clip itself explains is final until the voice is asked for or uploaded again. Other failures are
+    tried again. A check begins after the voice at which the last check ended, so voices that fail again and again do
+    not hold up others.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Background:
         self._thread.join()
 
     def with_artifacts(self, draft: Draft, model_types: Iterable[str], until: float) -> Draft:
-        """A draft with the artifacts of its clip, before it replaces a speaker.
+        """Return a draft with the artifacts of its clip, before it replaces a speaker.
 
         Raises:
             InvalidArgument: no voice can be made of the clip.
@@ -86,7 +87,7 @@ class Background:
     def begin(
         self, record: SpeakerRecord, model_types: Iterable[str], clip: Clip | None = None, until: float | None = None
     ) -> bool:
-        """Make what a new speaker lacks for these families, in the background; with `until`, wait for it.
+        """Make in the background what a new speaker lacks for these families. With `until`, wait for it.
 
         Args:
             clip: the speaker's clip, if it is decoded already.
@@ -109,7 +110,7 @@ class Background:
                     flight = result if isinstance(result, Flight) else None
             except (VoiceCloneError, Superseded) as error:
                 log.info("the voice %r is registered, but not ready: %s", record.name, error)
-        self._store_made(record)  # what would wait for those that are late
+        self._store_made(record)  # this would wait for the late ones
         return begun
 
     def _store_made(self, record: SpeakerRecord) -> None:
@@ -117,7 +118,9 @@ class Background:
             self._extractor.store_made(record)
 
     def _begin(self, together: Together, model_type: str) -> Flight[Any] | None:
-        """A flight that makes the artifacts, or asks the encoder for its modes first; None if there is none to make."""
+        """Begin a flight that makes the artifacts, or first asks the encoder for its modes. None if there is nothing to
+        make.
+        """
         modes = self._describer.known_modes(model_type)
         if modes is not None:
             return self._start(together, model_type, modes)
@@ -177,7 +180,7 @@ class Background:
                 return
 
     def _lacks(self, record: SpeakerRecord, model_type: str) -> bool:
-        """Whether artifacts for this family could be made of its clip, as far as is known."""
+        """Whether artifacts for this family are missing and, as far as is known, could be made from the clip."""
         if record.embedding_source == "direct":
             return False
         failures = self._voice_states.failures.get(record.key, {}).copy()

@@ -1,4 +1,4 @@
-"""Drafts: the record that an upload would register. All checks come before the first change."""
+"""Drafts are the records that uploads would register. All checks come before the first change."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Draft:
     Attributes:
         record: without a generation.
         audio: the bytes of the clip's file; None for an embedding.
-        artifacts: those that are ready.
-        clip: the decoded clip, where it may serve the first extraction.
+        artifacts: the artifacts that are ready.
+        clip: the decoded clip, if the first extraction may use it.
     """
 
     record: SpeakerRecord
@@ -36,7 +36,7 @@ class Draft:
 
 
 def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
-    """A speaker uploaded as a clip, without the silence at its ends if that is to be trimmed.
+    """Make the draft of a speaker from a clip, without the silence at its ends if the upload asks for that.
 
     Raises:
         InvalidArgument: the clip is not allowed, or has a warning and the upload is strict.
@@ -64,7 +64,7 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
 
 
 def of_embedding(upload: UploadEmbedding, artifact: ArtifactId, tensors: Tensors, info: ArtifactInfo) -> Draft:
-    """A speaker uploaded as a ready embedding, from which `tensors` were made."""
+    """Make the draft of a speaker from an uploaded embedding, from which `tensors` were made."""
     record = _record(
         upload,
         "direct",
@@ -81,7 +81,7 @@ def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
     """The recording of a consent.
 
     Raises:
-        InvalidArgument: it is no clip that could be uploaded.
+        InvalidArgument: the clip could not be uploaded.
     """
     clip = _decoded(audio, limits)
     record = _record(given, "consent", description=given.description, **_of_file(clip), language=given.language)
@@ -89,7 +89,7 @@ def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
 
 
 def _of_file(clip: Clip) -> dict[str, Any]:
-    """What a record says of a clip's file."""
+    """Return the record's fields about a clip's file."""
     return {
         "mime_type": clip.mime_type,
         "file_size": len(clip.encoded),
@@ -100,7 +100,7 @@ def _of_file(clip: Clip) -> dict[str, Any]:
 
 
 def of_alias(given: SetAlias) -> Draft:
-    """A further name of a speaker. That of an operator's speaker is for all who may use the speaker."""
+    """Make the draft of an alias. An alias of the operator is for all who may use its speaker."""
     return Draft(_record(given, "alias", shared=given.owner is None, voice=given.voice.text), None, {})
 
 

@@ -36,7 +36,7 @@ class CacheKey(NamedTuple):
 
 @dataclass
 class _PoolState:
-    """One pool: its entries; the keys of each speaker; counters."""
+    """The entries of one pool, the keys of each speaker, and counters."""
 
     cached: CallersLRU[CacheKey, bytes] = field(default_factory=CallersLRU)
     by_speaker: dict[str, set[CacheKey]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class ArtifactCache:
         self._lock = threading.Lock()
 
     def get(self, pool: Pool, key: CacheKey) -> bytes | None:
-        """The artifacts, now the most recently used; None if absent. Counts a hit or a miss."""
+        """Return the artifacts, and make them the most recently used; None if absent. Counts a hit or a miss."""
         with self._lock:
             state = self._pools[pool]
             value = state.cached.use(key, caller_now.get().name)
@@ -92,7 +92,7 @@ class ArtifactCache:
             return value
 
     def peek(self, pool: Pool, key: CacheKey) -> bytes | None:
-        """The artifacts if present; changes neither counters nor order."""
+        """Return the artifacts if present, without a change of counters or order."""
         with self._lock:
             held = self._pools[pool].cached.entries.get(key)
             return None if held is None else held.value
@@ -120,7 +120,7 @@ class ArtifactCache:
             return len(keys)
 
     def stats(self) -> dict[Pool, dict[str, int]]:
-        """Bytes, entries and counters of each pool, at one moment."""
+        """Return bytes, entries and counters of each pool at one moment."""
         with self._lock:
             return {
                 pool: {

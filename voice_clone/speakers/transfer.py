@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Transfer:
-    """Makes bundles of registered speakers, and registers the speakers of a bundle."""
+    """Make bundles of registered speakers, and register the speakers of a bundle."""
 
     def __init__(self, registry: Registry, store: Store, describer: Describer, config: CacheConfig) -> None:
         self._registry = registry
@@ -52,7 +52,7 @@ class Transfer:
         self._config = config
 
     def pack(self, export: Export, bundle: BinaryIO) -> dict[str, Any]:
-        """Write the bundle of the speakers. Of all speakers, one that is deleted meanwhile is left out.
+        """Write the bundle of one speaker, or of all. A speaker that is deleted meanwhile is left out of all.
 
         Returns: what the operation answers.
 
@@ -68,7 +68,7 @@ class Transfer:
         return {"speakers": names, "size": bundle.seek(0, os.SEEK_END), "digest": digest}
 
     def _files(self, records: Sequence[SpeakerRecord], export: Export, names: list[str]) -> Iterator[bytes]:
-        """The file of each speaker; its name is added to `names`. Raises: as `pack`."""
+        """Yield the file of each speaker, and add its name to `names`. Raises: as `pack`."""
         size = 0
         for found in records:
             try:
@@ -86,7 +86,7 @@ class Transfer:
             yield file
 
     def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
-        """The artifacts in a bundle of one speaker, which is not registered; everything in the bundle is checked.
+        """Return the artifacts in a bundle of one speaker, without registering it. Everything in the bundle is checked.
 
         Raises:
             InvalidArgument: it is too large, damaged, or made with another checkpoint; or holds more than one speaker.
@@ -146,7 +146,7 @@ class Transfer:
         """Register the voices of the bundles in a folder under names that are free: the operator's, and shared.
 
         The folder is only read, so it may be part of an image or a volume mounted read-only. A name that is taken stays
-        with the voice that has it. A file that is no bundle, or too large a one, is logged and left out. Hidden files
+        with the voice that has it. A file that is no bundle, or too large, is logged and left out. Hidden files
         are not read.
 
         Raises:
@@ -192,7 +192,7 @@ class Transfer:
         return drafts
 
     def _newest(self, record: SpeakerRecord, export: Export) -> tuple[SpeakerRecord, bytes]:
-        """The speaker of this record's name, which may be replaced meanwhile, and its file.
+        """Return the newest speaker of this record's name, which may have been replaced, and its file.
 
         Raises:
             SpeakerNotFound: it was deleted meanwhile.
@@ -283,7 +283,7 @@ class Transfer:
     def _fits(
         self, record: SpeakerRecord, artifact: ArtifactId, tensors: dict[str, NDArray[Any]], may_drop: bool
     ) -> bool:
-        """Whether artifacts of a bundle fit this server; False if they are dropped and made again.
+        """Whether artifacts of a bundle fit this server. Artifacts that do not fit are dropped and made again.
 
         Raises:
             InvalidArgument: they do not fit and must not be dropped.
@@ -308,7 +308,7 @@ class Transfer:
 
 @contextmanager
 def _of(what: str) -> Iterator[None]:
-    """Say of whose record an error is: the names in it are no inputs of this request."""
+    """Name the speaker whose record an error is about, because names in the error are no inputs of this request."""
     try:
         yield
     except InvalidArgument as error:
@@ -316,5 +316,5 @@ def _of(what: str) -> Iterator[None]:
 
 
 def _given_to(owner: str, record: SpeakerRecord) -> SpeakerRecord:
-    """The record as this owner's; shared only if it was the owner's before."""
+    """Return the record as this owner's. It stays shared only if it was the owner's before."""
     return replace(record, owner=owner, shared=record.shared and record.owner == owner)

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 Steps = Generator[None, None, Mapping[str, Value]]
 YIELD = 1e-6  # seconds; a sleep releases the GIL for 0.1 ms, or until a busy thread releases it
 
-WORTH_ASKING = 0.02  # seconds that a request waited; a question whether its client has left takes half a millisecond
+WORTH_ASKING = 0.02  # seconds of waiting after which we ask whether the client has left; that takes half a millisecond
 
 
 class Model(ABC):
@@ -53,11 +53,11 @@ class Model(ABC):
     Class attributes:
         threads: how many requests `handle` works on at once; 0 runs it in `execute` itself (for a model that only
             hands requests on). `load` may set it.
-        large_at_once: how many requests that are `large` it works on at once; 0: none is. For each it needs a multiple
-            of their bytes, and their threads are others than those above.
+        large_at_once: how many `large` requests it works on at once, in threads of their own; 0 means that no request
+        is large. Each needs a multiple of its bytes.
         single: whether the model keeps state that all requests must share, so that a second instance (a process
             of its own) would be wrong.
-        stage: the ending of the model's name behind its family's; empty for a model of no family.
+        stage: the model's name without its family's; empty for a model of no family.
 
     Attributes:
         family: of the model, from its name.
@@ -146,13 +146,13 @@ class Model(ABC):
         release_answers()
 
     def _lost(self) -> None:
-        """End all requests with an error, and all that come: a model that they need has died."""
+        """End all requests, and all that come, with an error, because a model that they need has died."""
         self._no_service = Overloaded("a model of this server has died, and the server starts again; try again later")
         for responder in list(open_requests):
             responder.fail(self._no_service)
 
     def _run(self, request: Request, responder: Responder, pool: TurnPool | None, steps: Steps | None = None) -> None:
-        """Do a request, or the next of its steps."""
+        """Work on a request, or on the next of its steps."""
         passed_on.set(request.passed_on)
         try:
             if self._no_service is not None:
@@ -182,7 +182,7 @@ class Model(ABC):
         return request.caller(self._caller_token)
 
     def large(self, request: Request) -> bool:
-        """Whether a request, or its answer, is a large one."""
+        """Whether a request or its answer is large."""
         return False
 
     def went_on(self) -> float:
@@ -199,10 +199,8 @@ class Model(ABC):
 
     @abstractmethod
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value] | Steps | None:
-        """Answer with the outputs, or return None and see to it that `responder` ends the request later.
-
-        In a pool it may be a generator: at each `yield` other callers have their turns, and it goes on if the client is
-        still there.
+        """Return the outputs, or return None and let `responder` end the request later. In a pool this may be a
+        generator: at each `yield` other callers have their turns, and it goes on if the client is still there.
         """
 
     def close(self) -> None:  # noqa: B027 - a model that opens nothing needs none
@@ -210,7 +208,7 @@ class Model(ABC):
 
 
 def _id_of(request: Any) -> str:
-    """The caller's id of a request, else one of our own; over HTTP an id may be no text."""
+    """Return the caller's id of a request, or else one of our own. Over HTTP an id may be no text."""
     try:
         return request.request_id() or uuid.uuid4().hex
     except UnicodeDecodeError:
@@ -218,7 +216,7 @@ def _id_of(request: Any) -> str:
 
 
 def trim() -> None:
-    """Give freed memory back to the system; a C library other than glibc does so by itself, or not.
+    """Give freed memory back to the system. Only glibc needs and has this.
 
     glibc keeps freed memory for later allocations. Loading weights and encoding a clip free much that serving does not
     need again soon.

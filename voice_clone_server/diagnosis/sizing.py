@@ -1,4 +1,4 @@
-"""How many streams a machine speaks in time: what was measured on others, and this one's row.
+"""Tell how many streams a machine speaks in time, from measurements on other machines and on this one.
 
 docs/sizing.md has the same rows, and the formulas for machines that have none.
 """
@@ -19,12 +19,12 @@ class Measurement:
 
     Attributes:
         machine: the name of a GPU, as torch has it; else cores and processor.
-        model: as people call it.
+        model: its usual name.
         precision: of the talker.
-        streams: at once.
+        streams: how many at once.
         audio: seconds of speech a second, of all streams together.
-        through: `engine`, talker and decoder alone in one process, or `server`, through Triton.
-        result: file in perf/records/results; empty: this machine, now.
+        through: `engine` for only talker and decoder in one process, `server` for a whole server.
+        result: file in perf/records/results; empty for this machine, now.
     """
 
     machine: str
@@ -75,7 +75,7 @@ def rows_here(facts: Mapping[str, Any], speed: Sequence[Mapping[str, Any]]) -> l
         speed: what was measured on its processor, with `model`, `precision` and `real_time_factor`.
 
     Returns:
-        Where a server computes on the GPU, what was measured on one of its name; else a row for each of `speed`. None:
+        The measurements on a GPU of this name if a server computes on the GPU, else one for each of `speed`. None if
         nothing was measured.
     """
     if facts["device"] != "cpu":

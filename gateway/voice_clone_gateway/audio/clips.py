@@ -1,4 +1,6 @@
-"""Clips that the server does not read, decoded in a process of their own: files of strangers, which FFmpeg parses."""
+"""Decode clips that the server does not read. They are files of strangers, so FFmpeg parses each in a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ..confined import ConfinedProcesses
 
 
 class ClipReader:
-    """Makes WAV files of foreign clips."""
+    """Turn clips of other formats into WAV files."""
 
     def __init__(self, processes: ConfinedProcesses | None = None) -> None:
         self._processes = processes or ConfinedProcesses()
@@ -25,7 +27,7 @@ class ClipReader:
             clip: bytes of a file, or its data URL.
 
         Raises:
-            InvalidArgument: it cannot be decoded; says why.
+            InvalidArgument: the clip cannot be decoded; the message says why.
         """
         kind = foreign_kind(clip)
         if kind is None:

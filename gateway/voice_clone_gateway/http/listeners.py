@@ -1,10 +1,10 @@
-"""Closes the connections of clients that do not read what they are sent.
+"""Close the connections of clients that do not read.
 
 All answers and WebSocket messages of all routes pass through this module. When it closes a connection, the speech ends
 and its memory is freed, as if the client had left.
 
-Little is kept for a client that reads slowly: asyncio stops a sender that has 64 KiB waiting, and the kernel keeps at
-most `UNSENT_BYTES` for which the client's side has no space.
+Little is kept for a client that reads slowly: asyncio stops a sender with 64 KiB of waiting data, and the kernel keeps
+at most `UNSENT_BYTES` that the client's side has no space for.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: the end of a connection is a re
 
 
 class WatchedTransport:
-    """A transport of asyncio that is aborted when its client reads nothing for too long; else as that transport.
+    """A transport of asyncio that aborts the connection if its client reads nothing for too long.
 
-    Time counts only while the client has something to read, and begins again with each byte that its side takes. A slow
-    client is never cut.
+    Time counts only while the client has something to read, and starts again with each byte that the client's side
+    takes. So a slow client is never cut off.
 
     Args:
         transport: of the connection.
-        seconds: without a byte, after which it is aborted.
-        breaks_off: whether its end, if it came now, would look like the end of the answer, though that is not whole.
+        seconds: time without a byte until the connection is aborted.
+        breaks_off: whether a normal close now would make an incomplete answer look complete.
     """
 
     def __init__(self, transport: asyncio.Transport, seconds: float, breaks_off: Callable[[], bool]) -> None:
@@ -64,7 +64,7 @@ class WatchedTransport:
         return getattr(self._transport, name)
 
     def pause_reading(self, why: str = "") -> None:
-        """Read nothing, until each reason is over."""
+        """Read nothing until each reason is over."""
         self._pauses.add(why)
         self._transport.pause_reading()
 
@@ -75,7 +75,7 @@ class WatchedTransport:
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Send, and see to it that the client reads."""
+        """Send data, and watch whether the client reads it."""
         self._written += len(data)
         self._transport.write(data)
         if self._check_later is None:
@@ -83,7 +83,7 @@ class WatchedTransport:
             self._check_later = self._loop.call_later(self._seconds / _CHECKS, self._check)
 
     def close(self) -> None:
-        """Close the connection; reset it where the client would take its end for that of the answer."""
+        """Close the connection. Reset it if the client would otherwise take its end for the end of the answer."""
         if not self._breaks_off():
             self._transport.close()
             return
@@ -106,7 +106,7 @@ class WatchedTransport:
         self._transport.abort()
 
     def _waiting(self) -> int:
-        """Bytes that the client's side has not taken; 0 when the connection is lost."""
+        """Return the bytes that the client's side has not taken; 0 if the connection is lost."""
         waiting = self._transport.get_write_buffer_size()
         # The socket is closed, or, on Windows, what the kernel has taken counts as read.
         with suppress(OSError, ValueError, NameError):

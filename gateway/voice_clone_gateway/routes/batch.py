@@ -22,8 +22,8 @@ from ..services import services_of
 from ..speech.audited import usage
 from ..speech.whole import FinishedSpeech, speak_whole
 
-MOST_ITEMS = 64  # of all batches that are spoken at once; the talker would refuse more, and they would be sent again
-_CODED = 48 << 10  # bytes of audio that are made base64 at once, a multiple of 3
+MOST_ITEMS = 64  # items of all batches that are spoken at once; the talker would refuse more, and we would retry them
+_CODED = 48 << 10  # bytes of audio that become base64 at once, a multiple of 3
 
 router = APIRouter(route_class=guarded("speak"), tags=["speech"])
 
@@ -128,12 +128,12 @@ def _success(index: int, spoken: FinishedSpeech) -> BatchResult:
 
 
 class AudioList(Response):
-    """An answer with a list of audio. It is made as it is sent, so nothing is held twice.
+    """An answer with a list of audio. Its text is made while it is sent, so nothing is held twice.
 
     Args:
-        answer: without the entries.
-        name: of the list.
-        entries: of it, each with the audio that belongs into its `audio_data`, if it has any.
+        answer: the answer without the entries.
+        name: the list's name in the answer.
+        entries: the list's entries, each with the audio for its `audio_data`, if it has any.
     """
 
     def __init__(self, answer: BaseModel, name: str, entries: Iterable[tuple[BaseModel, bytes | None]]) -> None:

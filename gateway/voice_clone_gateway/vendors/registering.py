@@ -99,10 +99,10 @@ async def _joined(request: Request, clips: Sequence[bytes]) -> bytes:
     first, *others = [await read(clip) for clip in clips]
     if not others:
         return bytes(first)
-    return await asyncio.to_thread(_join, [first, *others])
+    return await asyncio.to_thread(joined, [first, *others])
 
 
-def _join(clips: Sequence[bytes]) -> bytes:
+def joined(clips: Sequence[bytes]) -> bytes:
     pieces, rate, left = list[Any](), 0, MOST_SECONDS
     for number, clip in enumerate(clips, 1):
         try:

@@ -66,7 +66,7 @@ class Tokenizer(PlainTokenizer):
         self.around_text = len(self.text_ids(""))
 
     def reference_ids(self, transcript: str) -> Ids:
-        """What stands before the frames of a reference clip: int32 [n].
+        """Return the tokens before the frames of a reference clip: int32 [n].
 
         Raises:
             InvalidArgument: `transcript` holds a control token of the model.
@@ -75,7 +75,7 @@ class Tokenizer(PlainTokenizer):
         return self._ids("reference_text", BEFORE_TRANSCRIPT, tagged, BEHIND_TRANSCRIPT)
 
     def text_ids(self, text: str) -> Ids:
-        """What stands behind the frames: int32 [n]. In a text with speakers each turn is a line of its own.
+        """Return the tokens after the frames: int32 [n]. In a text with speakers each turn has a line of its own.
 
         Raises:
             InvalidArgument: `text` holds a control token of the model.
@@ -123,7 +123,7 @@ class FishSpeechPrompt(CardPrompt[FishSpeechConfig, Tokenizer, Ids]):
 
     def prepare(self, speech: SpeechRequest, draft: Ids, voice: ResolvedVoice | None) -> Prepared:
         assert voice is not None  # `draft` has refused a speaker embedding
-        assert voice.transcript is not None  # the one mode needs it
+        assert voice.transcript is not None  # the only mode needs it
         codes = frames_of(voice, CODES, self.config.codebooks)
         reference_ids = self.reference_ids(voice.transcript)
         info = {

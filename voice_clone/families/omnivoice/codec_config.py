@@ -20,9 +20,9 @@ CONFIG_FILE = f"{FOLDER}/config.json"
 
 SAMPLE_RATE = 24000  # Hz
 FRAME_SAMPLES = SAMPLE_RATE // FRAME_RATE
-SEMANTIC_RATE = 16000  # Hz, of what HuBERT hears
+SEMANTIC_RATE = 16000  # Hz of HuBERT's input
 
-# What the released codec has, and the only thing that the networks compute.
+# The released codec has these values, and the networks compute no others.
 _FIXED: dict[str, Any] = {
     "model_type": "higgs_audio_v2_tokenizer",
     "sample_rate": SAMPLE_RATE,
@@ -58,7 +58,7 @@ class AcousticConfig:
 
 @dataclass(frozen=True)
 class SemanticConfig:
-    """HuBERT's sizes; what a file leaves out is as in the base model."""
+    """HuBERT's sizes. If a file leaves one out, it is that of the base model."""
 
     hidden_size: int = 768
     num_hidden_layers: int = 12
@@ -87,12 +87,12 @@ class CodecConfig:
 
     @property
     def latent(self) -> int:
-        """The size of what is quantized: sound and what is said, one behind the other."""
+        """The size of a quantized vector: the sound, followed by what is said."""
         return self.acoustic_model_config.hidden_size + self.semantic_model_config.hidden_size
 
     @property
     def semantic_steps(self) -> int:
-        """Steps of HuBERT in a frame, of which the first counts."""
+        """Steps of HuBERT in a frame. Only the first counts."""
         return FRAME_SAMPLES * SEMANTIC_RATE // SAMPLE_RATE // self.downsample_factor
 
 
@@ -117,7 +117,7 @@ def load_codec_config(folder: Path) -> CodecConfig:
 
 
 def _check_rates(config: CodecConfig) -> None:
-    """All parts must make a frame of the same samples, and sizes must divide."""
+    """Check that all parts make frames of equally many samples, and that sizes divide."""
     sound, semantic = config.acoustic_model_config, config.semantic_model_config
     for name in ("downsampling_ratios", "upsampling_ratios"):
         ratios = getattr(sound, name)

@@ -1,7 +1,7 @@
-"""How long the speech of a text will be, estimated from weights of its characters. Needs no torch.
+"""Estimate how long the speech of a text will be, from weights of its characters. It needs no torch.
 
 A character's weight depends on its script: the time that it takes, as a multiple of a Latin letter's. The pace is that
-of the reference, or without one that of a fixed sentence. Source: omnivoice 0.2.1, `utils/duration.py`
+of the reference. Without a reference it is that of a fixed sentence. Source: omnivoice 0.2.1, `utils/duration.py`
 (`RuleDurationEstimator`) and `models/omnivoice.py` (`_estimate_target_tokens`).
 """
 
@@ -15,7 +15,7 @@ PACE_TEXT, PACE_FRAMES = "Nice to meet you.", 25  # without a reference
 SHORT = 50.0  # frames; a shorter estimate is raised towards it
 
 PUNCTUATION, SPACE, DIGIT, SILENT, LETTER, IDEOGRAPH = 0.5, 0.2, 3.5, 0.0, 1.0, 3.0
-TATWEEL = "\u0640"  # stretches an Arabic word on paper alone
+TATWEEL = "\u0640"  # stretches an Arabic word only on paper
 UPPER_PLANES = 0x20000  # ideographs beyond the first plane
 
 # Blocks of Unicode by the last character of each: (last code point, weight of its letters).
@@ -73,12 +73,12 @@ def _weight_of(character: str) -> float:
 
 
 def weight(text: str) -> float:
-    """How many Latin letters take as long to speak as the text."""
+    """Return how many Latin letters take as long to speak as the text."""
     return sum(map(_weight_of, text))
 
 
 def estimate(text: str, reference: tuple[str, int] | None, speed: float = 1.0) -> int:
-    """Frames of a text, 1 at least.
+    """Return the frames of a text, at least 1.
 
     Args:
         reference: the transcript of a clip, and the clip's frames; None: there is none.

@@ -4,8 +4,8 @@ in    those of `request_fields.FIELDS` that this stage reads, all optional; see 
       `owner` says for whom the caller acts, `stream_id` names the stream, so that speech_whole can cancel it; without
       it the stream gets an id of its own.
 out   prompt       STRING [1]  the family's arrays for its talker, packed
-      prompt_info  STRING [1]  JSON: `stream_id`, `origin` (what the next stages file under it goes when the voice is
-                               deleted), and what the first and the last chunk report on voice and text
+      prompt_info  STRING [1]  JSON: `stream_id`, `origin` (the next stages keep what they compute under it, and drop
+      that when the voice is deleted), and what the first and the last chunk report on voice and text
 
 It keeps nothing of a voice.
 """
@@ -37,7 +37,7 @@ class PromptModel(Model):
     """The base of `<family>_prompt`. A family sets `load_stage`."""
 
     stage = "prompt"
-    threads = 16  # a cold voice keeps one busy while its clip is encoded
+    threads = 16  # a cold voice occupies one while its clip is encoded
 
     @staticmethod
     @abstractmethod
@@ -73,10 +73,10 @@ class PromptModel(Model):
         return {"prompt": pack(prepared.tensors), "prompt_info": json.dumps(info)}
 
     def _resolve(self, speech: SpeechRequest) -> tuple[ResolvedVoice | None, dict[str, Any], tuple[str, str]]:
-        """The voice by speaker_cache, what `info` says of it, and its origin with the scope.
+        """Return the voice from speaker_cache, what `info` says of it, and its origin with the scope.
 
-        No voice for a ready embedding, for one of the checkpoint's own voices (case does not matter), and for a speech
-        without any.
+        There is no voice for a ready embedding, for a voice of the checkpoint itself (case does not matter), and for a
+        speech without any.
         """
         if speech.speaker_embedding is not None or all(getattr(speech, source) is None for source in SOURCES):
             return None, {"cache": "none"}, ("", scope_of(speech.owner))
@@ -112,7 +112,7 @@ class PromptModel(Model):
 
 
 def stream_id(request: Request) -> str | None:
-    """The id that the caller has given to its stream; the talker checks its length.
+    """Return the id that the caller gave to its stream. The talker checks its length.
 
     Raises:
         InvalidArgument: it is no text.
@@ -124,7 +124,7 @@ def stream_id(request: Request) -> str | None:
 
 
 def read_speech(request: Request, voiceless: bool = False) -> SpeechRequest:
-    """The speech that a request asks for; `voiceless`: as of `PromptStage`.
+    """Return the speech that a request asks for; `voiceless` is as in `PromptStage`.
 
     Raises:
         InvalidArgument: an input is malformed, missing, or contradicts another one.

@@ -1,4 +1,4 @@
-"""The model `speech_whole`: a whole speech of any family in one answer, for callers that cannot stream.
+"""The model `speech_whole` answers a whole speech of any family at once, for callers that cannot stream.
 
 in    model      STRING [1]  optional: the family that speaks; without it the server's default
       the inputs of the families' public models, but for `text_stream`
@@ -6,8 +6,8 @@ out   audio FP32 [n]  mono; sample_rate INT32 [1]  Hz; info STRING [1]  JSON, as
 
 The request parameters `owner`, `deadline_ms` and `mark` go to the family. The samples are those of the stream.
 
-Until its first chunk each speech holds one of the 32 threads that tritonserver has for this model, and these send
-answers, too. So `max_whole_speeches` stays below that, unless the Python backend has another `thread-pool-size`.
+Tritonserver has 32 threads for this model. Each speech holds one until its first chunk, and the threads also send
+answers. So `max_whole_speeches` stays below 32, unless the Python backend has another `thread-pool-size`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from voice_clone.triton.responder import Responder
 from voice_clone.triton.tensors import Array, Value
 from voice_clone.turns import may_have_more
 
-LOOK_SECONDS = 0.25  # between two questions whether the client of a speech has left
+LOOK_SECONDS = 0.25  # seconds between two looks whether clients have left
 MOST = 2.0**53  # of a float parameter
 REFUSING = 8  # threads beside those of the speeches
 
 
 class WholeSpeechModel(Model):
-    """Asks the public model of a family, and joins its chunks. Each speech has a thread, which only waits."""
+    """Call the public model of a family, and join its chunks. Each speech has a thread, which only waits."""
 
     def load(self, given: Settings) -> None:
         """Start to look for clients that leave."""
@@ -77,7 +77,7 @@ class WholeSpeechModel(Model):
         return whole.outputs()
 
     def _family(self, named: str | None) -> str:
-        """The family of that name, or the default.
+        """Return the family of that name, or the default.
 
         Raises:
             InvalidArgument: there is no such family.
@@ -98,7 +98,7 @@ class WholeSpeechModel(Model):
 
 
 class WholeSpeech:
-    """The chunks of a speech that is to be answered as one.
+    """The chunks of a speech that one answer will have.
 
     Args:
         family: that speaks.
@@ -115,10 +115,10 @@ class WholeSpeech:
         self.too_long = False
 
     def takes(self, outputs: Mapping[str, Array]) -> bool:
-        """Add a chunk, the outputs of a response; false: the speech has become too long, and the rest is not wanted.
+        """Add the outputs of a response. Returns false if the speech has become too long, and the rest is not wanted.
 
         Raises:
-            VoiceCloneError: with which the speech has ended.
+            VoiceCloneError: the speech ended with it.
         """
         if self.too_long or not outputs:
             return True  # what still comes is not kept
@@ -153,10 +153,11 @@ class WholeSpeech:
 
 
 class Clients:
-    """The clients of the speeches that are made. Where one has left, its speech is cancelled.
+    """The clients of running speeches. If one leaves, its speech is cancelled.
 
     A call between models does not pass a cancellation on (fault: call-cancel). So the talker is asked to stop the
-    stream until the speech has ended: at first it may not have the stream yet. Over HTTP Triton 2.51 does not notice
+    stream, again and again until the speech has ended, because at first it may not have the stream yet. Over HTTP
+    Triton 2.51 does not notice
     that a client has left.
     """
 
@@ -193,7 +194,9 @@ class Clients:
 
 
 def carried(parameter: Any) -> Any:
-    """A request parameter as a call between models can carry it: a float is rounded up; 0 if it is no finite number."""
+    """Return a request parameter in a form that a call between models can carry: a float is rounded up, or 0 if it is
+    not finite.
+    """
     if not isinstance(parameter, float):
         return parameter
     return math.ceil(max(-MOST, min(parameter, MOST))) if math.isfinite(parameter) else 0
