@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Ticket:
 class Bench:
     """A worker whose decoder can be held, and all its reports."""
 
-    def __init__(self, code2wav: Code2Wav, max_queue: int) -> None:
+    def __init__(self, code2wav: Code2Wav, max_queue: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.code2wav = code2wav
         self.batches: list[list[tuple[str, int]]] = []
         self.order: list[tuple[str, int]] = []
@@ -69,7 +70,7 @@ class Bench:
         self.busy = threading.Event()
         self._decode = code2wav.decode
         code2wav.decode = self._held  # type: ignore[method-assign]
-        self.worker = Code2WavWorker(code2wav, max_queue, self)
+        self.worker = Code2WavWorker(code2wav, max_queue, self, clock)
 
     def _held(self, chunks: Sequence[CodecChunk]) -> list[Any]:
         self.busy.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,8 +23,10 @@ def bench(decoder: CodecDecoder) -> Iterator[Callable[..., Bench]]:
     """Makes a decoding thread with the small decoder."""
     made: list[Bench] = []
 
-    def new(max_batch: int = 4, max_queue: int = 1000, **given: Any) -> Bench:
-        made.append(Bench(make_code2wav(decoder, FORM, max_batch=max_batch, **given), max_queue))
+    def new(
+        max_batch: int = 4, max_queue: int = 1000, clock: Callable[[], float] = time.monotonic, **given: Any
+    ) -> Bench:
+        made.append(Bench(make_code2wav(decoder, FORM, max_batch=max_batch, **given), max_queue, clock))
         return made[-1]
 
     yield new

@@ -96,9 +96,8 @@ def test_first_chunks_go_ahead_but_no_stream_starves(bench: Callable[..., Bench]
 
 
 def test_the_stream_with_the_least_audio_left_comes_first(bench: Callable[..., Bench]) -> None:
-    one = bench(max_batch=1)
     now = time.monotonic()
-    one.worker._waiting._clock = lambda: now  # else nothing is left of either after 50 ms
+    one = bench(max_batch=1, clock=lambda: now)  # else nothing is left of either after 50 ms
     heard(one.submit(CodecChunk("much", 0, random_codes(50, 0), NO_CODES, False)))
     heard(one.submit(CodecChunk("little", 0, random_codes(5, 0), NO_CODES, False)))
     one.hold()

@@ -265,9 +265,8 @@ def test_random_ends_leave_nothing(decoder: CodecDecoder, bench: Callable[..., B
 
 
 def test_an_ended_stream_reports_how_it_was_heard(bench: Callable[..., Bench]) -> None:
-    it = bench(max_batch=1)
     now = [0.0]
-    it.worker._waiting._clock = lambda: now[0]
+    it = bench(max_batch=1, clock=lambda: now[0])
     codes = random_codes(3, 0)
     for index, (time, final) in enumerate(((0.0, False), (1.0, False), (1.0 + 0.5 * FRAME_SECONDS, True))):
         now[0] = time
