@@ -30,15 +30,17 @@ def tensors_of(prompt: Prompt) -> dict[str, Any]:
 
 
 class Inputs(Request):
-    """The inputs of one request."""
+    """The inputs of one request. `without` is the tensor, or the input `prompt`, that it lacks."""
 
     def __init__(
         self,
         prompt: Prompt,
+        /,
         deadline_ms: Any = None,
         prompt_info: str = "{}",
         stream_id: Any = "s",
         without: str = "",
+        owner: str | None = None,
         **tensors: Any,
     ) -> None:
         packed = {name: value for name, value in tensors_of(prompt).items() if name != without}
@@ -47,9 +49,11 @@ class Inputs(Request):
             prompt_info = json.dumps(parse_object("prompt_info", prompt_info) | {"stream_id": stream_id})
         given = {"prompt": pack(packed), "prompt_info": prompt_info, **tensors}
         self._inputs = {
-            name: np.array([v], object if isinstance(v, (str, bytes)) else None) for name, v in given.items()
+            name: np.array([v], object if isinstance(v, (str, bytes)) else None)
+            for name, v in given.items()
+            if name != without
         }
-        self._parameters = {"deadline_ms": deadline_ms}
+        self._parameters = {"deadline_ms": deadline_ms, "owner": owner}
 
 
 class Answer:

@@ -75,13 +75,10 @@ def test_nonsense(config: Qwen3TTSConfig, given: dict[str, Any]) -> None:
 def test_a_missing_tensor_is_named(config: Qwen3TTSConfig) -> None:
     with pytest.raises(InvalidArgument, match="prompt lacks reference_codes"):
         read(config, without="reference_codes")
-    inputs = Inputs(make_prompt(config, 1))
-    inputs._inputs["prompt"] = np.array([b"no safetensors"], object)
     with pytest.raises(InvalidArgument, match="prompt must be safetensors bytes"):
-        read_call(inputs, stage_of(config), "qwen3_tts", 512)
-    del inputs._inputs["prompt"]
+        read(config, prompt=b"no safetensors")
     with pytest.raises(InvalidArgument, match="prompt is missing; qwen3_tts_prompt makes it"):
-        read_call(inputs, stage_of(config), "qwen3_tts", 512)
+        read(config, without="prompt")
 
 
 def test_what_an_owner_says_to_a_shared_voice_is_its_own(config: Qwen3TTSConfig) -> None:
@@ -92,8 +89,8 @@ def test_what_an_owner_says_to_a_shared_voice_is_its_own(config: Qwen3TTSConfig)
             make_prompt(config, 1),
             prompt_info='{"origin": ["7", 1.0, true, "voice 7"]}',
             options='{"instruct": "Whisper."}',
+            owner=owner,
         )
-        inputs._parameters["owner"] = owner
         stream = read_call(inputs, stage_of(config), "qwen3_tts", 512)
         assert stream.origin.scope == "voice 7"
         scopes.add(stream.plan.request.origin.scope)
