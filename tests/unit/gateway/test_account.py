@@ -26,7 +26,7 @@ from voice_clone_client.callers import on_behalf_of
 from voice_clone_gateway import listening
 from voice_clone_gateway.confined import ConfinedProcesses
 from voice_clone_gateway.http import account as accounts
-from voice_clone_gateway.http import limits, protocol
+from voice_clone_gateway.http import limits, uvicorn_protocols
 from voice_clone_gateway.http.account import Account, Full, Item
 from voice_clone_gateway.places import Places, TooManyWait
 
@@ -226,20 +226,20 @@ def test_a_slow_body_and_a_slow_message(
 def test_a_sender_of_many_frames_is_read_slowly(triton: Server, serve: Serve, keys: str) -> None:
     http = serve(triton.url, api_keys_file=keys)
     with websocket(http) as connection:
-        connection.sendall(b"\x89\x80\0\0\0\0" * 8 * int(protocol.FRAMES))
+        connection.sendall(b"\x89\x80\0\0\0\0" * 8 * int(uvicorn_protocols.FRAMES))
         connection.settimeout(0.3)
         pongs = 0
         with contextlib.suppress(TimeoutError):
             while True:
                 pongs += len(connection.recv(4096)) // 2
-        assert 0 < pongs < 8 * protocol.FRAMES
+        assert 0 < pongs < 8 * uvicorn_protocols.FRAMES
         connection.settimeout(10)
         assert connection.recv(4096), "it goes on"
 
 
 def test_sockets_of_a_caller(triton: Server, serve: Serve, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "SOCKETS_OF_CALLER", 3)
-    monkeypatch.setattr(protocol, "SOCKETS", 4)
+    monkeypatch.setattr(uvicorn_protocols, "SOCKETS_OF_CALLER", 3)
+    monkeypatch.setattr(uvicorn_protocols, "SOCKETS", 4)
     http = serve(triton.url, api_keys_file=keys)
     with contextlib.ExitStack() as stack:
         idle, active, other = (stack.enter_context(websocket(http)) for _ in range(3))
@@ -335,7 +335,9 @@ def test_a_websocket_that_is_gone_holds_nothing(triton: Server, serve: Serve) ->
     """Python may collect it much later."""
 
     def buffered() -> int:
-        return sum(len(each.conn.reader.buffer) for each in gc.get_objects() if type(each) is protocol.FairWebSocket)
+        return sum(
+            len(each.conn.reader.buffer) for each in gc.get_objects() if type(each) is uvicorn_protocols.FairWebSocket
+        )
 
     http = serve(triton.url)
     gc.disable()
