@@ -37,11 +37,9 @@ from .errors import (
     VoiceNotFound,
 )
 from .fields import Knobs
-from .long_text.async_long_speech import AsyncLongSpeech
-from .long_text.long_speech import LongSpeech
+from .long_text.long_speech import AsyncLongSpeech, LongSpeech
 from .servers.channel import tls_credentials
-from .speeches.async_speech import AsyncSpeech
-from .speeches.speech import Speech
+from .speeches.speech import AsyncSpeech, Speech
 from .types import (
     Artifacts,
     Candidate,

@@ -1,36 +1,37 @@
-"""The client for asyncio: the methods of `client.Client` as coroutines. The docstrings there are the full ones."""
+"""The client for asyncio, which is also all that the blocking `client.Client` does; see `backends`."""
 
 from __future__ import annotations
 
-import asyncio
+import threading
 import time
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+import grpc
 import numpy as np
 from numpy.typing import NDArray
 from voice_clone_text.parts import Part, WrittenText
 
-from . import designs, requests, responses
-from ._client_base import ClientBase
-from .bundles import ExportedBundle, imported_part
+from . import designs, environment, requests, responses
+from .backends import EVENT_LOOP, Once, each
+from .bundles import ExportedBundle, id_of, imported_part
 from .clips import Source
 from .errors import DeadlineExceeded, Unsupported, VoiceCloneError
 from .fields import Knobs
-from .long_text.async_long_speech import AsyncLongSpeech
+from .long_text.long_speech import AsyncLongSpeech
 from .long_text.plan import Plan
 from .servers import channel
-from .servers.async_calls import quiet_task
-from .servers.asynchronous import AsyncServers
+from .servers.servers import Servers
 from .sources import LARGEST_BUNDLE, parts
-from .speeches.async_speech import AsyncSpeech
-from .speeches.async_streaming_text import AsyncPartSpeech, AsyncStreamingTextSpeech, Bell
 from .speeches.parts_reader import PartsReader
+from .speeches.speech import AsyncSpeech
+from .speeches.streaming_text import AsyncStreamingTextSpeech, PartSpeech
 from .types import (
     Candidate,
     Candidates,
@@ -40,6 +41,7 @@ from .types import (
     Family,
     KeepOptions,
     LongOptions,
+    Mark,
     Names,
     Presets,
     SpeechOptions,
@@ -50,25 +52,100 @@ from .types import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 
-class AsyncClient(ClientBase[AsyncServers]):
-    """Voices and speech of one server or of several, for one event loop. The arguments are those of `Client`.
+class AsyncClient:
+    """Voices and speech of one server, or of several that have the same voices. For one event loop.
 
-    `speak` is no coroutine: `async for chunk in client.speak(...)`, or `await client.speak(...).read()`.
+    `speak` and its like are no coroutines, but need a running event loop: `async for chunk in client.speak(...)`, or
+    `await client.speak(...).read()`.
+
+    With several servers, each voice has a home among them, which speaks unless it fails or is much busier than the
+    others. A server that fails is left out until it is ready again. A call that it refused, and a speech that it ended
+    before the first chunk, are made once more at another server; a speech whose audio has begun ends with
+    `ConnectionFailed`. `stats` are those of one of the servers.
+
+    Args:
+        url: host:port of the server's gRPC endpoint; several, separated by commas; or `dns:///name:port` for all
+            servers that the name has. None takes the variable `VOICE_CLONE_SERVER`, or else localhost:8001.
+        model: the model family that speaks: the name of its public model. None takes the server's default, for which
+            the client asks once, with the first call that needs it. Most methods take another family for one call.
+        timeout: maximum seconds of any call but `speak`; None sets no limit.
+        credentials: `tls_credentials(...)` for TLS; None disables encryption.
+        headers: sent with every call, e.g. the key of a restricted protocol.
+        token: the write token of a server that has one; it is needed to upload, delete, export, import and rebuild
+            voices. None takes the variable `VOICE_CLONE_TOKEN`, if it is set; an empty one is none.
+        owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
+            operator, who sees all.
+        max_owned: how many voices the owner may have.
+        reserved: names that the owner may not give to voices, unless it has them; `x*` are all that begin with x.
+        mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. With
+            `required`, a speech that could not be marked is an error. A server that marks nothing refuses `on` and
+            `required`. A server that is older than this parameter ignores it; the speech then ends with
+            `Unsupported` at its first chunk. What the server's own setting asks for is done in any case.
+        proxy: `http://host:port` of an HTTP proxy to the server. None takes the variable `VOICE_CLONE_PROXY`, if it is
+            set, and else connects directly, even if `http_proxy` or the like is set; an empty one connects directly.
+
+    Raises:
+        InvalidArgument: `url` or `proxy` is none of these, or `token` is not printable ASCII. The client connects with
+            its first call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if
+            it requires a token, and the other `VoiceCloneError`s as its docstring says.
     """
 
-    _connect = AsyncServers
+    _backend = EVENT_LOOP
 
-    def _begin(self) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        model: str | None = None,
+        timeout: float | None = 60.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        owner: str | None = None,
+        max_owned: int | None = None,
+        reserved: Sequence[str] = (),
+        mark: Mark | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        sent = channel.metadata(headers, environment.token(token))
+        self._servers = Servers(self._backend, environment.server(url), credentials, sent, environment.proxy(proxy))
+        self._shared = False  # the connections are another client's
+        self._model = model
+        self._timeout = timeout
+        self._owner, self._max_owned, self._mark = owner, max_owned, mark
+        self._reserved = tuple(reserved)
+        self._default = Once(self._backend, self._find_default)
         # A speech is added to each set: that of its client, and those of the clients whose connections it uses.
         self._speeches: tuple[WeakSet[AsyncSpeech], ...] = (WeakSet(),)
-        self._default: str | None = None  # the server's default family, once it is known
-        self._default_task: asyncio.Task[str] | None = None  # asks the server for it
+        self._remembering = threading.Lock()
 
-    def _begin_shared(self) -> None:
-        self._speeches, self._default_task = (WeakSet(), *self._speeches), None
+    def acting_for(
+        self,
+        owner: str | None,
+        max_owned: int | None = None,
+        mark: Mark | None = None,
+        reserved: Sequence[str] = (),
+    ) -> Self:
+        """Return a client that acts for another owner over the same connections, which end with this client.
+
+        Args:
+            owner, max_owned, reserved: as of the class.
+            mark: as of the class; None takes that of this client.
+        """
+        other = copy(self)
+        other._shared = True
+        other._owner, other._max_owned, other._mark = owner, max_owned, mark or self._mark
+        other._reserved = tuple(reserved)
+        other._speeches = (WeakSet(), *self._speeches)
+        return other
+
+    @property
+    def owner(self) -> str | None:
+        """The owner for whom the client acts; None is the operator."""
+        return self._owner
 
     def speak(
         self,
@@ -77,7 +154,17 @@ class AsyncClient(ClientBase[AsyncServers]):
         deadline: float | None = None,
         **options: Unpack[SpeechOptions],
     ) -> AsyncSpeech:
-        """Speak `text` in a voice; see `Client.speak`. It needs a running event loop."""
+        """Speak `text` in a voice: one of `voice`, `reference_audio`, `speaker_embedding`, `voice_prompt`. Only a
+        family that needs no voice also speaks without any of them.
+
+        Args:
+            text: the words.
+            deadline: maximum seconds of the whole speech.
+            **options: see `SpeechOptions`.
+
+        Raises, here or with the first chunk:
+            InvalidArgument, VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded, and with any chunk BrokenStream.
+        """
         request = requests.speech(text, options, self._owner, self._mark)
         began = time.monotonic()
         family = partial(self.family, options.get("model"), deadline)
@@ -93,10 +180,23 @@ class AsyncClient(ClientBase[AsyncServers]):
         deadline: float | None = None,
         **options: Unpack[LongOptions],
     ) -> AsyncLongSpeech:
-        """Speak a text of any length in one voice; see `Client.speak_long`. It needs a running event loop."""
+        """Speak a text of any length in one voice, sentence by sentence. A short one is the speech that `speak` makes.
+
+        While a sentence is read, the next ones are made, a bounded number of them. The gateway speaks a text in the
+        same way: with the same `seed` it has the same samples. The `info` of the speech has the number of `sentences`,
+        of `retries` if there were any, and sums of tokens and frames; its `finish_reason` is the worst of theirs.
+        Without a voice a long text is not split, as each sentence would have a voice of its own.
+
+        Args:
+            text: the words.
+            deadline: maximum seconds of the whole speech.
+            **options: see `LongOptions`.
+
+        Raises, here or with a chunk: as `speak`.
+        """
         plan, given = Plan.of(options)
         given = requests.repeatable(text, given)
-        speech = AsyncLongSpeech(self, plan)
+        speech = AsyncLongSpeech(self, plan, backend=self._backend)
         speech.say(text, at_once=requests.is_voiceless(given))
         speech.begin(given, deadline)
         self._remembered(speech)
@@ -109,7 +209,25 @@ class AsyncClient(ClientBase[AsyncServers]):
         deadline: float | None = None,
         **options: Unpack[StreamOptions],
     ) -> AsyncSpeech:
-        """Speak a text while it is written; see `Client.speak_stream`. It needs a running event loop."""
+        """Speak a text while it is written, such as the tokens of a language model.
+
+        With several servers one of them speaks it, and no other takes over if that fails.
+
+        A model speaks well only so much in one piece, so a long text is spoken in parts, each of some sentences; the
+        rules are in docs/appended_text.md. The audio of a part is that of its whole text. If the model ends a part too
+        early, another part goes on with the first sentence that was not read; `info` counts `parts` and `continued`.
+
+        When the text pauses, so does the speech; after some seconds without text the server speaks what it has, and
+        `finish_reason` is `text_timeout`. A voice that is cloned in context begins
+        later than one with `x_vector_only`: the model first reads about ten tokens of text for each second of its clip.
+
+        Args:
+            text: its pieces, cut anywhere. A thread iterates them.
+            deadline: maximum seconds of the whole speech.
+            **options: see `StreamOptions`.
+
+        Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
+        """
         speech = self.speak_written(WrittenText(), deadline=deadline, **options)
         speech.read_from(text)
         return speech
@@ -130,23 +248,35 @@ class AsyncClient(ClientBase[AsyncServers]):
         """
         request = requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
-        family, changed = partial(self.family, options.get("model"), deadline), Bell()
+        family, changed = partial(self.family, options.get("model"), deadline), self._backend.changes()
 
-        def begin(part: Part) -> AsyncPartSpeech:
+        def begin(part: Part) -> PartSpeech:
             now = time.monotonic()
             left = deadline if deadline is None or of_each_part else deadline - (now - began)
             call = self._servers.stream(requests.of_part(request, part), family, left, part.id, repeatable=False)
-            return AsyncPartSpeech(call, now, part, text, changed, self._timeout, family, self._mark)
+            return PartSpeech(call, now, part, text, changed, self._timeout, family, self._mark)
 
         max_frames = None if of_each_part else options.get("max_frames")
         whole = options.get("require_whole", False)
         reader = PartsReader(text, options.get("seed"), max_frames, whole)
-        speech = AsyncStreamingTextSpeech(begin, began, reader, changed)
+        speech = AsyncStreamingTextSpeech(begin, began, reader, changed, self._backend)
         self._remembered(speech)
         return speech
 
     async def upload(self, name: str, audio: Source | None = None, **options: Unpack[UploadOptions]) -> Voice:
-        """Register a voice; see `Client.upload`."""
+        """Register a voice: exactly one of `audio`, `speaker_embedding`.
+
+        If a voice of that name was uploaded just like this one, it stays as it is, and is the answer. So an upload
+        whose answer was lost can be repeated.
+
+        Args:
+            name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
+            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
+            **options: see `UploadOptions`.
+
+        Raises:
+            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. An older voice of that name is then unchanged.
+        """
         return responses.voice(await self._cache("upload", **requests.upload(name, audio, options, self._model)))
 
     async def design(
@@ -158,7 +288,20 @@ class AsyncClient(ClientBase[AsyncServers]):
         model: str | None = None,
         **knobs: Unpack[Knobs],
     ) -> Candidates:
-        """Let a model make voices of a description; see `Client.design`."""
+        """Let a model make voices of a description, and speak a text in each: candidates to hear, then to `keep`.
+
+        Args:
+            description: of a voice, in words.
+            text: what the candidates say, a sentence or two: the voice is cloned from this speech.
+            seeds: how many candidates, or their seeds.
+            model: the family; None takes one that was made for it, else the first one that can.
+            **knobs: see `Knobs`; a seed among them is ignored.
+
+        Raises:
+            InvalidArgument: something is blank, or a seed is given twice.
+            Unsupported: no family can, or the named one cannot.
+            Incomplete: the model missed the end of a candidate; and as `speak`.
+        """
         orders = designs.orders(description, seeds, model or self._model, await self.families(), knobs)
         async with AsyncExitStack() as stack:
             speeches = [await stack.enter_async_context(self.speak(text, **order)) for order in orders]
@@ -166,11 +309,18 @@ class AsyncClient(ClientBase[AsyncServers]):
         return [designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
 
     async def keep(self, name: str, candidate: Candidate, **options: Unpack[KeepOptions]) -> Voice:
-        """Register a candidate of `design` as a voice; see `Client.keep`."""
+        """Register a candidate of `design` as a voice, which families that clone then speak in. Its record says how it
+        was made (`Voice.design`). Args and errors: as `upload`.
+        """
         return await self.upload(name, **designs.upload_of(candidate, options))
 
     async def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
-        """The registered voices, by name; see `Client.list`."""
+        """Return the registered voices, by name.
+
+        Args:
+            limit: return so many at most; None returns all, page by page.
+            after: return only the voices after this name.
+        """
         if limit is not None:
             return responses.voices(await self._cache("list", limit=limit, after=after))
         found: Voices = []
@@ -181,30 +331,42 @@ class AsyncClient(ClientBase[AsyncServers]):
         return found + page
 
     async def presets(self) -> Presets:
-        """The voices that the checkpoints of the server's families bring; see `Client.presets`."""
+        """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order."""
         return responses.presets(await self._cache("presets"))
 
     async def get(self, name: str) -> Voice:
-        """One voice; raises VoiceNotFound."""
+        """Return one voice; raises VoiceNotFound."""
         return responses.voice(await self._cache("get", name=name))
 
     async def delete(self, name: str) -> None:
-        """Delete a voice; see `Client.delete`."""
+        """Delete a voice and everything computed from it; raises VoiceNotFound."""
         await self._cache("delete", name=name)
 
     async def record_consent(
         self, id: str, audio: Source | None = None, *, description: str, language: str | None = None
     ) -> Consent:
-        """Keep the recording of a consent; see `Client.record_consent`."""
+        """Keep the recording of a speaker's consent; without `audio`, change its description.
+
+        It is never spoken with. An upload whose `consent` is an id is refused if there is no recording of this id.
+
+        Args:
+            id: `cons_` and letters and digits.
+            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`; with it goes `language`.
+            description: free text.
+            language: as a BCP 47 tag, such as `en-US`.
+
+        Raises:
+            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. VoiceNotFound: there is no such recording.
+        """
         answer = await self._cache("record_consent", name=id, audio=audio, description=description, language=language)
         return responses.consent(answer)
 
     async def consents(self, *, limit: int = requests.PAGE, after: str | None = None) -> Consents:
-        """The recordings of consents; see `Client.consents`."""
+        """Return the recordings of consents, sorted by id: at most `limit`, and only those after the id `after`."""
         return responses.consents(await self._cache("list", kind="consent", limit=limit, after=after))
 
     async def consent(self, id: str) -> Consent:
-        """The recording of a consent; raises VoiceNotFound."""
+        """Return the recording of a consent; raises VoiceNotFound."""
         return responses.consent(await self._cache("get", kind="consent", name=id))
 
     async def delete_consent(self, id: str) -> None:
@@ -212,11 +374,16 @@ class AsyncClient(ClientBase[AsyncServers]):
         await self._cache("delete", kind="consent", name=id)
 
     async def aliases(self) -> dict[str, str]:
-        """Further names of voices, each with its voice."""
+        """Return the aliases, which are further names of voices, each with its voice."""
         return responses.aliases(await self._cache("list", kind="alias"))
 
     async def set_alias(self, alias: str, voice: str) -> None:
-        """Give a voice a further name; see `Client.set_alias`."""
+        """Give a voice a further name, or an alias another voice; raises VoiceNotFound, VoiceExists.
+
+        Args:
+            alias: as the name of a voice, which no voice has.
+            voice: a registered voice of the same owner, or a preset.
+        """
         await self._cache("set_alias", name=alias, voice=voice)
 
     async def remove_alias(self, alias: str) -> None:
@@ -232,7 +399,18 @@ class AsyncClient(ClientBase[AsyncServers]):
         timeout: float | None = None,
         model: str | None = None,
     ) -> Voice:
-        """Prepare a voice; see `Client.prepare`."""
+        """Prepare a voice and wait until it is ready; does nothing if it is ready and `force` is False.
+
+        Args:
+            name: of a registered voice.
+            force: compute the artifacts again.
+            mode: of cloning, `icl` or `x_vector`; None takes the voice's own.
+            timeout: seconds to wait, instead of the server's default.
+            model: the family for which the voice is prepared; None takes the client's.
+
+        Raises:
+            VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.
+        """
         family = await self.family(model)
         answer = await self._cache(
             "prepare", name=name, model_type=family, force=force or None, mode=mode, timeout=timeout
@@ -240,20 +418,40 @@ class AsyncClient(ClientBase[AsyncServers]):
         return responses.voice(answer)
 
     async def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
-        """The speaker embedding of a voice; see `Client.speaker_embedding`."""
+        """The speaker embedding [dimension of the model] of a voice; the server computes it if it is not ready.
+
+        Args:
+            name: of a registered voice.
+            model: the family whose embedding it is; None takes the client's.
+
+        Raises:
+            VoiceNotFound, Overloaded. Unsupported: the family has no speaker embeddings.
+        """
         answer = await self._cache("resolve", name=name, model_type=await self.family(model))
         return responses.speaker_embedding(answer)
 
     async def models(self) -> Names:
-        """The model families of the server; see `Client.models`."""
+        """The model families of the server; the first is its default.
+
+        Raises:
+            Unsupported: the server is too old to list them.
+        """
         return responses.models(await self._cache("stats"))
 
     async def families(self) -> dict[str, Family]:
-        """The model families of the server by name; see `Client.families`."""
+        """The model families of the server by name, the default first.
+
+        Raises:
+            Unsupported: the server is too old to list them.
+        """
         return responses.families(await self._cache("stats"))
 
     async def ready(self, *, model: str | None = None) -> bool:
-        """Whether a server can be reached where a model family is ready; see `Client.ready`."""
+        """Whether a server can be reached where a model family, by default the client's, is ready to speak.
+
+        Raises:
+            Unsupported: no family is named, and the server lists none.
+        """
         try:
             return await self._servers.ready(await self.family(model), self._timeout)
         except Unsupported:
@@ -266,11 +464,20 @@ class AsyncClient(ClientBase[AsyncServers]):
         return dict(responses.result(await self._cache("stats")))
 
     async def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
-        """One voice, or all, as a bundle; see `Client.export`."""
+        """One voice, or all, as a bundle for `import_`; raises VoiceNotFound.
+
+        Args:
+            name: of the voice; None exports all.
+            include_audio: include the clips; a bundle without them is valid for the same checkpoints only.
+        """
         return b"".join([part async for part in self.export_parts(name, include_audio=include_audio)])
 
     async def export_parts(self, name: str | None = None, *, include_audio: bool = True) -> AsyncIterator[bytes]:
-        """As `export`, in parts; see `Client.export_parts`."""
+        """As `export`, in parts of at most 4 MiB: of the voices as they are when the first part comes.
+
+        Raises:
+            VoiceNotFound. Overloaded: the server has lost the bundle, for example as it was started again.
+        """
         bundle = ExportedBundle(name=name, include_audio=None if include_audio else False)
         try:
             while bundle.offset < bundle.size:
@@ -279,36 +486,54 @@ class AsyncClient(ClientBase[AsyncServers]):
             self.forget_export(bundle)
 
     async def export_part(self, bundle: ExportedBundle) -> bytes:
-        """The next part of a bundle; see `Client.export_part`."""
+        """The next part of a bundle, from its `offset` on. Raises: as `export_parts`, BrokenStream."""
         return bundle.take(await self._cache("export", **bundle.fields()))
 
     def forget_export(self, bundle: ExportedBundle) -> None:
-        """Let the server forget a bundle of which not all is wanted; who leaves waits for no answer."""
+        """Let the server forget a bundle of which not all is wanted."""
+
+        async def forget() -> None:
+            with suppress(VoiceCloneError):
+                await self._cache("export", **bundle.fields())
+
         if bundle.skip():
-            quiet_task(self._cache("export", **bundle.fields()))
+            self._backend.begin(forget())
 
     async def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
-        """Register the voices of a bundle; see `Client.import_`."""
+        """Register the voices of a bundle (path or bytes), all or none, and return them.
 
-        async def read() -> AsyncIterator[bytes]:
-            for part in parts(bundle, LARGEST_BUNDLE):
-                yield part
+        Args:
+            bundle: the result of `export`.
+            reextract: compute artifacts of another encoder again, from the audio in the bundle.
+            replace: replace voices of the same names that differ; otherwise such a voice is an error.
 
-        return await self.import_parts(read(), reextract, replace)
+        Raises:
+            InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
+        """
+        return await self.import_parts(parts(bundle, LARGEST_BUNDLE), reextract, replace)
 
     async def import_parts(
-        self, bundle: AsyncIterable[bytes], reextract: bool = False, replace: bool = False
+        self, bundle: AsyncIterable[bytes] | Iterable[bytes], reextract: bool = False, replace: bool = False
     ) -> Voices:
-        """Register the voices of a bundle whose parts have `PART` bytes or more; the last one is smaller."""
+        """As `import_`, of a bundle in parts: each but the last has `sources.PART` bytes or more."""
         name, index, answer = uuid.uuid4().hex, 0, None
-        async for part in bundle:
+        async for part in each(bundle):
             fields = imported_part(name, index, part)
             answer = await self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
             index += 1
         return responses.voices(answer)
 
     async def detect(self, audio: Source) -> Detection:
-        """Look for the mark of synthetic speech in a sound; see `Client.detect`."""
+        """Look for the mark of synthetic speech in a sound.
+
+        Args:
+            audio: path or bytes of a file: WAV, FLAC, OGG or MP3 of 0.1 s to 10 minutes, or another one that `clips`
+                reads.
+
+        Raises:
+            InvalidArgument: it cannot be decoded, or is too short or too long.
+            Unsupported: the server has no `mark_detector`.
+        """
         try:
             answer = await self._servers.infer(requests.detection(audio), requests.detection_seconds(self._timeout))
         except VoiceCloneError as error:
@@ -317,7 +542,9 @@ class AsyncClient(ClientBase[AsyncServers]):
 
     async def close(self) -> None:
         """Close the connections. Speeches that run and calls that wait end with `Cancelled`."""
-        for speech in tuple(self._speeches[0]):
+        with self._remembering:
+            speeches = tuple(self._speeches[0])
+        for speech in speeches:
             speech.close()  # gRPC would cancel the call, which looks like a cancellation of the waiting task
         if not self._shared:
             await self._servers.close()
@@ -330,33 +557,37 @@ class AsyncClient(ClientBase[AsyncServers]):
     ) -> None:
         await self.close()
 
-    def _remembered(self, speech: AsyncSpeech) -> AsyncSpeech:
-        """The same speech, which ends with the connections."""
-        for speeches in self._speeches:
-            speeches.add(speech)
-        return speech
-
     async def family(self, model: str | None = None, limit: float | None = None) -> str:
-        """The family of a call; see `Client.family`."""
+        """Return the family of a call: `model`, or else the client's, or else the server's default. The server is asked
+        once, in at most `limit` seconds.
+
+        Raises:
+            VoiceCloneError: the name cannot be sent; or the default is needed, and the server did not answer it.
+        """
         given = model or self._model
         if given:
             return requests.family(given)
-        if self._default is not None:
-            return self._default
-        if self._default_task is None or self._default_task.done():
-            self._default_task = quiet_task(self._find_default())
-        task = self._default_task  # shared: the cancellation of one call must not cancel it
-        if not (await asyncio.wait((task,), timeout=channel.shorter(self._timeout, limit)))[0]:
+        job = self._default.begin(again=False)
+        if not job.done() and not await self._backend.wait(job, channel.shorter(self._timeout, limit)):
             raise DeadlineExceeded("the server did not answer in time")
         try:
-            return task.result()
+            return job.result()
         except VoiceCloneError as error:
             raise responses.without_default(error) from None
 
     async def _find_default(self) -> str:
-        self._default = responses.default_model(await self.models())
-        return self._default
+        return responses.default_model(await self.models())
+
+    def _remembered(self, speech: AsyncSpeech) -> AsyncSpeech:
+        """The same speech, which ends with the connections."""
+        with self._remembering:
+            for speeches in self._speeches:
+                speeches.add(speech)
+        return speech
 
     async def _cache(self, operation: str, **fields: Any) -> Any:
         """The answer to an operation on voices."""
-        return await self._servers.infer(*self._operation(operation, fields))
+        request = requests.cache(
+            operation, owner=self._owner, max_owned=self._max_owned, reserved=self._reserved, **fields
+        )
+        return await self._servers.infer(request, channel.timeout(self._timeout, fields.get("timeout")), id_of(fields))

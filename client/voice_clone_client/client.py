@@ -1,375 +1,130 @@
-"""The synchronous client; `aio` has the same for asyncio."""
+"""The blocking client: `AsyncClient`, whose coroutines wait in the thread that calls them; see `backends`."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+import functools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from copy import copy
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from . import designs, requests, responses
-from ._default_family import DefaultFamily
-from ._speaking_client import Speaking
-from .bundles import ExportedBundle, imported_part
-from .clips import Source
-from .errors import Unsupported, VoiceCloneError
-from .fields import Knobs
-from .servers import channel
-from .sources import LARGEST_BUNDLE, parts
-from .types import (
-    Candidate,
-    Candidates,
-    Consent,
-    Consents,
-    Detection,
-    Family,
-    KeepOptions,
-    Names,
-    Presets,
-    UploadOptions,
-    Voice,
-    Voices,
-)
+from .aio import AsyncClient
+from .backends import THREADS, iterated, now
+from .bundles import ExportedBundle
+from .long_text.long_speech import LongSpeech
+from .speeches.speech import Speech
+from .types import Mark
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 
-class Client(Speaking):
+class _InThreads(AsyncClient):
+    _backend = THREADS
+
+
+def _waits(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
+    """The blocking form of a coroutine function."""
+
+    @functools.wraps(method)
+    def wait(self: Any, /, *args: P.args, **more: P.kwargs) -> R:
+        return now(method(self._client, *args, **more))
+
+    return wait
+
+
+def _speaks(kind: Callable[[S], R], method: Callable[Concatenate[Any, P], S]) -> Callable[Concatenate[Any, P], R]:
+    """The blocking form of a method that begins a speech."""
+
+    @functools.wraps(method)
+    def speak(self: Any, /, *args: P.args, **more: P.kwargs) -> R:
+        return kind(method(self._client, *args, **more))
+
+    return speak
+
+
+def _takes(
+    arguments: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a function the signature of another one."""
+    return functools.wraps(arguments)
+
+
+class Client:
     """Voices and speech of one server, or of several that have the same voices. Thread-safe.
 
-    With several servers, each voice has a home among them, which speaks unless it fails or is much busier than the
-    others. A server that fails is left out until it is ready again. A call that it refused, and a speech that it ended
-    before the first chunk, are made once more at another server; a speech whose audio has begun ends with
-    `ConnectionFailed`. `stats` are those of one of the servers.
-
-    Args:
-        url: host:port of the server's gRPC endpoint; several, separated by commas; or `dns:///name:port` for all
-            servers that the name has. None takes the variable `VOICE_CLONE_SERVER`, or else localhost:8001.
-        model: the model family that speaks: the name of its public model. None takes the server's default, for which
-            the client asks once, with the first call that needs it. Most methods take another family for one call.
-        timeout: maximum seconds of any call but `speak`; None sets no limit.
-        credentials: `tls_credentials(...)` for TLS; None disables encryption.
-        headers: sent with every call, e.g. the key of a restricted protocol.
-        token: the write token of a server that has one; it is needed to upload, delete, export, import and rebuild
-            voices. None takes the variable `VOICE_CLONE_TOKEN`, if it is set; an empty one is none.
-        owner: acts for this owner: the voices of others are not there, except those that are shared. None is the
-            operator, who sees all.
-        max_owned: how many voices the owner may have.
-        reserved: names that the owner may not give to voices, unless it has them; `x*` are all that begin with x.
-        mark: whether its speech is to be marked as synthetic, where the server's setting `mark` is `requested`. With
-            `required`, a speech that could not be marked is an error. A server that marks nothing refuses `on` and
-            `required`. A server that is older than this parameter ignores it; the speech then ends with
-            `Unsupported` at its first chunk. What the server's own setting asks for is done in any case.
-        proxy: `http://host:port` of an HTTP proxy to the server. None takes the variable `VOICE_CLONE_PROXY`, if it is
-            set, and else connects directly, even if `http_proxy` or the like is set; an empty one connects directly.
-
-    Raises:
-        InvalidArgument: `url` or `proxy` is none of these, or `token` is not printable ASCII. The client connects with
-            its first call. Each call raises `ConnectionFailed` if the server cannot be reached, `PermissionDenied` if
-            it requires a token, and the other `VoiceCloneError`s as its docstring says.
+    Arguments, methods and errors are those of `AsyncClient`, whose docstrings say what they are. Each call blocks its
+    thread; with `speak_stream` a further thread iterates the text.
     """
 
-    def _begin(self) -> None:
-        self._default = DefaultFamily(self._ask_models)
+    @_takes(AsyncClient.__init__)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        self._client = _InThreads(*args, **more)
 
-    def upload(self, name: str, audio: Source | None = None, **options: Unpack[UploadOptions]) -> Voice:
-        """Register a voice: exactly one of `audio`, `speaker_embedding`.
-
-        If a voice of that name was uploaded just like this one, it stays as it is, and is the answer. So an upload
-        whose answer was lost can be repeated.
-
-        Args:
-            name: 1-64 letters, digits, spaces, `. _ -`; case does not matter.
-            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`.
-            **options: see `UploadOptions`.
-
-        Raises:
-            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. An older voice of that name is then unchanged.
-        """
-        return responses.voice(self._cache("upload", **requests.upload(name, audio, options, self._model)))
-
-    def design(
+    def acting_for(
         self,
-        description: str,
-        text: str,
-        *,
-        seeds: int | Sequence[int] = 3,
-        model: str | None = None,
-        **knobs: Unpack[Knobs],
-    ) -> Candidates:
-        """Let a model make voices of a description, and speak a text in each: candidates to hear, then to `keep`.
+        owner: str | None,
+        max_owned: int | None = None,
+        mark: Mark | None = None,
+        reserved: Sequence[str] = (),
+    ) -> Self:
+        """See `AsyncClient.acting_for`."""
+        other = copy(self)
+        other._client = self._client.acting_for(owner, max_owned, mark, reserved)
+        return other
 
-        Args:
-            description: of a voice, in words.
-            text: what the candidates say, a sentence or two: the voice is cloned from this speech.
-            seeds: how many candidates, or their seeds.
-            model: the family; None takes one that was made for it, else the first one that can.
-            **knobs: see `Knobs`; a seed among them is ignored.
+    @property
+    def owner(self) -> str | None:
+        """The owner for whom the client acts; None is the operator."""
+        return self._client.owner
 
-        Raises:
-            InvalidArgument: something is blank, or a seed is given twice.
-            Unsupported: no family can, or the named one cannot.
-            Incomplete: the model missed the end of a candidate; and as `speak`.
-        """
-        orders = designs.orders(description, seeds, model or self._model, self.families(), knobs)
-        with ExitStack() as stack:
-            speeches = [stack.enter_context(self.speak(text, **order)) for order in orders]  # made side by side
-            heard = [speech.read() for speech in speeches]
-        return [designs.candidate(sound, text, description, o) for sound, o in zip(heard, orders, strict=True)]
-
-    def keep(self, name: str, candidate: Candidate, **options: Unpack[KeepOptions]) -> Voice:
-        """Register a candidate of `design` as a voice, which families that clone then speak in. Its record says how it
-        was made (`Voice.design`). Args and errors: as `upload`.
-        """
-        return self.upload(name, **designs.upload_of(candidate, options))
-
-    def list(self, *, limit: int | None = None, after: str | None = None) -> Voices:
-        """Return the registered voices, by name.
-
-        Args:
-            limit: return so many at most; None returns all, page by page.
-            after: return only the voices after this name.
-        """
-        if limit is not None:
-            return responses.voices(self._cache("list", limit=limit, after=after))
-        found: Voices = []
-        while len(page := self.list(limit=requests.PAGE, after=found[-1].name if found else after)) == requests.PAGE:
-            found += page
-        return found + page
-
-    def presets(self) -> Presets:
-        """The voices that the checkpoints of the server's families bring, by family in the checkpoint's order."""
-        return responses.presets(self._cache("presets"))
-
-    def get(self, name: str) -> Voice:
-        """Return one voice; raises VoiceNotFound."""
-        return responses.voice(self._cache("get", name=name))
-
-    def delete(self, name: str) -> None:
-        """Delete a voice and everything computed from it; raises VoiceNotFound."""
-        self._cache("delete", name=name)
-
-    def record_consent(
-        self, id: str, audio: Source | None = None, *, description: str, language: str | None = None
-    ) -> Consent:
-        """Keep the recording of a speaker's consent; without `audio`, change its description.
-
-        It is never spoken with. An upload whose `consent` is an id is refused if there is no recording of this id.
-
-        Args:
-            id: `cons_` and letters and digits.
-            audio: path or bytes of a clip of 1 to 30 s, in the formats of `clips`; with it goes `language`.
-            description: free text.
-            language: as a BCP 47 tag, such as `en-US`.
-
-        Raises:
-            InvalidArgument, VoiceExists, QuotaExceeded, Overloaded. VoiceNotFound: there is no such recording.
-        """
-        answer = self._cache("record_consent", name=id, audio=audio, description=description, language=language)
-        return responses.consent(answer)
-
-    def consents(self, *, limit: int = requests.PAGE, after: str | None = None) -> Consents:
-        """Return the recordings of consents, sorted by id: at most `limit`, and only those after the id `after`."""
-        return responses.consents(self._cache("list", kind="consent", limit=limit, after=after))
-
-    def consent(self, id: str) -> Consent:
-        """Return the recording of a consent; raises VoiceNotFound."""
-        return responses.consent(self._cache("get", kind="consent", name=id))
-
-    def delete_consent(self, id: str) -> None:
-        """Erase the recording of a consent; voices that name it stay. Raises VoiceNotFound."""
-        self._cache("delete", kind="consent", name=id)
-
-    def aliases(self) -> dict[str, str]:
-        """Return the aliases, which are further names of voices, each with its voice."""
-        return responses.aliases(self._cache("list", kind="alias"))
-
-    def set_alias(self, alias: str, voice: str) -> None:
-        """Give a voice a further name, or an alias another voice; raises VoiceNotFound, VoiceExists.
-
-        Args:
-            alias: as the name of a voice, which no voice has.
-            voice: a registered voice of the same owner, or a preset.
-        """
-        self._cache("set_alias", name=alias, voice=voice)
-
-    def remove_alias(self, alias: str) -> None:
-        """Remove an alias; its voice stays. Raises VoiceNotFound."""
-        self._cache("delete", kind="alias", name=alias)
-
-    def prepare(
-        self,
-        name: str,
-        force: bool = False,
-        *,
-        mode: str | None = None,
-        timeout: float | None = None,
-        model: str | None = None,
-    ) -> Voice:
-        """Prepare a voice and wait until it is ready; does nothing if it is ready and `force` is False.
-
-        Args:
-            name: of a registered voice.
-            force: compute the artifacts again.
-            mode: of cloning, `icl` or `x_vector`; None takes the voice's own.
-            timeout: seconds to wait, instead of the server's default.
-            model: the family for which the voice is prepared; None takes the client's.
-
-        Raises:
-            VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.
-        """
-        answer = self._cache(
-            "prepare", name=name, model_type=self.family(model), force=force or None, mode=mode, timeout=timeout
-        )
-        return responses.voice(answer)
-
-    def speaker_embedding(self, name: str, *, model: str | None = None) -> NDArray[np.float32]:
-        """The speaker embedding [dimension of the model] of a voice; the server computes it if it is not ready.
-
-        Args:
-            name: of a registered voice.
-            model: the family whose embedding it is; None takes the client's.
-
-        Raises:
-            VoiceNotFound, Overloaded. Unsupported: the family has no speaker embeddings.
-        """
-        answer = self._cache("resolve", name=name, model_type=self.family(model))
-        return responses.speaker_embedding(answer)
-
-    def models(self) -> Names:
-        """The model families of the server; the first is its default.
-
-        Raises:
-            Unsupported: the server is too old to list them.
-        """
-        return responses.models(self._cache("stats"))
-
-    def families(self) -> dict[str, Family]:
-        """The model families of the server by name, the default first.
-
-        Raises:
-            Unsupported: the server is too old to list them.
-        """
-        return responses.families(self._cache("stats"))
-
-    def ready(self, *, model: str | None = None) -> bool:
-        """Whether a server can be reached where a model family, by default the client's, is ready to speak.
-
-        Raises:
-            Unsupported: no family is named, and the server lists none.
-        """
-        try:
-            return self._servers.ready(self.family(model), self._timeout)
-        except Unsupported:
-            raise
-        except VoiceCloneError:
-            return False
-
-    def stats(self) -> dict[str, Any]:
-        """Counters of the server's voice cache, and its model families."""
-        return dict(responses.result(self._cache("stats")))
-
-    def export(self, name: str | None = None, *, include_audio: bool = True) -> bytes:
-        """One voice, or all, as a bundle for `import_`; raises VoiceNotFound.
-
-        Args:
-            name: of the voice; None exports all.
-            include_audio: include the clips; a bundle without them is valid for the same checkpoints only.
-        """
-        return b"".join(self.export_parts(name, include_audio=include_audio))
+    speak = _speaks(Speech, AsyncClient.speak)
+    speak_long = _speaks(LongSpeech, AsyncClient.speak_long)
+    speak_stream = _speaks(Speech, AsyncClient.speak_stream)
+    design = _waits(AsyncClient.design)
+    keep = _waits(AsyncClient.keep)
+    upload = _waits(AsyncClient.upload)
+    list = _waits(AsyncClient.list)
+    get = _waits(AsyncClient.get)
+    delete = _waits(AsyncClient.delete)
+    prepare = _waits(AsyncClient.prepare)
+    speaker_embedding = _waits(AsyncClient.speaker_embedding)
+    presets = _waits(AsyncClient.presets)
+    record_consent = _waits(AsyncClient.record_consent)
+    consents = _waits(AsyncClient.consents)
+    consent = _waits(AsyncClient.consent)
+    delete_consent = _waits(AsyncClient.delete_consent)
+    aliases = _waits(AsyncClient.aliases)
+    set_alias = _waits(AsyncClient.set_alias)
+    remove_alias = _waits(AsyncClient.remove_alias)
+    family = _waits(AsyncClient.family)
+    families = _waits(AsyncClient.families)
+    models = _waits(AsyncClient.models)
+    ready = _waits(AsyncClient.ready)
+    stats = _waits(AsyncClient.stats)
+    detect = _waits(AsyncClient.detect)
+    export = _waits(AsyncClient.export)
+    export_part = _waits(AsyncClient.export_part)
+    import_ = _waits(AsyncClient.import_)
+    import_parts = _waits(AsyncClient.import_parts)
+    close = _waits(AsyncClient.close)
 
     def export_parts(self, name: str | None = None, *, include_audio: bool = True) -> Iterator[bytes]:
-        """As `export`, in parts of at most 4 MiB: of the voices as they are when the first part comes.
-
-        Raises:
-            VoiceNotFound. Overloaded: the server has lost the bundle, for example as it was started again.
-        """
-        bundle = ExportedBundle(name=name, include_audio=None if include_audio else False)
-        try:
-            while bundle.offset < bundle.size:
-                yield self.export_part(bundle)
-        finally:
-            self.forget_export(bundle)
-
-    def export_part(self, bundle: ExportedBundle) -> bytes:
-        """The next part of a bundle, from its `offset` on. Raises: as `export_parts`, BrokenStream."""
-        return bundle.take(self._cache("export", **bundle.fields()))
+        """See `AsyncClient.export_parts`."""
+        return iterated(self._client.export_parts(name, include_audio=include_audio))
 
     def forget_export(self, bundle: ExportedBundle) -> None:
-        """Let the server forget a bundle of which not all is wanted."""
-        if bundle.skip():
-            with suppress(VoiceCloneError):
-                self._cache("export", **bundle.fields())
+        """See `AsyncClient.forget_export`."""
+        self._client.forget_export(bundle)
 
-    def import_(self, bundle: Source, reextract: bool = False, *, replace: bool = False) -> Voices:
-        """Register the voices of a bundle (path or bytes), all or none, and return them.
-
-        Args:
-            bundle: the result of `export`.
-            reextract: compute artifacts of another encoder again, from the audio in the bundle.
-            replace: replace voices of the same names that differ; otherwise such a voice is an error.
-
-        Raises:
-            InvalidArgument: it is no bundle, or requires `reextract`. Overloaded, QuotaExceeded, VoiceExists.
-        """
-        return self.import_parts(parts(bundle, LARGEST_BUNDLE), reextract, replace)
-
-    def import_parts(self, bundle: Iterable[bytes], reextract: bool = False, replace: bool = False) -> Voices:
-        """As `import_`, of a bundle in parts: each but the last has `sources.PART` bytes or more."""
-        name, answer = uuid.uuid4().hex, None
-        for index, part in enumerate(bundle):
-            fields = imported_part(name, index, part)
-            answer = self._cache("import", reextract=reextract or None, replace=replace or None, **fields)
-        return responses.voices(answer)
-
-    def detect(self, audio: Source) -> Detection:
-        """Look for the mark of synthetic speech in a sound.
-
-        Args:
-            audio: path or bytes of a file: WAV, FLAC, OGG or MP3 of 0.1 s to 10 minutes, or another one that `clips`
-                reads.
-
-        Raises:
-            InvalidArgument: it cannot be decoded, or is too short or too long.
-            Unsupported: the server has no `mark_detector`.
-        """
-        try:
-            answer = self._servers.infer(requests.detection(audio), requests.detection_seconds(self._timeout))
-        except VoiceCloneError as error:
-            raise responses.without_detector(error) from None
-        return responses.detection(answer)
-
-    def close(self) -> None:
-        """Close the connections. Speeches that run and calls that wait end with `Cancelled`."""
-        if not self._shared:
-            self._servers.close()
-
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def family(self, model: str | None = None, limit: float | None = None) -> str:
-        """Return the family of a call: `model`, or else the client's, or else the server's default. The server is asked
-        once, in at most `limit` seconds.
-
-        Raises:
-            VoiceCloneError: the name cannot be sent; or the default is needed, and the server did not answer it.
-        """
-        given = model or self._model
-        return requests.family(given) if given else self._default.get(channel.shorter(self._timeout, limit))
-
-    def _ask_models(self, seconds: float | None) -> Names:
-        return responses.models(self._servers.infer(requests.cache("stats"), seconds))
-
-    def _cache(self, operation: str, **fields: Any) -> Any:
-        """Return the answer to an operation on voices."""
-        return self._servers.infer(*self._operation(operation, fields))

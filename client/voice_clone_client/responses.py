@@ -24,8 +24,7 @@ from .errors import (
     from_status,
     renamed,
 )
-from .finish_reasons import is_whole
-from .types import Chunk, Consent, Detection, Family, Preset, Voice
+from .types import Chunk, Consent, Detection, Family, Preset, Voice, is_whole
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _NAME_ONE = "name the model family: give `model`"

@@ -285,6 +285,21 @@ class Chunk:
     """On the first and the last chunk: stream id, voice generation, `cache`, `mode`, frames, milliseconds by stage."""
 
 
+WHOLE = ("stop", "length")
+"""The finish reasons of a speech whose model said the text, or that has the length that the caller wanted. All others
+are missed ends."""
+
+
+def is_whole(reason: str | None) -> bool:
+    """Return whether a speech that ended so has all that its caller wanted."""
+    return reason in WHOLE
+
+
+def worse(one: str | None, other: str | None) -> str | None:
+    """Return the worse of two finish reasons, of two missed ends the first. None, no reason at all, is a missed end."""
+    return max(one, other, key=lambda reason: WHOLE.index(reason) if reason in WHOLE else len(WHOLE))
+
+
 State = Literal["running", "finished", "cancelled", "failed"]
 
 

@@ -21,8 +21,8 @@ from voice_clone_client import __version__
 from voice_clone_client.aio import AsyncClient
 from voice_clone_client.errors import Incomplete, VoiceCloneError, VoiceNotFound
 from voice_clone_client.fields import MEANINGS
-from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
-from voice_clone_client.speeches.async_speech import AsyncSpeech
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
+from voice_clone_client.speeches.speech import AsyncSpeech
 from voice_clone_client.wav import WavWriter
 from voice_clone_program.names import meant
 from voice_clone_provenance.statements import comment_of

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from voice_clone_text.sequence import Part, Sequence
 
-from ..finish_reasons import worse
-from ..types import Chunk
+from ..types import Chunk, worse
 from .edges import QuietEdges
 
 Samples = NDArray[np.float32]

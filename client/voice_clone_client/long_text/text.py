@@ -1,7 +1,4 @@
-"""A text that is spoken sentence by sentence: which sentence is made next, which chunk is read next. It never waits.
-
-`AsyncLongSpeech` makes the sentences in tasks, `LongSpeech` in a thread.
-"""
+"""A text that is spoken sentence by sentence: which sentence is made next, which chunk is read next. It never waits."""
 
 from __future__ import annotations
 
@@ -10,16 +7,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from voice_clone_text.sentences import MIN_CHARACTERS, Sentence, SentenceSplitter
 
+from ..backends import Job
 from ..errors import DeadlineExceeded, Incomplete, InvalidArgument
-from ..finish_reasons import is_whole, worse
 from ..servers.channel import shorter
-from ..types import Chunk
+from ..types import Chunk, is_whole, worse
 from .plan import MOST_HELD, MOST_UNREAD, Plan, Report, sentence_seed
+from .speaker import Speech
 
 _COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
 
@@ -56,6 +54,8 @@ class SpokenSentence:
     """Made, but not read."""
     unread: float = 0.0
     """Seconds of audio in them."""
+    last_is_here: bool = False
+    """Whether its last chunk was made; its stream may not have ended."""
     made: bool = False
     """Whether nothing more of it comes: it is made to its end, or has failed."""
     error: Exception | None = None
@@ -66,6 +66,10 @@ class SpokenSentence:
     """Seconds of audio that were read, with the pause; None before the first chunk."""
     complete: bool = False
     """Whether all of it was read."""
+    job: Job[None] | None = None
+    """Makes it; None before that."""
+    speech: Speech | None = None
+    """The server's; None before it was asked for."""
 
     @property
     def live(self) -> bool:
@@ -77,15 +81,24 @@ class SpokenSentence:
         """Whether the model missed its end."""
         return self.made and self.error is None and not is_whole(self.finish_reason)
 
+    def stop(self) -> None:
+        """Stop it, here and on the server; but not if its last chunk is here."""
+        self.chunks.clear()
+        if self.job is not None and not self.last_is_here:
+            self.job.cancel()
+            if self.speech is not None:
+                self.speech.close()
+
     def put(self, chunk: Chunk) -> None:
         """The next chunk was made."""
         self.chunks.append(chunk)
+        self.last_is_here = chunk.final
         self.unread += len(chunk.samples) / chunk.sample_rate
 
     def forget(self) -> None:
         """What was made of it is not wanted: it is made again."""
         self.chunks.clear()
-        self.unread, self.made, self.finish_reason = 0.0, False, None
+        self.unread, self.made, self.finish_reason, self.last_is_here = 0.0, False, None, False
 
     def take(self, chunk: Chunk, index: int) -> SentenceChunk:
         """One of `chunks` as it is read.
@@ -115,15 +128,8 @@ class SpokenSentence:
             last=chunk.final,
         )
 
-    def heard(self, seconds: float) -> Sentence:
-        """What was spoken of it, or begun, in so many seconds of its audio."""
-        return self.sentence
 
-
-S = TypeVar("S", bound=SpokenSentence)
-
-
-class LongText(ABC, Generic[S]):
+class LongText(ABC):
     """A text, its sentences, and the chunks that were made of them.
 
     Args:
@@ -144,7 +150,7 @@ class LongText(ABC, Generic[S]):
         self._seconds: float | None = None  # of each sentence
         self._until: float | None = None  # of all of it
         self._held = plan.hold
-        self._speeches: list[S] = []
+        self._speeches: list[SpokenSentence] = []
         self._current = 0  # index of the speech whose chunks are read
         self._at_once = False  # the whole text is one speech of the server
         self._chunks = 0
@@ -254,17 +260,13 @@ class LongText(ABC, Generic[S]):
             heard += sent
             left -= sent
             if not speech.complete or sent < (speech.sent or 0.0) - 1e-6:
-                return Report(sentences, characters, heard, speech.heard(sent) if sent else None, sent)
+                return Report(sentences, characters, heard, speech.sentence if sent else None, sent)
             sentences, characters = sentences + 1, speech.sentence.end
         return Report(sentences, characters, heard, None, 0.0)
 
     def _new_splitter(self, least: int) -> SentenceSplitter:
         plan = self._plan
         return SentenceSplitter(plan.granularity, min_characters=least, max_characters=plan.max_characters)
-
-    @abstractmethod
-    def _new_speech(self, sentence: Sentence, index: int, pause: float) -> S:
-        """A sentence that will be spoken."""
 
     @abstractmethod
     def _advance(self) -> None:
@@ -298,9 +300,9 @@ class LongText(ABC, Generic[S]):
         if most is not None and index >= most:
             raise InvalidArgument(f"the `text` is too long; at most {most} sentences are allowed")
         pause = self._plan.pause_after(self._speeches[-1].sentence.ending) if self._speeches else 0.0
-        self._speeches.append(self._new_speech(sentence, index, pause))
+        self._speeches.append(SpokenSentence(sentence, index, pause))
 
-    def _due(self) -> Iterator[S]:
+    def _due(self) -> Iterator[SpokenSentence]:
         """The sentences that are to be made now; each is taken for one that is begun."""
         if self._options is None:
             return
@@ -315,7 +317,7 @@ class LongText(ABC, Generic[S]):
                 speech.seed = sentence_seed(self._options.get("seed"), speech.index)
                 yield speech
 
-    def _window(self) -> list[S]:
+    def _window(self) -> list[SpokenSentence]:
         """The sentence that is read, and those that the plan makes ahead of it."""
         end = self._current + 1 + self._plan.prefetch
         if self._current < len(self._speeches) and self._speeches[self._current].complete:
@@ -327,7 +329,7 @@ class LongText(ABC, Generic[S]):
         """Seconds of audio that wait to be read."""
         return sum(speech.unread for speech in self._window())
 
-    def _arguments(self, speech: S) -> dict[str, Any]:
+    def _arguments(self, speech: SpokenSentence) -> dict[str, Any]:
         """The options with which a sentence is spoken. All its attempts share its time.
 
         Raises:
@@ -343,7 +345,7 @@ class LongText(ABC, Generic[S]):
             raise DeadlineExceeded("the server did not answer in time")
         return {**self._options, "seed": speech.seed, **({} if left is None else {"deadline": left})}
 
-    def _end(self, speech: S, info: Mapping[str, Any] | None) -> bool:
+    def _end(self, speech: SpokenSentence, info: Mapping[str, Any] | None) -> bool:
         """All of a sentence was made; `info` is the server's on it. Whether it is to be made again at once."""
         speech.made, speech.finish_reason = True, (info or {}).get("finish_reason")
         if not (speech.missed and self._may_repeat(speech)):
@@ -351,17 +353,17 @@ class LongText(ABC, Generic[S]):
         self._repeat(speech)
         return True
 
-    def _fail(self, speech: S, error: Exception) -> None:
+    def _fail(self, speech: SpokenSentence, error: Exception) -> None:
         """A sentence cannot be made, or no further."""
         speech.made, speech.error = True, error
 
-    def _may_repeat(self, speech: S) -> bool:
+    def _may_repeat(self, speech: SpokenSentence) -> bool:
         options = self._options or {}
         drawn = options.get("seed") is None and options.get("do_sample") is not False
         free = speech.sent is None and (self._held or speech.index > self._current)
         return drawn and free and speech.attempts <= self._plan.retries
 
-    def _repeat(self, speech: S) -> None:
+    def _repeat(self, speech: SpokenSentence) -> None:
         speech.forget()
         self.retries += 1
         self._retried((self._options or {}).get("model"))
@@ -394,7 +396,7 @@ class LongText(ABC, Generic[S]):
     def _over(self) -> bool:
         return self._ended and self._current == len(self._speeches)
 
-    def _took(self, speech: S, chunk: SentenceChunk) -> SentenceChunk:
+    def _took(self, speech: SpokenSentence, chunk: SentenceChunk) -> SentenceChunk:
         self._chunks += 1
         self.sample_rate = chunk.sample_rate
         if chunk.info:
@@ -403,7 +405,7 @@ class LongText(ABC, Generic[S]):
             chunk = replace(chunk, final=True)
         return chunk
 
-    def _add_info(self, speech: S) -> None:
+    def _add_info(self, speech: SpokenSentence) -> None:
         counts = {key: self._counts.get(key, 0) + speech.info[key] for key in _COUNTED if key in speech.info}
         self._info = {**speech.info, **counts}
         if "seed" in speech.info and (seed := (self._options or {}).get("seed")) is not None:

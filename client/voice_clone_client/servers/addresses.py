@@ -11,7 +11,6 @@ from ..errors import ConnectionFailed, InvalidArgument, quoted
 
 DNS = "dns:///"
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@\x00-\x1f\ud800-\udfff]+)(?::(\d{1,5}))?")
-REFRESH_SECONDS = 5.0  # for which the addresses of a name are used before it is looked up again
 
 
 class Address(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +21,6 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
-
-END_SECONDS = 2.0  # the server ends a stream within this time after its last message
 
 
 def connect(module: Any, address: Address, credentials: grpc.ChannelCredentials | None, way: Way) -> Any:
@@ -96,17 +92,3 @@ def shorter(usual: float | None, limit: float | None) -> float | None:
     """Return the smaller of two limits in seconds, at least 0. None is no limit."""
     limits = [seconds for seconds in (usual, limit) if seconds is not None]
     return max(0.0, min(limits)) if limits else None
-
-
-def let_end(call: Any) -> None:
-    """Wait for the end of a stream after its last message, and cancel it only if it does not end.
-
-    A stream that is cancelled close to its end keeps its model loaded (fault: late-cancel), and the server then waits
-    for that model when it stops.
-    """
-    timer = threading.Timer(END_SECONDS, call.cancel)
-    timer.start()
-    with contextlib.suppress(grpc.RpcError):
-        for _ in call:
-            pass
-    timer.cancel()

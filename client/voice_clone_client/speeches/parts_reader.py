@@ -11,10 +11,9 @@ import numpy as np
 from voice_clone_text.parts import Part, WrittenText
 
 from ..errors import BrokenStream, ConnectionFailed, DeadlineExceeded, Internal, Overloaded, VoiceCloneError
-from ..finish_reasons import worse
 from ..long_text.plan import sentence_seed
 from ..responses import SpeechReader
-from ..types import Chunk
+from ..types import Chunk, worse
 
 WAIT_SECONDS = 60.0  # for a server that is too busy to begin a further part
 _COUNTED = ("text_tokens", "read", "reference_frames", "frames")  # entries of `info` that add up over parts

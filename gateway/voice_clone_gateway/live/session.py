@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
-from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.text import SentenceChunk
 
 from ..http.auth import admit

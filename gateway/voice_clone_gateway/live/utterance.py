@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_text.sentences import Sentence
 
 from ..speech.streaming_text import StreamingText

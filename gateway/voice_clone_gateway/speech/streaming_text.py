@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
-from voice_clone_client.finish_reasons import is_whole
 from voice_clone_client.long_text.plan import Plan, Report
 from voice_clone_client.long_text.text import SentenceChunk
-from voice_clone_client.speeches.async_streaming_text import AsyncStreamingTextSpeech
 from voice_clone_client.speeches.parts_reader import PartChunk
+from voice_clone_client.speeches.streaming_text import AsyncStreamingTextSpeech
+from voice_clone_client.types import is_whole
 from voice_clone_text.parts import Part, WrittenText
 from voice_clone_text.sentences import LINE_ENDS, Sentence
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.fields import SOURCES
-from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.long_text.speaker import Speech
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded, SpeechStatus
-from voice_clone_client.speeches.async_streaming_text import AsyncStreamingTextSpeech, Bell
+from voice_clone_client.backends import EVENT_LOOP, Changes
 from voice_clone_client.speeches.parts_reader import PartsReader
+from voice_clone_client.speeches.streaming_text import AsyncStreamingTextSpeech
 from voice_clone_text.parts import Part, WrittenText
 
 RATE = 24000
@@ -90,7 +91,9 @@ class WrittenDouble(DoubleSpeech):
     One whose end is missed ends with `text_left` before its last word.
     """
 
-    def __init__(self, double: Double, part: Part, text: WrittenText, changed: Bell, options: dict[str, Any]) -> None:
+    def __init__(
+        self, double: Double, part: Part, text: WrittenText, changed: Changes, options: dict[str, Any]
+    ) -> None:
         super().__init__(double, "", options)
         self.part = part
         self.changed = changed
@@ -102,7 +105,7 @@ class WrittenDouble(DoubleSpeech):
 
     def close(self) -> None:
         super().close()
-        self.changed.ring()
+        self.changed.notify_all()
 
     async def __anext__(self) -> Chunk:
         part = self.part
@@ -165,7 +168,7 @@ class Double:
         return self.speeches[-1]
 
     def speak_written(self, text: WrittenText, **options: Any) -> AsyncStreamingTextSpeech:
-        changed = Bell()
+        changed = EVENT_LOOP.changes()
 
         def begin(part: Part) -> Any:
             self.speeches.append(WrittenDouble(self, part, text, changed, options | {"seed": part.seed}))

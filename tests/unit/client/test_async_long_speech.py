@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from voice_clone_client import Cancelled, InvalidArgument, Overloaded
-from voice_clone_client.long_text.async_long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan, sentence_seed
 from voice_clone_client.long_text.text import SentenceChunk
 

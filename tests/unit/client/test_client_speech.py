@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 import voice_clone_client as vc
-from voice_clone_client.servers import channel
+from voice_clone_client import backends
 
 from tests.support.doubles.triton_double import RATE, Failure, Server, chunk, empty_final, endless, samples_of, speech
 from tests.support.waiting import WAIT
@@ -324,7 +324,7 @@ def test_leaving_behind_the_last_chunk_cancels_nothing(
     triton: Server, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cancel close to the end of a stream may keep its model loaded (fault: late-cancel)."""
-    monkeypatch.setattr(channel, "END_SECONDS", WAIT)  # a busy machine may end the stream late
+    monkeypatch.setattr(backends, "END_SECONDS", WAIT)  # a busy machine may end the stream late
 
     def ends_late(context: Any) -> Iterator[Any]:
         yield chunk(0, final=True, info={"cache": "hit"})

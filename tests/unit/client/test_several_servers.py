@@ -16,7 +16,7 @@ import grpc
 import pytest
 import voice_clone_client as vc
 from tritonclient.grpc import service_pb2
-from voice_clone_client.servers import addresses
+from voice_clone_client.servers import addresses, servers
 
 from tests.support.doubles.triton_double import Failure, Server, chunk, listening, speech
 from tests.support.waiting import WAIT, until
@@ -282,8 +282,7 @@ def test_a_name_gives_servers_that_come_and_go(
     with listening() as one, listening(f"127.0.0.2:{one.url.rpartition(':')[2]}") as other:
         port = int(one.url.rpartition(":")[2])
         hosts[:] = ["127.0.0.1"]
-        for module in ("blocking", "asynchronous"):
-            monkeypatch.setattr(f"voice_clone_client.servers.{module}.REFRESH_SECONDS", 0.05)
+        monkeypatch.setattr(servers, "REFRESH_SECONDS", 0.05)
         client = connect(f"dns:///voices.example:{port}")
 
         def speak(server: Server) -> bool:

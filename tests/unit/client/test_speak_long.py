@@ -160,7 +160,7 @@ def test_what_was_read_is_not_tried_again(triton: Server, speak_long: Long) -> N
 def test_reading_tries_again_what_was_made_before_it(triton: Server) -> None:
     ends(triton, "budget", "stop")
     with vc.Client(triton.url) as client, client.speak_long("Hi.", voice="ada") as speech:
-        until(lambda: speech._made._speeches[0].made)
+        until(lambda: speech._speech._speeches[0].made)
         speech.read()
     assert len(triton.speeches) == 2 and speech.whole
 

@@ -34,7 +34,7 @@ class Both:
 
     @property
     def servers(self) -> Any:
-        return self._client._servers
+        return getattr(self._client, "_client", self._client)._servers
 
     def speak(self, text: Any = "Hi.", **more: Any) -> Any:
         method = self._client.speak if isinstance(text, str) else self._client.speak_stream
