@@ -15,6 +15,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
 from .aio import AsyncClient
 from .client import Client
@@ -37,7 +39,6 @@ from .errors import (
     VoiceNotFound,
 )
 from .fields import Knobs
-from .long_text.long_speech import AsyncLongSpeech, LongSpeech
 from .servers.channel import tls_credentials
 from .speeches.speech import AsyncSpeech, Speech
 from .types import (
@@ -59,6 +60,9 @@ from .types import (
     Voice,
 )
 from .wav import WavWriter, pcm16
+
+if TYPE_CHECKING:
+    from .long_text.long_speech import AsyncLongSpeech, LongSpeech
 
 __all__ = [
     "Artifacts",
@@ -105,3 +109,11 @@ __all__ = [
     "pcm16",
     "tls_credentials",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("AsyncLongSpeech", "LongSpeech"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .long_text import long_speech  # late, because it takes long to import
+
+    return getattr(long_speech, name)

@@ -16,7 +16,6 @@ from weakref import WeakSet
 import grpc
 import numpy as np
 from numpy.typing import NDArray
-from voice_clone_text.parts import Part, WrittenText
 
 from . import designs, environment, requests, responses
 from .backends import EVENT_LOOP, Once, each
@@ -24,14 +23,10 @@ from .bundles import ExportedBundle, id_of, imported_part
 from .clips import Source
 from .errors import DeadlineExceeded, Unsupported, VoiceCloneError
 from .fields import Knobs
-from .long_text.long_speech import AsyncLongSpeech
-from .long_text.plan import Plan
 from .servers import channel
 from .servers.servers import Servers
 from .sources import LARGEST_BUNDLE, parts
-from .speeches.parts_reader import PartsReader
 from .speeches.speech import AsyncSpeech
-from .speeches.streaming_text import AsyncStreamingTextSpeech, PartSpeech
 from .types import (
     Candidate,
     Candidates,
@@ -51,8 +46,12 @@ from .types import (
     Voices,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where a text is split: what splits it is a fifth of the time to import the client
     from typing_extensions import Self, Unpack
+    from voice_clone_text.parts import Part, WrittenText
+
+    from .long_text.long_speech import AsyncLongSpeech
+    from .speeches.streaming_text import AsyncStreamingTextSpeech, PartSpeech
 
 
 class AsyncClient:
@@ -194,6 +193,9 @@ class AsyncClient:
 
         Raises, here or with a chunk: as `speak`.
         """
+        from .long_text.long_speech import AsyncLongSpeech
+        from .long_text.plan import Plan
+
         plan, given = Plan.of(options)
         given = requests.repeatable(text, given)
         speech = AsyncLongSpeech(self, plan, backend=self._backend)
@@ -228,6 +230,8 @@ class AsyncClient:
 
         Raises, here or with the first chunk: as `speak`. Unsupported: the family needs the whole text at once.
         """
+        from voice_clone_text.parts import WrittenText
+
         speech = self.speak_written(WrittenText(), deadline=deadline, **options)
         speech.read_from(text)
         return speech
@@ -246,6 +250,9 @@ class AsyncClient:
             of_each_part: `deadline` and `max_frames` are those of each part, not of the whole speech.
             The others: as of `speak_stream`.
         """
+        from .speeches.parts_reader import PartsReader
+        from .speeches.streaming_text import AsyncStreamingTextSpeech, PartSpeech
+
         request = requests.speech(None, options, self._owner, self._mark, StreamOptions)
         began = time.monotonic()
         family, changed = partial(self.family, options.get("model"), deadline), self._backend.changes()

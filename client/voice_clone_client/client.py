@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from .aio import AsyncClient
 from .backends import THREADS, iterated, now
 from .bundles import ExportedBundle
-from .long_text.long_speech import LongSpeech
 from .speeches.speech import Speech
 from .types import Mark
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from .long_text.long_speech import AsyncLongSpeech, LongSpeech
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +46,12 @@ def _speaks(kind: Callable[[S], R], method: Callable[Concatenate[Any, P], S]) ->
         return kind(method(self._client, *args, **more))
 
     return speak
+
+
+def _long_speech(speech: AsyncLongSpeech) -> LongSpeech:
+    from .long_text.long_speech import LongSpeech
+
+    return LongSpeech(speech)
 
 
 def _takes(
@@ -83,7 +90,7 @@ class Client:
         return self._client.owner
 
     speak = _speaks(Speech, AsyncClient.speak)
-    speak_long = _speaks(LongSpeech, AsyncClient.speak_long)
+    speak_long = _speaks(_long_speech, AsyncClient.speak_long)
     speak_stream = _speaks(Speech, AsyncClient.speak_stream)
     design = _waits(AsyncClient.design)
     keep = _waits(AsyncClient.keep)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load
 from tritonclient.grpc import InferResult
 
 from .errors import (
@@ -163,6 +162,8 @@ def speaker_embedding(response: Any) -> NDArray[np.float32]:
     Raises:
         Unsupported: they contain none.
     """
+    from safetensors.numpy import load  # most clients never read one
+
     data = artifacts(response)  # empty where an alias stands for a voice that the model brings
     tensors = load(data) if data else {}
     if "speaker_embedding" not in tensors:
