@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
-from .errors import from_status
+from .errors import ConnectionFailed, from_status
 
 END_SECONDS = 2.0  # the server ends a stream within this time after its last message
 _HERE = "Locally cancelled by application!"  # grpc's words for a call that this process has cancelled
@@ -298,12 +298,13 @@ class _EventLoop(Backend):
 
     async def let_end(self, call: Any) -> None:
         async def rest() -> None:
-            async for _ in call:
-                pass
+            with contextlib.suppress(StopAsyncIteration):
+                while True:
+                    await self.next(call)
 
         try:
             await asyncio.wait_for(rest(), END_SECONDS)
-        except (grpc.RpcError, asyncio.TimeoutError):
+        except (grpc.RpcError, ConnectionFailed, asyncio.TimeoutError):
             call.cancel()
 
     def at_end(self, call: Any, function: Callable[[], None]) -> None:

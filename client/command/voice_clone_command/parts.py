@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from voice_clone_client.long_text.joined_parts import Filter, JoinedParts
 from voice_clone_client.speeches.speech import Speech
 from voice_clone_client.types import Chunk, is_whole
+from voice_clone_sound.joined_parts import Filter, JoinedParts
 from voice_clone_text.pieces import Plan, Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sequence import Part, Sequence, in_sequence, turns_of

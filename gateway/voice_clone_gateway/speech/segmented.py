@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from voice_clone_client import Chunk
-from voice_clone_client.long_text.joined_parts import JoinedParts
 from voice_clone_client.long_text.speaker import Speech
+from voice_clone_sound.joined_parts import JoinedParts
 from voice_clone_sound.tempo import Tempo
 
 from .segments import Segment, Segments

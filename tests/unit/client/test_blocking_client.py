@@ -1,4 +1,4 @@
-"""The blocking client waits in the thread that calls it: inside an event loop, until Ctrl-C, and without many imports."""
+"""The blocking client waits in the thread that calls it: in an event loop, too, until Ctrl-C, and with few imports."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import httpx2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from voice_clone_client.long_text.edges import QuietEdges
+from voice_clone_sound.edges import QuietEdges
 from voice_clone_text.normalizers import normalizer_of
 
 from tests.support.doubles.gateway_thread import Serve, Shared

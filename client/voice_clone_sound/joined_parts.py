@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_client.types import Chunk, worse
 from voice_clone_text.sequence import Part, Sequence
 
-from ..types import Chunk, worse
 from .edges import QuietEdges
 
 Samples = NDArray[np.float32]
