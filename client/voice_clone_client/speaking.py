@@ -13,11 +13,11 @@ from weakref import WeakSet
 
 import grpc
 
-from . import environment, requests, responses
+from . import requests, responses
 from .backends import EVENT_LOOP, Once
 from .bundles import id_of
 from .errors import DeadlineExceeded, VoiceCloneError
-from .servers import channel
+from .servers import addresses, channel
 from .servers.servers import Servers
 from .speeches.speech import AsyncSpeech
 from .types import LongOptions, Mark, SpeechOptions, StreamOptions
@@ -50,8 +50,8 @@ class AsyncSpeaking:
         mark: Mark | None = None,
         proxy: str | None = None,
     ) -> None:
-        sent = channel.metadata(headers, environment.token(token))
-        self._servers = Servers(self._backend, environment.server(url), credentials, sent, environment.proxy(proxy))
+        sent = channel.metadata(headers, addresses.token(token))
+        self._servers = Servers(self._backend, addresses.server(url), credentials, sent, addresses.proxy(proxy))
         self._shared = False  # the connections are another client's
         self._model = model
         self._timeout = timeout

@@ -1,14 +1,20 @@
-"""Where the servers are: the addresses that a client was given, or those that a name has."""
+"""Where the servers are: the addresses that a client was given, or those that a name has.
+
+Where a caller names no server, token or proxy, in Python or in the command, environment variables count.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from typing import NamedTuple
 
-from ..environment import PORT
 from ..errors import ConnectionFailed, InvalidArgument, quoted
 
+SERVER, TOKEN, PROXY = "VOICE_CLONE_SERVER", "VOICE_CLONE_TOKEN", "VOICE_CLONE_PROXY"
+PORT = 8001  # of Triton's gRPC endpoint
+DEFAULT = f"localhost:{PORT}"
 DNS = "dns:///"
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@\x00-\x1f\ud800-\udfff]+)(?::(\d{1,5}))?")
 
@@ -58,6 +64,21 @@ class Addresses:
             hosts = sorted({str(address[0]) for *_, address in entries})
             found += [Address(_joined(each, port), host) for each in hosts]
         return found
+
+
+def server(url: str | None) -> str:
+    """Return the address of the server."""
+    return (os.environ.get(SERVER) or DEFAULT) if url is None else url
+
+
+def token(given: str | None) -> str | None:
+    """Return the write token. An empty one is none."""
+    return (os.environ.get(TOKEN) if given is None else given) or None
+
+
+def proxy(given: str | None) -> str | None:
+    """Return the proxy. An empty one is none."""
+    return (os.environ.get(PROXY) if given is None else given) or None
 
 
 def _split(server: str, url: str) -> tuple[str, int]:

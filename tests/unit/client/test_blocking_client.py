@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -57,6 +58,26 @@ def test_ctrl_c_ends_the_wait_for_a_chunk(triton: Server, way: str) -> None:
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             next(spoken)
     until(cancelled.is_set)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_speech_that_is_forgotten_is_stopped(triton: Server, way: str) -> None:
+    events = list[str]()
+
+    def play(context: Any) -> Iterator[Any]:
+        context.add_callback(lambda: events.append("over"))
+        yield chunk(0)
+        with contextlib.suppress(AssertionError):
+            until(lambda: "over" in events, 5)
+        events.append("all was spoken")
+
+    triton.play = play
+    with vc.Client(triton.url) as client:
+        spoken = WAYS[way](client)
+        next(spoken)
+        del spoken
+        until(lambda: bool(events))
+    assert events[0] == "over"
 
 
 def test_what_is_rarely_needed_is_imported_late() -> None:

@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 import voice_clone_client as vc
+from voice_clone_client.callers import on_behalf_of
 from voice_clone_client.long_text.plan import sentence_seed
 from voice_clone_text.sentences import MAX_CHARACTERS
 
@@ -120,6 +121,24 @@ def test_what_a_long_speech_says_of_itself(speak_long: Long) -> None:
     assert (speech.info["sentences"], speech.info["frames"], speech.info["text_tokens"]) == (6, 12, 30)
     assert (speech.finish_reason, speech.whole, speech.status.state) == ("stop", True, "finished")
     assert speech.status.seconds == pytest.approx(len(samples) / 24000)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_all_sentences_are_for_the_caller_for_whom_it_began(triton: Server, asynchronous: bool) -> None:
+    async def run() -> None:
+        async with vc.AsyncClient(triton.url, model="qwen3_tts") as client:
+            with on_behalf_of("eve"):
+                speech = client.speak_long(TEXT, **SPLIT)
+            await speech.read()
+
+    if asynchronous:
+        asyncio.run(run())
+    else:
+        with vc.Client(triton.url, model="qwen3_tts") as client:
+            with on_behalf_of("eve"):
+                speech = client.speak_long(TEXT, **SPLIT)
+            speech.read()
+    assert [caller for caller, _ in triton.callers] == ["eve"] * 6
 
 
 def test_pauses(speak_long: Long) -> None:

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from typing import Any, get_args
 
 from voice_clone_client.client import Client
-from voice_clone_client.environment import DEFAULT, PROXY, SERVER, TOKEN
 from voice_clone_client.errors import worded
+from voice_clone_client.servers.addresses import DEFAULT, PROXY, SERVER, TOKEN
 from voice_clone_client.servers.channel import tls_credentials
 from voice_clone_client.sources import Source
 from voice_clone_client.types import Mark, Voice

@@ -7,9 +7,8 @@ import contextlib
 import socket
 
 from voice_clone_client.client import Client
-from voice_clone_client.environment import PORT, server
 from voice_clone_client.errors import ConnectionFailed, VoiceCloneError, VoiceNotFound
-from voice_clone_client.servers.addresses import Addresses
+from voice_clone_client.servers.addresses import PORT, Addresses, server
 from voice_clone_program.names import meant
 
 _VOICES = ("voice", "name", "first", "second")  # arguments that name a voice

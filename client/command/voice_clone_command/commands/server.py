@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone_client.client import Client
-from voice_clone_client.environment import server
 from voice_clone_client.errors import ConnectionFailed, Unsupported, VoiceCloneError
+from voice_clone_client.servers.addresses import server
 
 from ..audio_file import MISSING, formats, has_codecs
 from ..player import PlayerFailed, find_player
