@@ -16,6 +16,7 @@ SERVER, TOKEN, PROXY = "VOICE_CLONE_SERVER", "VOICE_CLONE_TOKEN", "VOICE_CLONE_P
 PORT = 8001  # of Triton's gRPC endpoint
 DEFAULT = f"localhost:{PORT}"
 DNS = "dns:///"
+REFRESH_SECONDS = 5.0  # for which the addresses of a name are used before it is looked up again
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@\x00-\x1f\ud800-\udfff]+)(?::(\d{1,5}))?")
 
 

@@ -18,13 +18,12 @@ from ..callers import add_caller
 from ..errors import Cancelled, ConnectionFailed, VoiceCloneError
 from . import affinity, retry
 from . import channel as channels
-from .addresses import Address, Addresses
+from .addresses import REFRESH_SECONDS, Address, Addresses
 from .affinity import Metadata
 from .chooser import Chooser
 from .proxies import Way
 
 ASK_SECONDS = 2.0  # for a server's answer whether it is ready
-REFRESH_SECONDS = 5.0  # for which the addresses of a name are used before it is looked up again
 
 
 class Connection(NamedTuple):
