@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from tritonclient.grpc import InferResult
 from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, requests
+from voice_clone_client.backends import now
 from voice_clone_command import cli
 from voice_clone_provenance.statements import Statement, find
 
@@ -154,7 +155,7 @@ def test_a_whole_speech_carries_it(asked_server: TritonServer, reference_clip: b
         if mark is not None:
             request.parameters["mark"].string_param = mark
         with Client(asked_server.url) as client:
-            outputs = InferResult(client._servers.infer(request, 60.0))
+            outputs = InferResult(now(client._client._servers.infer(request, 60.0)))
         assert json.loads(outputs.as_numpy("info")[0]).get("mark") == said
 
 
