@@ -30,22 +30,18 @@ class _InThreads(AsyncClient):
 
 def _waits(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
     """The blocking form of a coroutine function."""
+    return _with(now, method)
+
+
+def _with(wait: Callable[[S], R], method: Callable[Concatenate[Any, P], S]) -> Callable[Concatenate[Any, P], R]:
+    """A method of the same arguments, whose result `wait` makes of that of `method`."""
 
     @functools.wraps(method)
-    def wait(self: Any, /, *args: P.args, **more: P.kwargs) -> R:
-        return now(method(self._client, *args, **more))
+    def blocking(self: Any, /, *args: P.args, **more: P.kwargs) -> R:
+        return wait(method(self._client, *args, **more))
 
-    return wait
-
-
-def _speaks(kind: Callable[[S], R], method: Callable[Concatenate[Any, P], S]) -> Callable[Concatenate[Any, P], R]:
-    """The blocking form of a method that begins a speech."""
-
-    @functools.wraps(method)
-    def speak(self: Any, /, *args: P.args, **more: P.kwargs) -> R:
-        return kind(method(self._client, *args, **more))
-
-    return speak
+    blocking.__qualname__ = f"Client.{method.__name__}"
+    return blocking
 
 
 def _long_speech(speech: AsyncLongSpeech) -> LongSpeech:
@@ -64,8 +60,8 @@ def _takes(
 class Client:
     """Voices and speech of one server, or of several that have the same voices. Thread-safe.
 
-    Arguments, methods and errors are those of `AsyncClient`, whose docstrings say what they are. Each call blocks its
-    thread; with `speak_stream` a further thread iterates the text.
+    Its arguments are those of `AsyncClient`, whose docstring says what they are. Each method waits in the thread that
+    calls it; with `speak_stream` a further thread iterates the text.
     """
 
     @_takes(AsyncClient.__init__)
@@ -89,9 +85,9 @@ class Client:
         """The owner for whom the client acts; None is the operator."""
         return self._client.owner
 
-    speak = _speaks(Speech, AsyncClient.speak)
-    speak_long = _speaks(_long_speech, AsyncClient.speak_long)
-    speak_stream = _speaks(Speech, AsyncClient.speak_stream)
+    speak = _with(Speech, AsyncClient.speak)
+    speak_long = _with(_long_speech, AsyncClient.speak_long)
+    speak_stream = _with(Speech, AsyncClient.speak_stream)
     design = _waits(AsyncClient.design)
     keep = _waits(AsyncClient.keep)
     upload = _waits(AsyncClient.upload)
