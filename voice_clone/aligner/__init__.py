@@ -1,0 +1,1 @@
+"""When each word of a speech is spoken, its text being known."""
