@@ -23,6 +23,7 @@ from tools.families.cosyvoice3.encoders import ENCODERS, random_tokenizer, s3tok
 from voice_clone.families.cosyvoice3.encoder import load_tokens
 from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.families.cosyvoice3.tokenizer_graph import load_network
+from voice_clone.layers.mel import whisper_frames
 from voice_clone.settings import Settings
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("official packages")]
@@ -70,7 +71,7 @@ def test_padding_changes_no_token() -> None:
     """The network's second input is the number of frames that count, as the released one's."""
     shape = replace(ENCODERS["tiny"], layers=3)
     network = random_tokenizer(shape, 5)
-    frames = features.tokenizer_frames(speech_like(16000, 16000))[None]
+    frames = whisper_frames(speech_like(16000, 16000))[None]
     alone = network(frames, torch.tensor([frames.shape[2]], dtype=torch.int32))
     padded = network(F.pad(frames, (0, 37), value=3.0), torch.tensor([frames.shape[2]], dtype=torch.int32))
     assert torch.equal(alone, padded[:, : alone.shape[1]])
@@ -80,7 +81,7 @@ def test_padding_changes_no_token() -> None:
 def test_the_frames_of_tokenizer_and_speaker_encoder(samples: int) -> None:
     waveform = speech_like(samples, 16000)
     for ours, expected in (
-        (features.tokenizer_frames(waveform), official_tokenizer_frames(waveform)),
+        (whisper_frames(waveform), official_tokenizer_frames(waveform)),
         (features.speaker_frames(waveform), official_speaker_frames(waveform)),
     ):
         assert ours.shape == expected.shape

@@ -1,5 +1,5 @@
-"""Mel bands of a waveform: filters on the Slaney scale, which need no torch, and the log-mel frames that vocoders are
-trained on.
+"""Mel bands of a waveform: filters on the Slaney scale, which need no torch, and the log-mel frames on which vocoders
+and Whisper are trained.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:  # native code needs the filters alone
     from torch import Tensor
+
+WHISPER_RATE, WHISPER_BANDS, WHISPER_FFT, WHISPER_HOP = 16_000, 128, 400, 160
+"""Hz, bands, samples of a window and from one frame to the next, of `whisper_frames`."""
 
 _BREAK_HZ = 1000.0  # the Slaney scale is linear below, logarithmic above
 _HZ_PER_MEL = 200.0 / 3
@@ -43,6 +46,25 @@ def log_mel(
     magnitude = torch.sqrt(torch.view_as_real(spectrum).square().sum(-1) + 1e-9)
     filters = torch.from_numpy(slaney_filters(bands, sample_rate, n_fft, low, high)).to(waveform.device)
     return torch.log((filters @ magnitude).clamp(min=1e-5)).T
+
+
+def whisper_frames(waveform: Tensor) -> Tensor:
+    """Whisper's log-mel frames: Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022.
+
+    Args:
+        waveform: float32 [T] at 16 kHz, more than 200 samples.
+
+    Returns:
+        float32 [128, T // 160], the loudest band at most 2 above the faintest.
+    """
+    import torch
+
+    window = torch.hann_window(WHISPER_FFT, device=waveform.device)
+    spectrum = torch.stft(waveform, WHISPER_FFT, WHISPER_HOP, window=window, return_complex=True)
+    power = spectrum[:, :-1].abs() ** 2
+    filters = torch.from_numpy(slaney_filters(WHISPER_BANDS, WHISPER_RATE, WHISPER_FFT)).to(waveform.device)
+    bands = (filters @ power).clamp(min=1e-10).log10()
+    return (torch.maximum(bands, bands.max() - 8.0) + 4.0) / 4.0
 
 
 @lru_cache(maxsize=8)

@@ -18,8 +18,9 @@ from torch.jit._trace import TracerWarning
 
 from tools.families.gains import VECTOR, Gains, around, spread
 from voice_clone.families.cosyvoice3.config import SPEAKER_ENCODER, SPEAKER_SIZE, TOKENIZER
-from voice_clone.families.cosyvoice3.networks.features import SPEAKER_BANDS, TOKENIZER_BANDS
+from voice_clone.families.cosyvoice3.networks.features import SPEAKER_BANDS
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechTokenizer
+from voice_clone.layers.mel import WHISPER_BANDS
 
 OPSET = 16  # in which a norm is several nodes, as in the released files
 
@@ -90,7 +91,7 @@ def make_encoders(shape: str, seed: int, folder: Path) -> None:
     sizes = ENCODERS[shape]
     _export(
         random_tokenizer(sizes, seed),
-        (torch.zeros(1, TOKENIZER_BANDS, 50), torch.tensor([50], dtype=torch.int32)),
+        (torch.zeros(1, WHISPER_BANDS, 50), torch.tensor([50], dtype=torch.int32)),
         {"feats": {2: "frames"}, "feats_length": {}, "indices": {1: "tokens"}},
         folder / f"{TOKENIZER}.onnx",
     )

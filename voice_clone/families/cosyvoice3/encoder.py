@@ -40,6 +40,7 @@ from voice_clone.families.cosyvoice3.config import (
 from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.families.cosyvoice3.networks import features
 from voice_clone.families.cosyvoice3.tokenizer_graph import REMEDY, TorchGraph
+from voice_clone.layers.mel import whisper_frames
 from voice_clone.onnx.session import ReleasedGraph, Runtime, graph_file, has_provider
 from voice_clone.settings import EncoderSettings, Settings
 from voice_clone.stages.protocols import Arrays, Call, Limit
@@ -95,7 +96,7 @@ class TokenStage(_ClipStage):
         return {TOKENS: Limit(CODES, (1, MOST_TOKENS)), MEL: Limit(None, (2, MOST_MEL_FRAMES))}
 
     def made(self, waveform: Tensor) -> NDArray[np.uint16]:
-        frames = features.tokenizer_frames(waveform).numpy()
+        frames = whisper_frames(waveform).numpy()
         tokens = self._graph.run(frames[None], np.array([frames.shape[1]], np.int32)).ravel()
         expected = -(-frames.shape[1] // FRAMES_PER_TOKEN)
         if tokens.dtype.kind not in "iu" or tokens.size != expected or tokens.min() < 0 or tokens.max() >= CODES:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from voice_clone.errors import CheckpointError, Unsupported
-from voice_clone.families.cosyvoice3.networks.features import TOKENIZER_BANDS
 from voice_clone.families.cosyvoice3.networks.speech_tokenizer import HEAD_DIM, SpeechTokenizer
 from voice_clone.layers.graphs import to_device
+from voice_clone.layers.mel import WHISPER_BANDS
 from voice_clone.stages.loading import empty
 
 ONNX = "1.20.1"  # the package's version in the tests
@@ -81,7 +81,7 @@ def load_network(file: Path) -> SpeechTokenizer:
     weights = _weights(graph.node, values)
     first = weights.get(("/conv1", "Conv"), [])
     layers = sum(operator == "MatMul" and scope.endswith("/attn/query") for scope, operator in weights)
-    if not first or first[0].shape[1:] != (TOKENIZER_BANDS, 3) or len(first[0]) % HEAD_DIM:
+    if not first or first[0].shape[1:] != (WHISPER_BANDS, 3) or len(first[0]) % HEAD_DIM:
         raise CheckpointError(f"{file.name}: no node /conv1/Conv with the weights of a speech tokenizer; {REMEDY}")
     network = empty(lambda: SpeechTokenizer(len(first[0]), layers)).eval()
     network.load_state_dict({name: _tensor(network, name, weights, file) for name in network.state_dict()}, assign=True)

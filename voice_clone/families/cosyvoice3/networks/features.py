@@ -1,4 +1,4 @@
-"""The inputs of the voice encoder's networks: three kinds of log-mel frames of a waveform."""
+"""The inputs of the voice encoder's networks: log-mel frames of a waveform. The tokenizer's are Whisper's, in layers/mel.py."""
 
 from __future__ import annotations
 
@@ -10,32 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from voice_clone.layers import mel
-from voice_clone.layers.mel import slaney_filters
 
-RATE = 16_000  # Hz of `tokenizer_frames` and `speaker_frames`
-TOKENIZER_BANDS, TOKENIZER_FFT, TOKENIZER_HOP = 128, 400, 160
+RATE = 16_000  # Hz of `speaker_frames`
 SPEAKER_BANDS, SPEAKER_FFT = 80, 512
 WINDOW, SHIFT = 400, 160  # samples of a window of `speaker_frames` and between two of them
 
 REFERENCE_RATE = 24_000  # Hz of `reference_frames`
 REFERENCE_BANDS, REFERENCE_FFT, REFERENCE_HOP = 80, 1920, 480
-
-
-def tokenizer_frames(waveform: Tensor) -> Tensor:
-    """Whisper's log-mel frames: Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022.
-
-    Args:
-        waveform: float32 [T] at 16 kHz, more than 200 samples.
-
-    Returns:
-        float32 [128, T // 160], the loudest band at most 2 above the faintest.
-    """
-    window = torch.hann_window(TOKENIZER_FFT, device=waveform.device)
-    spectrum = torch.stft(waveform, TOKENIZER_FFT, TOKENIZER_HOP, window=window, return_complex=True)
-    power = spectrum[:, :-1].abs() ** 2
-    filters = torch.from_numpy(slaney_filters(TOKENIZER_BANDS, RATE, TOKENIZER_FFT)).to(waveform.device)
-    bands = (filters @ power).clamp(min=1e-10).log10()
-    return (torch.maximum(bands, bands.max() - 8.0) + 4.0) / 4.0
 
 
 def speaker_frames(waveform: Tensor) -> Tensor:

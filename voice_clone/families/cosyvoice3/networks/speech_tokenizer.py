@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voice_clone.families.cosyvoice3.networks.features import TOKENIZER_BANDS
+from voice_clone.layers.mel import WHISPER_BANDS
 
 HEAD_DIM = 64
 MEMORY = 31  # tokens that the memory of an attention sees, its own in the middle
@@ -77,7 +77,7 @@ class SpeechTokenizer(nn.Module):
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv1d(TOKENIZER_BANDS, width, 3, stride=2, padding=1)
+        self.conv1 = nn.Conv1d(WHISPER_BANDS, width, 3, stride=2, padding=1)
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
         self.quantizer = Quantizer(width)
