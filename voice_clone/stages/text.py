@@ -9,10 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers import Regex, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
-from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json
+from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument, quoted
+
+TOKENIZER_FILE = "tokenizer.json"
+VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+SETTINGS_FILE = "tokenizer_config.json"
 
 MAX_TOKEN_LENGTH = 64  # characters; on average tokens are shorter in any text, and counting those of a huge one is slow
 
@@ -143,3 +148,34 @@ def qwen2_tokenizer(folder: Path, vocabulary_file: str, merges_file: str) -> tok
         ]
     )
     return tokenizer
+
+
+def qwen_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a checkpoint folder: tokenizer.json, or vocab.json and merges.txt, with the added tokens of
+    tokenizer_config.json.
+
+    Raises:
+        CheckpointError: a file is missing or malformed.
+    """
+    if (folder / TOKENIZER_FILE).is_file():
+        tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
+    else:
+        tokenizer = qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
+    _add_tokens(tokenizer, folder)
+    return tokenizer
+
+
+def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Add the tokens of tokenizer_config.json that the tokenizer does not have yet, in the order of their ids."""
+    if not (folder / SETTINGS_FILE).is_file():
+        return
+    listed: Any = read_json(folder, SETTINGS_FILE).get("added_tokens_decoder", {})
+    try:
+        wanted = {int(index): AddedToken(**token) for index, token in listed.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise CheckpointError(f"{SETTINGS_FILE}: added_tokens_decoder is malformed") from None
+    known = tokenizer.get_added_tokens_decoder()
+    tokenizer.add_tokens([wanted[index] for index in sorted(wanted) if index not in known])
+    for index, token in wanted.items():
+        if tokenizer.token_to_id(token.content) != index:
+            raise CheckpointError(f"{SETTINGS_FILE}: token {token.content!r} cannot have the id {index}")

@@ -13,16 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers
 from numpy.typing import NDArray
-from tokenizers import AddedToken
 
 from voice_clone.appended_text import AppendedTokens, Tail
-from voice_clone.checkpoint_folder import read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quoted
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.family import BASE
@@ -30,12 +27,15 @@ from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
-from voice_clone.stages.text import QWEN2_SPLIT, Ids, check_no_control_token, check_range, limited_ids, qwen2_tokenizer
-
-TOKENIZER_FILE = "tokenizer.json"
-VOCABULARY_FILE = "vocab.json"
-MERGES_FILE = "merges.txt"
-SETTINGS_FILE = "tokenizer_config.json"
+from voice_clone.stages.text import (
+    QWEN2_SPLIT,
+    SETTINGS_FILE,
+    Ids,
+    check_no_control_token,
+    check_range,
+    limited_ids,
+    qwen_tokenizer,
+)
 
 ROLE = "<|im_start|>assistant\n"
 USER = "<|im_start|>user\n"
@@ -53,7 +53,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._tokenizer = _load(folder)
+        self._tokenizer = qwen_tokenizer(folder)
         added = self._tokenizer.get_added_tokens_decoder()
         self._special = {index: token.content for index, token in added.items() if token.special}
         role, end = self._encode(ROLE), self._encode(END)
@@ -116,31 +116,6 @@ class Tokenizer:
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
-
-
-def _load(folder: Path) -> tokenizers.Tokenizer:
-    if (folder / TOKENIZER_FILE).is_file():
-        tokenizer = read_tokenizer(folder, TOKENIZER_FILE)
-    else:
-        tokenizer = qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
-    _add_tokens(tokenizer, folder)
-    return tokenizer
-
-
-def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Add the tokens of tokenizer_config.json that the tokenizer does not have yet, in the order of their ids."""
-    if not (folder / SETTINGS_FILE).is_file():
-        return
-    listed: Any = read_json(folder, SETTINGS_FILE).get("added_tokens_decoder", {})
-    try:
-        wanted = {int(index): AddedToken(**token) for index, token in listed.items()}
-    except (AttributeError, TypeError, ValueError):
-        raise CheckpointError(f"{SETTINGS_FILE}: added_tokens_decoder is malformed") from None
-    known = tokenizer.get_added_tokens_decoder()
-    tokenizer.add_tokens([wanted[index] for index in sorted(wanted) if index not in known])
-    for index, token in wanted.items():
-        if tokenizer.token_to_id(token.content) != index:
-            raise CheckpointError(f"{SETTINGS_FILE}: token {token.content!r} cannot have the id {index}")
 
 
 def read(folder: Path) -> tuple[Qwen3TTSConfig, Tokenizer]:

@@ -1,4 +1,4 @@
-"""The inputs of the voice encoder's networks: log-mel frames of a waveform. The tokenizer's are Whisper's, in layers/mel.py."""
+"""The inputs of the voice encoder's networks: log-mel frames of a waveform. Whisper's are in layers/mel.py."""
 
 from __future__ import annotations
 
