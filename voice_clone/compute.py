@@ -20,6 +20,7 @@ from voice_clone.settings import (
     EncoderSettings,
     PackingSettings,
     Precision,
+    PrecisionSettings,
     StreamSettings,
     TalkerSettings,
 )
@@ -51,8 +52,8 @@ def _finds_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def precision(settings: TalkerSettings) -> Precision:
-    """Of a talker's weights; by default fp32 on a CPU and bf16 on a GPU.
+def precision(settings: PrecisionSettings) -> Precision:
+    """Of a network's weights; by default fp32 on a CPU and bf16 on a GPU.
 
     Raises:
         InvalidArgument: the device does not know it.
@@ -65,8 +66,8 @@ def precision(settings: TalkerSettings) -> Precision:
     return chosen
 
 
-def dtype(settings: TalkerSettings) -> torch.dtype:
-    """In which a talker computes in torch. A CPU computes in fp32; only how weights are stored differs there."""
+def dtype(settings: PrecisionSettings) -> torch.dtype:
+    """In which such a network computes in torch. A CPU computes in fp32; only how weights are stored differs there."""
     import torch
 
     return torch.bfloat16 if device(settings) == "cuda" and precision(settings) == "bf16" else torch.float32

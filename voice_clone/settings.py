@@ -249,6 +249,17 @@ class PackingSettings(ComputeSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrecisionSettings(PackingSettings):
+    """Settings of stages whose weights may be rounded."""
+
+    precision: str = setting(
+        "auto",
+        f"fp32, bf16 or, on a CPU, {' or '.join(CPU_PRECISIONS)}; auto: fp32 on a CPU, bf16 on a GPU",
+        choices=("auto", *PRECISIONS),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class StreamSettings(PackingSettings):
     """Settings of stages that hold streams."""
 
@@ -307,14 +318,9 @@ class PromptSettings(CheckpointSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TalkerSettings(CheckpointSettings, ChunkSettings, StreamSettings, KnownVoiceSettings):
+class TalkerSettings(PrecisionSettings, CheckpointSettings, ChunkSettings, StreamSettings, KnownVoiceSettings):
     """Settings of `<family>_talker`."""
 
-    precision: str = setting(
-        "auto",
-        f"fp32, bf16 or, on a CPU, {' or '.join(CPU_PRECISIONS)}; auto: fp32 on a CPU, bf16 on a GPU",
-        choices=("auto", *PRECISIONS),
-    )
     max_streams: int | None = setting(
         None,
         "streams generated at once; default: 8 on a CPU, on a GPU as many as its free memory holds, at most 64",

@@ -10,7 +10,7 @@ from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.errors import Unsupported
 from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.settings import CPU_PRECISIONS, EncoderSettings, Precision, TalkerSettings
+from voice_clone.settings import CPU_PRECISIONS, EncoderSettings, Precision, PrecisionSettings
 
 if TYPE_CHECKING:  # native code does without torch
     from torch import nn
@@ -72,7 +72,7 @@ def name_in_file(parts: Sequence[TalkerPart], name: str) -> str:
 
 
 def load_talker_network(
-    settings: TalkerSettings,
+    settings: PrecisionSettings,
     talker: N,
     checkpoint: CheckpointFiles,
     file: str,
