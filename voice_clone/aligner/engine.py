@@ -8,26 +8,13 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_words.units import Unit as Unit
 
 Samples = NDArray[np.float32]
 
 
 class Refused(Exception):
     """An engine does not align this speech; the message says why, for the caller."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A word of the caller's text: what white space separates, or a character of Chinese or Japanese.
-
-    Attributes:
-        text: with its punctuation, as the caller wrote it.
-        start, end: the span [start, end) in the caller's text, in code points.
-    """
-
-    text: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -62,8 +49,8 @@ class Alignment(Protocol):
         """The speech has no more samples.
 
         Returns:
-            The intervals of the other units, so that all calls together have one for each unit, in their order; starts
-            do not fall, and no interval ends after the audio.
+            The intervals of all units, in their order; starts do not fall, and no interval ends after the audio. Those
+            that were settled before are among them, and other ones only if the engine had to look again.
 
         Raises:
             Refused: the text does not fit the speech, or there is none.

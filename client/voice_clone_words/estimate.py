@@ -1,0 +1,74 @@
+"""When words are spoken, estimated where no engine says it: for any language, from the text and the pauses alone.
+
+Each unit gets a share of the speech by its characters and one more. Where the text has punctuation inside, the longest
+pauses of the speech are taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from .loudness import FRAME, runs_of
+from .units import Unit
+
+PAUSE = 0.08
+"""Seconds of silence at least that punctuation can be."""
+_STOPS = regex.compile(r"[.,;:!?…—–。、，；：！？]['\"\p{Pe}\p{Pf}]*$")
+_COUNTED = regex.compile(r"[\p{L}\p{N}]")
+
+
+def estimate(units: Sequence[Unit], silent: NDArray[np.bool_], step: int, length: int) -> list[tuple[int, int]]:
+    """Begin and end of each unit in samples: in order, without overlap, within the speech.
+
+    Args:
+        units: of the text.
+        silent: of each frame of the speech, see `Loudness`.
+        step: samples of a frame.
+        length: samples of the speech.
+    """
+    if not units:
+        return []
+    loud = np.flatnonzero(~silent)
+    first, last = (int(loud[0]), int(loud[-1]) + 1) if len(loud) else (0, len(silent))
+    begin, end = min(first * step, length), min(last * step, length) if len(loud) else length
+    weights = [1 + len(_COUNTED.findall(unit.text)) for unit in units]
+    stops = [index + 1 for index, unit in enumerate(units[:-1]) if _STOPS.search(unit.text)]
+    pauses = [(first + a, first + b) for a, b in runs_of(silent[first:last]) if (b - a) * FRAME >= PAUSE]
+    if len(pauses) > len(stops):
+        pauses = sorted(sorted(pauses, key=lambda run: run[0] - run[1])[: len(stops)])
+    stops = _matched(stops, weights, pauses, first, last)
+    edges = [(begin, 0), *((b * step, at) for (_, b), at in zip(pauses, stops, strict=True))]
+    ends = [*((a * step, at) for (a, _), at in zip(pauses, stops, strict=True)), (end, len(units))]
+    found: list[tuple[int, int]] = []
+    for (start, here), (stop, there) in zip(edges, ends, strict=True):
+        places = np.cumsum([0, *weights[here:there]]) * ((stop - start) / max(1, sum(weights[here:there]))) + start
+        cuts = [round(float(place)) for place in places]
+        found += zip(cuts, cuts[1:], strict=False)
+    return found
+
+
+def _matched(
+    stops: list[int], weights: list[int], pauses: list[tuple[int, int]], first: int, last: int
+) -> list[int]:
+    """For each pause the place in the text where it is: one of the stops, each at most once, in order; where there are
+    more stops than pauses, those whose share of the text is nearest."""
+    if len(stops) == len(pauses):
+        return stops
+    shares = np.concatenate([[0], np.cumsum(weights)]) / sum(weights)
+    quiet, places = 0, []
+    spoken = max(1, last - first - sum(b - a for a, b in pauses))
+    for a, b in pauses:
+        places.append((a - first - quiet) / spoken)
+        quiet += b - a
+    best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # by the number of pauses that have a stop
+    for stop in stops:
+        for count in sorted(best, reverse=True):
+            if count < len(places):
+                cost = best[count][0] + abs(places[count] - float(shares[stop]))
+                if count + 1 not in best or cost < best[count + 1][0]:
+                    best[count + 1] = (cost, [*best[count][1], stop])
+    return best[len(places)][1]
