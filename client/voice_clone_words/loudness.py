@@ -9,8 +9,8 @@ FRAME = 0.005
 """Seconds of a frame."""
 _BELOW = 10 ** (-35 / 10)
 """Energy of silence, relative to the loud parts. With 30 or 40 dB edges of words are hardly other ones."""
-_LOUD = 95
-"""Percentile of the frames."""
+_QUIET, _LOUD = 3, 95
+"""Percentiles of the frames."""
 
 
 class Loudness:
@@ -41,6 +41,11 @@ class Loudness:
     def loudest(self) -> float:
         """The mean square of the loudest frame so far."""
         return float(self._energies[: self._count].max(initial=0.0))
+
+    def floor(self) -> float:
+        """The energy of the quietest frames so far, relative to the loud ones."""
+        quiet, loud = np.percentile(self._energies[: max(1, self._count)], [_QUIET, _LOUD])
+        return float(quiet / loud) if loud > 0 else 0.0
 
     def silent(self) -> NDArray[np.bool_]:
         """Whether each whole frame so far is silent, compared with all that came so far."""

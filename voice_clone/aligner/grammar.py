@@ -1,4 +1,4 @@
-"""The grammar and the dictionary of a row of units, as pocketsphinx reads them.
+"""The grammar and the dictionary of a row of units, for pocketsphinx.
 
 Each word of them has a name of its own, `u3x1`: the second one of the unit 3. So what was decoded says where it belongs.
 """
@@ -25,7 +25,9 @@ def unit_of(name: str) -> int | None:
 
 
 class Grammar:
-    """What may be said for units in a row.
+    """What may be said for units in a row, as a graph of states that words lead from one to another.
+
+    A state is never left without a word: pocketsphinx has no scores for a path that does.
 
     Args:
         dictionary: of known words.
@@ -33,43 +35,66 @@ class Grammar:
         tail: may follow, one by one.
 
     Attributes:
-        rules: in JSGF.
+        arcs: from, to, probability and word.
+        start, final: states.
         words: the lines of a dictionary.
     """
 
+    start, final = 0, 1
+
     def __init__(self, dictionary: Dictionary, units: Sequence[Unit], tail: Sequence[Unit] = ()) -> None:
         self._dictionary = dictionary
-        self._count = 0
+        self._count, self._states = 0, 2
         self.words: list[str] = []
-        texts = [self._unit(index, unit.text) for index, unit in enumerate([*units, *tail])]
-        spoken = " ".join(texts[: len(units)])
-        rest = "".join(f" [ {text}" for text in texts[len(units) :]) + " ]" * len(tail)
-        self.rules = f"#JSGF V1.0;\ngrammar speech;\npublic <speech> = {spoken}{rest};\n"
+        self.arcs: list[tuple[int, int, float, str]] = []
+        here = self.start
+        for index, unit in enumerate([*units, *tail]):
+            there = self._state()
+            self._unit(index, unit.text, here, [there] if index < len(units) - 1 else [there, self.final])
+            here = there
 
-    def _unit(self, index: int, text: str) -> str:
+    def _unit(self, index: int, text: str, here: int, there: Sequence[int]) -> None:
         ways = readings(text)
-        found = [" ".join(self._word(index, word) for word in way) for way in ways]
-        if not found or not _PLAIN.fullmatch(text):
-            found.append(self._anything(index))
-        return found[0] if len(found) == 1 else f"( {' | '.join(found)} )"
+        for way in ways:
+            self._row(index, way, here, there)
+        if not ways or not _PLAIN.fullmatch(text):
+            self._anything(index, here, there)
 
-    def _word(self, index: int, word: str) -> str:
+    def _row(self, index: int, words: Sequence[str], here: int, there: Sequence[int]) -> None:
+        for word in words[:-1]:
+            state = self._state()
+            self._word(index, word, here, [state])
+            here = state
+        self._word(index, words[-1], here, there)
+
+    def _word(self, index: int, word: str, here: int, there: Sequence[int]) -> None:
         known = self._dictionary.pronunciations(word)
         if known:
-            return self._entry(index, known)
-        found = [self._entry(index, [sounds])] if (sounds := by_rules(word)) else []
+            self._entry(index, known, here, there)
+            return
+        if sounds := by_rules(word):
+            self._entry(index, [sounds], here, there)
         letters = spelled(word)
-        if len(letters) <= _SPELLED:
-            found.append(" ".join(self._entry(index, self._dictionary.pronunciations(each)) for each in letters))
-        return f"( {' | '.join([*found, self._anything(index)])} )"
+        if letters and len(letters) <= _SPELLED:
+            self._row(index, letters, here, there)
+        self._anything(index, here, there)
 
-    def _anything(self, index: int) -> str:
-        """Any phones: it takes names, codes and foreign words."""
-        return f"( {' | '.join(self._entry(index, [phone]) for phone in PHONES)} )+"
+    def _anything(self, index: int, here: int, there: Sequence[int]) -> None:
+        """Any phones: they take names, codes and foreign words."""
+        inside = self._state()
+        for phone in PHONES:
+            name = self._entry(index, [phone], here, [inside, *there])
+            self.arcs += [(inside, state, 1.0, name) for state in (inside, *there)]
 
-    def _entry(self, index: int, pronunciations: Sequence[str]) -> str:
+    def _entry(self, index: int, pronunciations: Sequence[str], here: int, there: Sequence[int]) -> str:
+        """A word that leads from a state to others."""
         name = f"u{index}x{self._count}"
         self._count += 1
         variants = (f"{name}({place})" if place > 1 else name for place in range(1, len(pronunciations) + 1))
         self.words += [f"{variant} {phones}" for variant, phones in zip(variants, pronunciations, strict=True)]
+        self.arcs += [(here, state, 1.0, name) for state in there]
         return name
+
+    def _state(self) -> int:
+        self._states += 1
+        return self._states - 1

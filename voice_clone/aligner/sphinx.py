@@ -34,8 +34,9 @@ SETTLED = 0.3
 LOWEST_RATE = 14_000
 """Samples a second: the acoustic model hears up to 6800 Hz."""
 _LEAST, _MOST, _TAIL = 20, 40, 4  # units of a group, and those of the next one that its decoder also knows
-_OUTSIDE = 0.06  # share of the loud frames that are in no word; of the right text it is below 0.02
+_OUTSIDE = 0.1  # share of the loud frames that are in no word; of the right text it is below 0.07
 _FAINT = 1e-6  # energy below which nothing is speech: -60 dB
+_NOISE = 10 ** (-42 / 10)  # energy of the quiet frames, relative to the loud ones; in noise all frames are loud
 _WIDE = {"beam": 1e-300, "wbeam": 1e-300, "pbeam": 1e-300}  # loses no path, for noisy speech
 _LEAST_CONFIDENCE = 0.5  # the mean of the words of a noisy speech
 _MIDDLE, _SPREAD = -36.0, 8.0  # scores of a frame; 1 % of right words and 94 % of wrong ones are below the first
@@ -88,7 +89,7 @@ class PocketSphinx:
                 **beams,
             )
             decoder = self._sphinx.Decoder(config)
-        decoder.add_jsgf_string("speech", grammar.rules)
+        decoder.add_fsg("speech", decoder.create_fsg("speech", grammar.start, grammar.final, grammar.arcs))
         decoder.activate_search("speech")
         decoder.start_utt()
         return decoder
@@ -126,24 +127,27 @@ class SphinxAlignment:
         self._waiting = np.concatenate([self._waiting, np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16)])
         while len(self._waiting) >= self._piece:
             piece, self._waiting = self._waiting[: self._piece], self._waiting[self._piece :]
-            self._decode(piece)
+            self._hear(piece)
             self._settle()
         return [] if self._confidence else self._found[before:]
 
     def end(self) -> Sequence[Interval]:
         """See `Alignment`."""
         if len(self._waiting):
-            self._decode(self._waiting)
+            self._hear(self._waiting)
         silent = self._loudness.silent()
         if self._faint():
             raise Refused("there is no speech")
         self._decoder.end_utt()
         words = self._words()
         last = len(self._units) - self._first - 1
-        if self._decoder.hyp() is None or last not in words or self._outside(silent) > _OUTSIDE:
-            if silent.any() or self._first:
+        noisy = self._loudness.floor() > _NOISE
+        if self._decoder.hyp() is None or last not in words:
+            if self._first or not noisy:
                 raise Refused(_NO_FIT)
             return self._in_noise()
+        if not noisy and self._outside(silent) > _OUTSIDE:
+            raise Refused(_NO_FIT)
         for index in range(len(self._found) - self._first, last + 1):
             self._add(*words[index], silent)
         if self._confidence:
@@ -157,16 +161,19 @@ class SphinxAlignment:
         """Go on with the next group, whose samples begin at `begin`."""
         self._first, self._next = len(self._found), self._cuts.pop(0)
         self._begin = begin
-        self._kept = [samples]
+        self._kept: list[NDArray[np.int16]] = []
         units, tail = self._units[self._first : self._next], self._units[self._next : self._next + _TAIL]
         self._grammar = self._engine.grammar(units, tail)
         self._decoder = self._engine.decoder(self._grammar, self._rate, {})
         if len(samples):
-            self._decoder.process_raw(samples.tobytes(), full_utt=False)
+            self._decode(samples)
 
-    def _decode(self, piece: NDArray[np.int16]) -> None:
+    def _hear(self, piece: NDArray[np.int16]) -> None:
         self._loudness.feed(piece.astype(np.float32) / 32768)
         self._fed += len(piece)
+        self._decode(piece)
+
+    def _decode(self, piece: NDArray[np.int16]) -> None:
         self._kept.append(piece)
         self._decoder.process_raw(piece.tobytes(), full_utt=False)
 
@@ -219,7 +226,8 @@ class SphinxAlignment:
         """Look again for a text in noisy speech, of which the decoder has lost the path. It then finds any text, so the
         scores have to say whether it is there."""
         self._decoder = self._engine.decoder(self._grammar, self._rate, _WIDE)
-        self._decoder.process_raw(np.concatenate(self._kept).tobytes(), full_utt=False)
+        for piece in self._kept:
+            self._decoder.process_raw(piece.tobytes(), full_utt=False)
         self._decoder.end_utt()
         words = self._words()
         if self._decoder.hyp() is None or len(words) < len(self._units):
@@ -240,7 +248,8 @@ class SphinxAlignment:
         """Give the units of the group their confidence, by a second pass."""
         decoder.set_alignment()
         decoder.start_utt()
-        decoder.process_raw(np.concatenate(self._kept).tobytes(), full_utt=True)
+        for piece in self._kept:
+            decoder.process_raw(piece.tobytes(), full_utt=False)
         decoder.end_utt()
         scores: dict[int, list[tuple[int, int]]] = {}
         for each in decoder.get_alignment() or ():

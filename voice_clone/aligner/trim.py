@@ -26,8 +26,9 @@ def trimmed(start: int, end: int, silent: NDArray[np.bool_], step: int) -> tuple
         if (a == 0 and b >= _AT_EDGE) or (0 < a <= _NEAR and b - a >= _PAUSE):
             begin = int(b)
     for a, b in runs[::-1]:
-        if (b == stop and b - a >= _AT_EDGE) or (stop - _NEAR <= b < last - first and b - a >= _PAUSE):
+        silence, at_edge = b - a, b == stop
+        if a >= begin and silence >= (_AT_EDGE if at_edge else _PAUSE) and (at_edge or b >= stop - _NEAR):
             stop = int(a)
     if begin >= stop:
-        return start, end
+        return start, end  # all of it is silent
     return (start if begin == 0 else (first + begin) * step), (end if stop == last - first else (first + stop) * step)
