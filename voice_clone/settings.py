@@ -452,6 +452,13 @@ class WholeSpeechSettings(StageSettings):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlignerSettings(StageSettings):
+    """Settings of `aligner`."""
+
+    max_alignments: int = setting(64, "speeches aligned at once, whose pieces are awaited; more are refused")
+
+
 def settings_of(model: str) -> type[StageSettings]:
     """The settings of a model, by the end of its name; one of no stage that all families have is a voice encoder."""
     stages: dict[str, type[StageSettings]] = {

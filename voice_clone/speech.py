@@ -235,6 +235,17 @@ def find_language(asked: str | None, known: Collection[str]) -> str | None:
     return named if named in known else None
 
 
+def language_code(asked: str | None) -> str | None:
+    """The code of ISO 639-1, or 639-3 where it has none, of a language that a request names in any of the ways of
+    `find_language`. One that is not known stays as it is named; None: the request names none."""
+    name = (asked or "auto").strip().lower()
+    if name == "auto":
+        return None
+    tag = _TAG.fullmatch(name)
+    named = _NAMES.get(tag[1], name) if tag else name
+    return _CODES[named].split()[0] if named in _CODES else name
+
+
 def list_languages(known: Collection[str]) -> str:
     """The languages of a checkpoint with their codes, for a message."""
     codes = {name: f" ({_CODES[name].split()[0]})" for name in known if name in _CODES}

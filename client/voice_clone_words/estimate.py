@@ -7,6 +7,7 @@ pauses of the speech are taken for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import regex
@@ -47,13 +48,11 @@ def estimate(units: Sequence[Unit], silent: NDArray[np.bool_], step: int, length
     for (start, here), (stop, there) in zip(edges, ends, strict=True):
         places = np.cumsum([0, *weights[here:there]]) * ((stop - start) / max(1, sum(weights[here:there]))) + start
         cuts = [round(float(place)) for place in places]
-        found += zip(cuts, cuts[1:], strict=False)
+        found += pairwise(cuts)
     return found
 
 
-def _matched(
-    stops: list[int], weights: list[int], pauses: list[tuple[int, int]], first: int, last: int
-) -> list[int]:
+def _matched(stops: list[int], weights: list[int], pauses: list[tuple[int, int]], first: int, last: int) -> list[int]:
     """For each pause the place in the text where it is: one of the stops, each at most once, in order; where there are
     more stops than pauses, those whose share of the text is nearest."""
     if len(stops) == len(pauses):

@@ -9,9 +9,9 @@ import mmap
 import re
 from pathlib import Path
 
-PHONES = (
-    "AA AE AH AO AW AY B CH D DH EH ER EY F G HH IH IY JH K L M N NG OW OY P R S SH T TH UH UW V W Y Z ZH"
-).split()  # fmt: skip
+PHONES = re.findall(
+    r"\w+", "AA AE AH AO AW AY B CH D DH EH ER EY F G HH IH IY JH K L M N NG OW OY P R S SH T TH UH UW V W Y Z ZH"
+)
 _VARIANT = re.compile(rb"\(\d+\)$")
 _RULES = """
 tion SH AH N|sion ZH AH N|tious SH AH S|cious SH AH S|ough AO|augh AO|eigh EY|igh AY|tch CH|dge JH|sch SH|eau OW
@@ -20,7 +20,7 @@ ie IY|oa OW|oo UW|ou AW|ow OW|oi OY|oy OY|au AO|aw AO|ue UW|ar AA R|er ER|ir ER|
 ge JH|gi JH IH|bb B|cc K|dd D|ff F|gg G|ll L|mm M|nn N|pp P|rr R|ss S|tt T|zz Z|e$ |y$ IY
 a AE|b B|c K|d D|e EH|f F|g G|h HH|i IH|j JH|k K|l L|m M|n N|o OW|p P|q K|r R|s S|t T|u AH|v V|w W|x K S|y Y|z Z
 """
-_SOUNDS = {letters: sounds for rule in re.split(r"[|\n]", _RULES.strip()) for letters, _, sounds in [rule.partition(" ")]}
+_SOUNDS: dict[str, str] = dict(re.findall(r"([^\s|]+) ([A-Z ]*)", _RULES))
 _LETTERS = re.compile("|".join(sorted((re.escape(key).replace(r"\$", "$") for key in _SOUNDS), key=len, reverse=True)))
 
 

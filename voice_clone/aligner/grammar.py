@@ -1,6 +1,6 @@
 """The grammar and the dictionary of a row of units, for pocketsphinx.
 
-Each word of them has a name of its own, `u3x1`: the second one of the unit 3. So what was decoded says where it belongs.
+Each word of them has a name of its own: `u3x1` is one of the unit 3. So what was decoded says where it belongs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from voice_clone_words.units import Unit
 from voice_clone.aligner.dictionary import PHONES, Dictionary, by_rules
 from voice_clone.aligner.readings import readings, spelled
 
-_PLAIN = re.compile(r"[^\d]*|[^\w]*(?:\d{1,4}|[$€£¥]\d[\d,]*(?:\.\d\d)?|\d+\.\d+|\d{1,3}(?:,\d{3})+|\d+%|\d+[a-z]{2})[^\w]*")
+_PLAIN = re.compile(  # tokens of which the readings are all that one would say
+    r"\D*|\W*(?:\d{1,4}|[$€£¥]\d[\d,]*(?:\.\d\d)?|\d+\.\d+|\d{1,3}(?:,\d{3})+|\d+%|\d+[a-z]{2})\W*"
+)
 _NAME = re.compile(r"u(\d+)x")
 _SPELLED = 6  # letters of a word that may be spelled
 

@@ -12,11 +12,12 @@ import unicodedata
 _SIGNS = {"&": "and", "%": "percent", "+": "plus", "@": "at", "=": "equals", "#": "number", "°": "degrees"}
 _MONEY = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny"), "¥": ("yen", "sen")}
 _PARTS = re.compile(r"\d+(?:,\d{3})+(?!\d)|\d+(?:st|nd|rd|th)\b|\d+|[a-z]+(?:'[a-z]+)*'?|[&%+@=#°$€£¥]|[.:](?=\d)")
-_ONES = (
+_ONES = re.findall(
+    r"\w+",
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "eighteen nineteen",
+)
+_TENS = re.findall(r"\w+", "zero ten twenty thirty forty fifty sixty seventy eighty ninety")
 _GROUPS = ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
 _ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
              "twelve": "twelfth"}  # fmt: skip
@@ -29,7 +30,7 @@ Reading = tuple[str, ...]
 def readings(token: str) -> list[Reading]:
     """The ways to say a token: each a row of lower-case words, some of which no dictionary may have. Empty: nothing is
     known about it."""
-    text = unicodedata.normalize("NFKD", token.replace("’", "'")).casefold()  # noqa: RUF001 - a curly apostrophe
+    text = unicodedata.normalize("NFKD", token.replace("’", "'")).casefold()
     text = "".join(each for each in text if not unicodedata.combining(each))
     amount = _AMOUNT.match(text.strip(".,;:!?()\"'"))
     if amount is not None:
