@@ -29,8 +29,7 @@ from voice_clone.families.qwen3_tts.sampling import SamplingParameters
 from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.kernels.arithmetic import HIGHEST, LOWEST, exponential
 from voice_clone.native.kernels.matrix import tile_products
-from voice_clone.native.matrix.linear import MOST_ROWS, PackedLinear, Workspace
-from voice_clone.native.matrix.linear import linear as linear_kernel
+from voice_clone.native.matrix.linear import MOST_ROWS, PackedLinear
 from voice_clone.native.matrix.linear_module import NativeLinear
 from voice_clone.native.matrix.weights import Packed, head_precision, pack
 from voice_clone.native.sizes import WIDTH
@@ -95,11 +94,8 @@ def test_a_product_is_that_with_the_rounded_weights(
 
 def prompts_product(layer: nn.Linear, x: Tensor) -> Tensor:
     """bf16 weights times rows [N, I] of a prompt."""
-    packed = pack(layer.weight, "bf16")
-    work, out = Workspace(packed, prompts=True), np.zeros((len(x), len(layer.weight)), np.float32)
-    work.resize(len(x))
-    thread_pool().run(linear_kernel, 1, out.size * x.shape[1], *packed.arrays, x.numpy(), work.per_thread, out)
-    return torch.from_numpy(out)
+    product = PackedLinear(pack(layer.weight, "bf16"), len(layer.weight), prompts=True)
+    return torch.from_numpy(product(x.numpy()))
 
 
 @DOTS

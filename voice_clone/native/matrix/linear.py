@@ -44,15 +44,18 @@ class Workspace:
 class PackedLinear:
     """A linear layer with its weight in one of the forms of weights.py; fp32 in and out.
 
+    Args:
+        prompts: as of `Workspace`.
+
     Attributes:
         packed: the weight.
         bias: float32 [O], or None.
     """
 
-    def __init__(self, packed: Packed, outputs: int, bias: Array | None = None) -> None:
+    def __init__(self, packed: Packed, outputs: int, bias: Array | None = None, prompts: bool = False) -> None:
         self.packed, self.bias = packed, bias
         self._outputs = outputs
-        self._workspace = Workspace(packed)
+        self._workspace = Workspace(packed, prompts=prompts)
 
     @property
     def nbytes(self) -> int:

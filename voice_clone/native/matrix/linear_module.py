@@ -17,14 +17,18 @@ from voice_clone.settings import Precision
 class NativeLinear(nn.Module):
     """A `PackedLinear` of tensors.
 
+    Args:
+        prompts: as of `Workspace`.
+
     Attributes:
         packed: the weight.
     """
 
-    def __init__(self, packed: Packed, outputs: int, bias: Tensor | None = None) -> None:
+    def __init__(self, packed: Packed, outputs: int, bias: Tensor | None = None, prompts: bool = False) -> None:
         super().__init__()
         self.packed = packed
-        self._linear = PackedLinear(packed, outputs, None if bias is None else bias.detach().float().numpy())
+        biases = None if bias is None else bias.detach().float().numpy()
+        self._linear = PackedLinear(packed, outputs, biases, prompts)
 
     @classmethod
     def of(cls, linear: nn.Module, precision: Precision) -> NativeLinear:
@@ -43,7 +47,12 @@ class NativeLinear(nn.Module):
 
 
 def use_native_linears(
-    owner: nn.Module, names: Sequence[str], precision: Precision, part: Part, fill: Callable[[], None] | None = None
+    owner: nn.Module,
+    names: Sequence[str],
+    precision: Precision,
+    part: Part,
+    fill: Callable[[], None] | None = None,
+    prompts: bool = False,
 ) -> None:
     """Replace `nn.Linear`s of a module by their native forms.
 
@@ -53,6 +62,7 @@ def use_native_linears(
         precision: to which their weights are rounded. Biases stay exact.
         part: finds the packed weights.
         fill: loads the module, and is called if they must be packed; None: it is loaded.
+        prompts: as of `Workspace`.
     """
 
     def made() -> list[Array]:
@@ -63,5 +73,5 @@ def use_native_linears(
 
     arrays = part(made)
     for place, name in enumerate(names):
-        linear = getattr(owner, name)
-        setattr(owner, name, NativeLinear(Packed(*arrays[2 * place : 2 * place + 2]), linear.out_features, linear.bias))
+        linear, weight = getattr(owner, name), Packed(*arrays[2 * place : 2 * place + 2])
+        setattr(owner, name, NativeLinear(weight, linear.out_features, linear.bias, prompts))
