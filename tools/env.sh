@@ -166,8 +166,8 @@ make_environment() { # $1: extras of pyproject.toml to install
         if [ "$extras" = server,test ]; then
             # The official implementation, for the parity tests: without the packages of its web demo.
             pip_install --no-deps qwen-tts==0.1.1
-            # Those of Fish Speech, VoxCPM2, OmniVoice and Pocket TTS, and what vLLM-Omni has of others, in a folder of
-            # their own: they bring packages `tests` and `tools`. The second line is what its CosyVoice3 imports, the
+            # Those of Fish Speech, VoxCPM2, OmniVoice, Pocket TTS and Qwen's aligner, and what vLLM-Omni has of others, in a
+            # folder of their own: they bring packages `tests` and `tools`. The second line is what its CosyVoice3 imports, the
             # third what encodes a voice for that: of torchaudio one file, for its libraries want another torch.
             rm -rf .venv/official
             pip_install --no-deps --target .venv/official \
@@ -175,7 +175,7 @@ make_environment() { # $1: extras of pyproject.toml to install
                 x-transformers==2.31.10 torch-einops-utils==0.2.0 einx==0.4.3 frozendict==2.5.1 \
                 s3tokenizer==0.3.0 torchaudio==2.11.0 \
                 voxcpm==2.0.3 omnivoice==0.2.1 pydub==0.25.1 \
-                pocket-tts==4.0.1 sentencepiece==0.2.3
+                pocket-tts==4.0.1 sentencepiece==0.2.3 qwen-asr==0.0.6
             mv .venv/official/torchaudio/compliance/kaldi.py .venv/official/torchaudio_kaldi.py
             rm -rf .venv/official/torchaudio .venv/official/torchaudio-*
             rm -rf .venv/official/{bin,tests,tools}

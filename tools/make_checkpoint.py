@@ -10,16 +10,19 @@ from pathlib import Path
 
 from voice_clone_program.arguments import Parser
 
+from tools import qwen3_aligner
 from tools.families.toolkit import checkpoint_maker, families_with
+
+ALIGNER = "qwen3_aligner"  # speaks nothing, so it is no family
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    known = families_with("checkpoint_maker")
+    known = [*families_with("checkpoint_maker"), ALIGNER]
     family = Parser(add_help=False)
     family.add_argument("--family", choices=known, default=known[0], help="whose format (default: %(default)s)")
     chosen, _ = family.parse_known_args(arguments)
-    maker = checkpoint_maker(chosen.family)
+    maker = qwen3_aligner if chosen.family == ALIGNER else checkpoint_maker(chosen.family)
     parser = Parser(prog="tools/make_checkpoint", description=__doc__, parents=[family])
     parser.add_argument("--shape", choices=sorted(maker.SHAPES), required=True, help="tiny is for tests and the demo")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default: %(default)s)")
