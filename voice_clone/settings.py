@@ -453,9 +453,12 @@ class WholeSpeechSettings(StageSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignerSettings(StageSettings):
-    """Settings of `aligner`."""
+class AlignerSettings(PrecisionSettings):
+    """Settings of `aligner`; those of precision and device count for a checkpoint alone."""
 
+    aligner_checkpoint_dir: Path | None = setting(
+        None, "the folder of a checkpoint of Qwen3-ForcedAligner; default: pocketsphinx, which knows English"
+    )
     max_alignments: int = setting(64, "speeches aligned at once, whose pieces are awaited; more are refused")
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from voice_clone import compute
 from voice_clone.aligner.engine import Engine, Samples
 from voice_clone.aligner.speech import AlignedSpeech, pieces
 from voice_clone.aligner.sphinx import PocketSphinx
@@ -53,6 +54,23 @@ class _Open:
     came: float = field(default_factory=time.monotonic)
 
 
+def _engine_of(settings: AlignerSettings) -> Engine:
+    """The engine that the settings ask for.
+
+    Raises:
+        Unsupported: it cannot be had.
+    """
+    if settings.aligner_checkpoint_dir is None:
+        try:
+            return PocketSphinx()
+        except ImportError:
+            raise Unsupported("it needs pocketsphinx; install this package with its extra alignment") from None
+    from voice_clone.qwen3_aligner.engine import load  # with torch
+
+    compute.prepare(settings)
+    return load(settings.aligner_checkpoint_dir, settings)
+
+
 class AlignerModel(Model):
     """Belongs to no family. Works on half a second of one speech at a time; between them callers take turns."""
 
@@ -61,11 +79,9 @@ class AlignerModel(Model):
 
     def load(self, given: Settings) -> None:
         """Load the engine."""
-        self._most = AlignerSettings.of(given).max_alignments
-        try:
-            self._engine: Engine = PocketSphinx()
-        except ImportError:
-            raise Unsupported("it needs pocketsphinx; install this package with its extra alignment") from None
+        settings = AlignerSettings.of(given)
+        self._most = settings.max_alignments
+        self._engine = _engine_of(settings)
         self._open: dict[str, _Open] = {}
         self._lock = threading.Lock()
 
