@@ -41,7 +41,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, window: int) -> Tensor:
         """[T, C] -> [T, C]; each `window` rows see each other."""
         qkv = split_heads(self.qkv_proj(x)[None], self.head_dim)
-        seen = [attend(*part.chunk(3, dim=1))[0] for part in qkv.split(window, dim=2)]
+        windows = [torch.chunk(part, 3, dim=1) for part in torch.split(qkv, window, dim=2)]
+        seen = [attend(q, k, v)[0] for q, k, v in windows]
         out: Tensor = self.out_proj(torch.cat(seen))
         return out
 
@@ -82,8 +83,8 @@ class AudioTower(nn.Module):
         """[128, N] -> [`rows_of`(N), O]. All chunks but the last have `CHUNK` frames; a last one behind others is
         padded with zeros, and only its own rows are kept.
         """
-        chunks = nn.utils.rnn.pad_sequence(list(frames.T.split(CHUNK)), batch_first=True).transpose(1, 2)
-        x = torch.cat([self._convolved(some) for some in chunks.split(TOGETHER)])  # [chunks, rows of a chunk, C]
+        chunks = nn.utils.rnn.pad_sequence(list(torch.split(frames.T, CHUNK)), batch_first=True).transpose(1, 2)
+        x = torch.cat([self._convolved(some) for some in torch.split(chunks, TOGETHER)])  # [chunks, rows of a chunk, C]
         x = x + to_device(_sines(x.shape[1], x.shape[2]), x.device, x.dtype)
         x = x.flatten(0, 1)[: rows_of(frames.shape[1])]
         for layer in self.layers:

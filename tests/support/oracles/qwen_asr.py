@@ -5,6 +5,7 @@ It imports nagisa for Japanese, which nothing here uses: an empty module stands 
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from functools import cache, partial
@@ -28,8 +29,7 @@ def qwen_asr() -> Any:
         import transformers
 
         transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        from qwen_asr.inference import qwen3_forced_aligner
-    return qwen3_forced_aligner
+        return importlib.import_module("qwen_asr.inference.qwen3_forced_aligner")
 
 
 class OfficialAligner:
