@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from voice_clone_words.words import Word
+
 from ._version import __version__
 from .aio import AsyncClient
 from .client import Client
@@ -105,6 +107,7 @@ __all__ = [
     "VoiceExists",
     "VoiceNotFound",
     "WavWriter",
+    "Word",
     "__version__",
     "pcm16",
     "tls_credentials",

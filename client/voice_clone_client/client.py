@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .long_text.long_speech import AsyncLongSpeech, LongSpeech
+    from .word_times import AsyncWordTimes, BlockingWordTimes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +49,12 @@ def _long_speech(speech: AsyncLongSpeech) -> LongSpeech:
     from .long_text.long_speech import LongSpeech
 
     return LongSpeech(speech)
+
+
+def _word_times(times: AsyncWordTimes) -> BlockingWordTimes:
+    from .word_times import BlockingWordTimes
+
+    return BlockingWordTimes(times)
 
 
 def _takes(
@@ -88,6 +95,7 @@ class Client:
     speak = _with(Speech, AsyncClient.speak)
     speak_long = _with(_long_speech, AsyncClient.speak_long)
     speak_stream = _with(Speech, AsyncClient.speak_stream)
+    word_times = _with(_word_times, AsyncClient.word_times)
     design = _waits(AsyncClient.design)
     keep = _waits(AsyncClient.keep)
     upload = _waits(AsyncClient.upload)

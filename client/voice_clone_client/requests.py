@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from tritonclient.grpc import service_pb2
 
 from .clips import readable
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from voice_clone_text.parts import Part
 
 CACHE = "speaker_cache"
+ALIGNER = "aligner"
 DETECTOR = "mark_detector"
 PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 _NAMING = ("upload", "import", "set_alias")  # operations that take names
 _OWNING = (*_NAMING, "record_consent")
-_DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL"}
+_DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL", "sample_rate": "INT32", "confidence": "BOOL", "final": "BOOL"}
 """Triton's type of each input that is no string."""
 _VOICE = ("voice", "reference_audio", "reference_text", "speaker_embedding", "voice_prompt", "x_vector_only")
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
@@ -168,6 +169,29 @@ def detection_seconds(usual: float | None) -> float | None:
 def detection(audio: Source) -> Any:
     """The request to look for a mark. Raises: as `speech`."""
     return infer(DETECTOR, {"audio": _clip(audio)})
+
+
+def alignment(
+    samples: NDArray[np.float32],
+    id: str,
+    *,
+    final: bool,
+    first: tuple[str, int, str | None, bool] | None,
+) -> Any:
+    """The request to align the next piece of a speech.
+
+    Args:
+        samples: [n], mono.
+        id: of the speech.
+        final: no more follow.
+        first: with the first piece: text, sample rate, language and whether words are to have a confidence.
+    """
+    text, rate, language, confidence = first or (None, None, None, None)
+    inputs = {"alignment": id, "final": final, "text": text, "sample_rate": rate, "language": language}
+    request = infer(ALIGNER, {**inputs, "confidence": confidence or None})
+    request.inputs.add(name="audio", datatype="FP32", shape=[len(samples)])
+    request.raw_input_contents.append(samples.astype("<f4", copy=False).tobytes())
+    return request
 
 
 def infer(model: str, inputs: Mapping[str, Any]) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # imported where a text is split: what splits it is a fifth o
 
     from .long_text.long_speech import AsyncLongSpeech
     from .speeches.streaming_text import AsyncStreamingTextSpeech, PartSpeech
+    from .word_times import AsyncWordTimes
 
 
 class AsyncSpeaking:
@@ -111,7 +112,23 @@ class AsyncSpeaking:
         sent = channel.metadata(options.get("headers"), None)
         call = self._servers.stream(request, family, deadline, headers=sent)
         reader = responses.SpeechReader(options.get("require_whole", False), self._mark)
-        return self._remembered(AsyncSpeech(call, began, reader))
+        speech = AsyncSpeech(call, began, reader)
+        if options.get("words"):
+            speech.follow(self.word_times(text, options.get("language")))
+        return self._remembered(speech)
+
+    def word_times(self, text: str, language: str | None = None, *, confidence: bool = False) -> AsyncWordTimes:
+        """Follow a speech whose samples were changed since it was made, such as in speed: `took` gets each chunk of it
+        as it is heard, `wait` its last words. The option `words` does this for a speech as it is made.
+
+        Args:
+            text: of the speech.
+            language: as of `speak`.
+            confidence: whether words have one; all words of a sentence then come at its end.
+        """
+        from .word_times import AsyncWordTimes
+
+        return AsyncWordTimes(self._servers, self._backend, text, language, confidence=confidence)
 
     def speak_long(
         self,
@@ -138,8 +155,11 @@ class AsyncSpeaking:
         from .long_text.plan import Plan
 
         plan, given = Plan.of(options)
+        words = given.pop("words", False)
         given = requests.repeatable(text, given)
         speech = AsyncLongSpeech(self, plan, backend=self._backend)
+        if words:
+            speech.follow(self.word_times(text, given.get("language")))
         speech.say(text, at_once=requests.is_voiceless(given))
         speech.begin(given, deadline)
         self._remembered(speech)

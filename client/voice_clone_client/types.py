@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from voice_clone_words.words import Word
 
 from .clips import Source
 from .fields import Knobs
@@ -39,6 +40,8 @@ class StreamOptions(Knobs, total=False):
 class SpeechOptions(StreamOptions, total=False):
     """Those of `Client.speak`."""
 
+    words: bool
+    """Find out when each word is spoken: see `Chunk.words` and `Speech.words`. Audio does not wait for it."""
     headers: Mapping[str, str] | None
     """Sent with this call alone, such as `traceparent` of W3C's Trace Context."""
 
@@ -283,6 +286,8 @@ class Chunk:
     final: bool
     info: Mapping[str, Any] | None
     """On the first and the last chunk: stream id, voice generation, `cache`, `mode`, frames, milliseconds by stage."""
+    words: tuple[Word, ...] = field(default=(), kw_only=True)
+    """With `words`: those whose times are known since the chunk before. They may lie in earlier chunks."""
 
 
 WHOLE = ("stop", "length")

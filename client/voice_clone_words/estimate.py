@@ -18,6 +18,8 @@ from .units import Unit
 
 PAUSE = 0.08
 """Seconds of silence at least that punctuation can be."""
+_PACE = 15.0  # characters a second
+_LEAST_SPOKEN = 1.0  # seconds from which a pace follows
 _STOPS = regex.compile(r"[.,;:!?…—–。、，；：！？]['\"\p{Pe}\p{Pf}]*$")
 _COUNTED = regex.compile(r"[\p{L}\p{N}]")
 
@@ -50,6 +52,20 @@ def estimate(units: Sequence[Unit], silent: NDArray[np.bool_], step: int, length
         cuts = [round(float(place)) for place in places]
         found += pairwise(cuts)
     return found
+
+
+def guess(units: Sequence[Unit], begin: int, rate: int, characters: int, seconds: float) -> list[tuple[int, int]]:
+    """Begin and end of units in samples, whose sound is not known yet: at the pace of what was spoken so far.
+
+    Args:
+        units: what follows.
+        begin: the sample at which they begin.
+        rate: samples a second.
+        characters, seconds: what was spoken so far.
+    """
+    pace = characters / seconds if seconds > _LEAST_SPOKEN else _PACE
+    places = np.cumsum([0, *(len(unit.text) + 1 for unit in units)]) * (rate / pace) + begin
+    return [*pairwise(round(float(place)) for place in places)]
 
 
 def _matched(stops: list[int], weights: list[int], pauses: list[tuple[int, int]], first: int, last: int) -> list[int]:

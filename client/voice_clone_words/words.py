@@ -31,7 +31,7 @@ class Word:
         return {**fields, "estimated": self.estimated}
 
 
-def heard_span(words: Sequence[Word], seconds: float) -> int:
+def heard_characters(words: Sequence[Word], seconds: float) -> int:
     """How many characters of the text are heard when `seconds` of the speech are played: up to the end of the last word
     that has ended, or of which more than half was played."""
     heard = 0

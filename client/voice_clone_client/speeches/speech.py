@@ -6,19 +6,23 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_words.words import Word
 
 from .. import responses
 from ..backends import is_cancelled, now
-from ..errors import BrokenStream, Cancelled, VoiceCloneError
+from ..errors import BrokenStream, Cancelled, InvalidArgument, VoiceCloneError
 from ..responses import SpeechReader
 from ..servers.servers import Call
 from ..types import Chunk, SpeechStatus
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..word_times import AsyncWordTimes
 
 
 class SpeechBase:
@@ -26,6 +30,7 @@ class SpeechBase:
 
     _reader: SpeechReader
     _progress: Progress
+    _times: AsyncWordTimes | None = None
 
     @property
     def info(self) -> Mapping[str, Any] | None:
@@ -49,6 +54,23 @@ class SpeechBase:
         """How it goes, or how it ended, and its times."""
         return self._progress.status(self.finish_reason)
 
+    @property
+    def words(self) -> list[Word]:
+        """The words whose times are known, in order; all of them once the speech was read to its end. It needs the
+        option `words`."""
+        return self._word_times.words
+
+    def heard(self, seconds: float) -> str:
+        """What of the text is heard when so many seconds of the speech were played, which is what the player's clock
+        says less what its device holds. It needs the option `words`; see `WordTimes.heard`."""
+        return self._word_times.heard(seconds)
+
+    @property
+    def _word_times(self) -> AsyncWordTimes:
+        if self._times is None:
+            raise InvalidArgument("the speech has no times of words: give `words` true")
+        return self._times
+
 
 class AsyncSpeech(SpeechBase, AsyncIterator[Chunk]):
     """A speech while the server makes it: an asynchronous iterator of its chunks; see `Speech`.
@@ -67,9 +89,18 @@ class AsyncSpeech(SpeechBase, AsyncIterator[Chunk]):
         self._closed = False
         self._progress = Progress(began)
 
+    def follow(self, times: AsyncWordTimes) -> None:
+        """Find out when the words are spoken; before the first chunk is read."""
+        self._times = times
+
     async def __anext__(self) -> Chunk:
         try:
-            return self._progress.took(await self._next())
+            chunk = self._progress.took(await self._next())
+            return chunk if self._times is None else self._times.took(chunk)
+        except StopAsyncIteration:
+            if self._times is not None:
+                await self._times.wait()
+            raise
         except asyncio.CancelledError:
             self._progress.cancel()
             raise
@@ -145,7 +176,7 @@ class Speech(SpeechBase, Iterator[Chunk]):
 
     def __init__(self, speech: AsyncSpeech) -> None:
         self._speech = speech
-        self._reader, self._progress = speech._reader, speech._progress
+        self._reader, self._progress, self._times = speech._reader, speech._progress, speech._times
         weakref.finalize(self, speech.close)  # threads that make it do not know this object, so it can be forgotten
 
     def __next__(self) -> Chunk:

@@ -1,0 +1,291 @@
+"""When the words of a speech are spoken: the server's model `aligner` gets its samples beside whoever reads them.
+
+The samples go back to the server in pieces, one at a time, from a queue with a bound. So a speech does not wait for its
+words, and no ensemble knows of them. Where the server has no aligner, refuses or is late, the words are an estimate.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from voice_clone_words.estimate import estimate, guess
+from voice_clone_words.loudness import Loudness
+from voice_clone_words.units import Unit, units_of
+from voice_clone_words.words import Word, heard_characters
+
+from . import requests, responses
+from .backends import Backend, Job, now
+from .errors import Overloaded, VoiceCloneError
+from .long_text.text import SentenceChunk
+from .types import Chunk
+
+if TYPE_CHECKING:
+    from .servers.servers import Servers
+
+C = TypeVar("C", bound=Chunk)
+
+LEAST_SENT = 0.16
+"""Seconds of a piece, but for the last one: each costs the server a millisecond or so."""
+MOST_WAITING = 60.0
+"""Seconds of audio that wait to be sent; of more, the words are an estimate."""
+ANSWER_SECONDS = 10.0
+"""How long an answer of the aligner may take."""
+END_SECONDS = 2.0
+"""How long the end of a speech waits for its last words."""
+
+
+@dataclass(eq=False)
+class _Segment:
+    """What is spoken at once, such as a sentence."""
+
+    text: str
+    offset: int
+    """Its place in the caller's text."""
+    begin: int
+    """Its first sample in the speech."""
+    rate: int
+    loudness: Loudness
+    units: list[Unit]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    length: int = 0
+    waiting: list[NDArray[np.float32]] = field(default_factory=list)
+    unsent: int = 0
+    begun: bool = False
+    ended: bool = False
+    given_up: bool = False
+    done: bool = False
+    words: list[Word] = field(default_factory=list)
+    told: int = 0
+
+    def word(self, unit: Unit, start: int, end: int, confidence: float | None = None, estimated: bool = False) -> Word:
+        """A word of the whole speech, of samples of this segment."""
+        at, (_, first, last) = self.begin, unit
+        times = ((at + start) / self.rate, (at + end) / self.rate)
+        return Word(unit.text, *times, (self.offset + first, self.offset + last), confidence, estimated)
+
+    def estimate(self) -> None:
+        """No engine says when the words are spoken."""
+        times = estimate(self.units, self.loudness.silent(), self.loudness.step, self.length)
+        self.words = [self.word(unit, *each, estimated=True) for unit, each in zip(self.units, times, strict=True)]
+        self.done = True
+
+    def give_up(self) -> None:
+        """Send no more of it."""
+        self.given_up, self.unsent = True, 0
+        self.waiting.clear()
+
+
+class WordTimes:
+    """The words of one speech, as far as they are known. It waits for nothing; thread-safe.
+
+    Args:
+        text: of the caller.
+        language: as the speech names it.
+        confidence: whether words have one; all words of a sentence then come at its end.
+    """
+
+    def __init__(self, text: str, language: str | None = None, *, confidence: bool = False) -> None:
+        self._text = text
+        self._language = language
+        self._confidence = confidence
+        self._lock = threading.RLock()
+        self._segments: list[_Segment] = []
+        self._next: tuple[str, int] | None = None
+        self._samples = 0
+        self._given_up = False
+
+    @property
+    def words(self) -> list[Word]:
+        """All that are known, in order."""
+        with self._lock:
+            return [word for segment in self._segments for word in segment.words]
+
+    def heard(self, seconds: float) -> str:
+        """What of the text is heard when so much of the speech was played: up to the end of a word, with its
+        punctuation. A word counts when more than half of it was played. Of words that are not known yet it guesses by
+        the pace so far."""
+        with self._lock:
+            words = [word for segment in self._segments for word in segment.words]
+            segment = self._segments[-1] if self._segments else None
+            if segment is not None and not segment.done:
+                known = len(segment.words)
+                begin = round((words[-1].end if known else segment.begin / segment.rate) * segment.rate)
+                pace = (words[-1].span[1], words[-1].end) if words else (0, 0.0)
+                times = guess(segment.units[known:], begin - segment.begin, segment.rate, *pace)
+                words += [
+                    segment.word(unit, *each, estimated=True)
+                    for unit, each in zip(segment.units[known:], times, strict=True)
+                ]
+        return self._text[: heard_characters(words, seconds)]
+
+    def took(self, chunk: C) -> C:
+        """A chunk of the speech that is read, with the words that are known since the chunk before."""
+        if isinstance(chunk, SentenceChunk):
+            if chunk.first:
+                self.begin(self._text[chunk.sentence.start : chunk.sentence.end], chunk.sentence.start)
+            last = chunk.last
+        else:
+            if chunk.index == 0:
+                self.begin(self._text, 0)
+            last = chunk.final
+        return replace(chunk, words=self.feed(chunk.samples, chunk.sample_rate, last))
+
+    def begin(self, text: str, offset: int) -> None:
+        """The next samples are those of this part of the text, which begins at `offset` in the caller's."""
+        with self._lock:
+            for segment in self._segments[-1:]:
+                segment.ended = True
+            self._next = text, offset
+
+    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> tuple[Word, ...]:
+        """The next samples; returns the words that are known since the call before.
+
+        Args:
+            last: no more samples of the text of `begin` follow.
+        """
+        with self._lock:
+            if self._next is not None:
+                text, offset = self._next
+                self._segments.append(_Segment(text, offset, self._samples, rate, Loudness(rate), units_of(text)))
+                self._next = None
+            segment = self._segments[-1]
+            segment.loudness.feed(samples)
+            segment.length += len(samples)
+            self._samples += len(samples)
+            segment.ended = segment.ended or last
+            if self._given_up:
+                segment.give_up()
+            if not segment.given_up and len(samples):
+                segment.waiting.append(samples)
+                segment.unsent += len(samples)
+                if segment.unsent > MOST_WAITING * rate:
+                    segment.give_up()
+            found: list[Word] = []
+            for each in self._segments:
+                found += each.words[each.told :]
+                each.told = max(each.told, len(each.words))
+            return tuple(found)
+
+    def close(self) -> None:
+        """Ask for no more words: those that are not known are an estimate."""
+        with self._lock:
+            self._given_up = True
+            for segment in self._segments:
+                if not segment.done:
+                    segment.give_up()
+                    segment.estimate()
+
+    def _due(self) -> tuple[_Segment, bool, Any] | None:
+        """The segment that the next request to the aligner is about, whether it is the last one, and the request; None:
+        there is nothing to send now."""
+        for segment in self._segments:
+            if segment.done:
+                continue
+            if not segment.ended and (segment.given_up or segment.unsent < LEAST_SENT * segment.rate):
+                return None
+            if segment.given_up or not segment.length:
+                segment.estimate()
+                continue
+            samples = np.concatenate([np.zeros(0, np.float32), *segment.waiting])
+            segment.waiting.clear()
+            segment.unsent = 0
+            first, segment.begun = not segment.begun, True
+            request = requests.alignment(
+                samples,
+                segment.id,
+                final=segment.ended,
+                first=(segment.text, segment.rate, self._language, self._confidence) if first else None,
+            )
+            return segment, segment.ended, request
+        return None
+
+    def _answered(self, segment: _Segment, final: bool, result: Any) -> None:
+        with self._lock:
+            if segment.done:  # it was closed meanwhile
+                return
+            known = 0 if final else len(segment.words)
+            units = segment.units[known:]
+            found = [
+                segment.word(unit, each["start"], each["end"], each.get("confidence"), each["estimated"])
+                for unit, each in zip(units, result["words"], strict=False)
+            ]
+            segment.words = found if final else [*segment.words, *found]
+            segment.done = final
+
+    def _failed(self, segment: _Segment, error: VoiceCloneError) -> None:
+        with self._lock:
+            segment.give_up()
+            self._given_up = self._given_up or not isinstance(error, Overloaded)
+
+
+class AsyncWordTimes(WordTimes):
+    """Asks the aligner in the background, as long as there is something to ask.
+
+    Args:
+        backend: how to wait.
+        The others: as of `WordTimes`.
+    """
+
+    def __init__(
+        self, servers: Servers, backend: Backend, text: str, language: str | None = None, *, confidence: bool = False
+    ) -> None:
+        super().__init__(text, language, confidence=confidence)
+        self._servers, self._backend = servers, backend
+        self._running = False
+        self._job: Job[None] | None = None
+
+    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> tuple[Word, ...]:
+        found = super().feed(samples, rate, last)
+        with self._lock:
+            if not self._running:
+                self._running, self._job = True, self._backend.start(self._run())
+        return found
+
+    async def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:
+        """All words of a speech that has ended; those that do not come in time are an estimate."""
+        if self._job is not None:
+            await self._backend.wait(self._job, seconds)
+        self.close()
+        return self.words
+
+    async def _run(self) -> None:
+        while True:
+            with self._lock:
+                due = self._due()
+                if due is None:
+                    self._running = False
+                    return
+            segment, final, request = due
+            try:
+                answer = await self._servers.infer(request, ANSWER_SECONDS, segment.id)
+                self._answered(segment, final, responses.result(answer))
+            except VoiceCloneError as error:
+                self._failed(segment, error)
+
+
+class BlockingWordTimes:
+    """The words of one speech for the blocking client; see `WordTimes`.
+
+    Args:
+        times: that waits by `THREADS`.
+    """
+
+    def __init__(self, times: AsyncWordTimes) -> None:
+        self._times = times
+        self.begin, self.took, self.feed, self.close = times.begin, times.took, times.feed, times.close
+        self.heard = times.heard
+
+    @property
+    def words(self) -> list[Word]:
+        """As of `WordTimes`."""
+        return self._times.words
+
+    def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:
+        """As of `AsyncWordTimes`."""
+        return now(self._times.wait(seconds))
