@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,8 +45,8 @@ class _Segment:
     """What is spoken at once, such as a sentence."""
 
     text: str
-    offset: int
-    """Its place in the caller's text."""
+    written: Callable[[int, int], tuple[int, int]]
+    """Where a part [start, end) of it is in the caller's text."""
     begin: int
     """Its first sample in the speech."""
     rate: int
@@ -65,9 +65,8 @@ class _Segment:
 
     def word(self, unit: Unit, start: int, end: int, confidence: float | None = None, estimated: bool = False) -> Word:
         """A word of the whole speech, of samples of this segment."""
-        at, (_, first, last) = self.begin, unit
-        times = ((at + start) / self.rate, (at + end) / self.rate)
-        return Word(unit.text, *times, (self.offset + first, self.offset + last), confidence, estimated)
+        times = ((self.begin + start) / self.rate, (self.begin + end) / self.rate)
+        return Word(unit.text, *times, self.written(unit.start, unit.end), confidence, estimated)
 
     def estimate(self) -> None:
         """No engine says when the words are spoken."""
@@ -96,15 +95,22 @@ class WordTimes:
         self._confidence = confidence
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
-        self._next: tuple[str, int] | None = None
+        self._next: tuple[str, Callable[[int, int], tuple[int, int]]] | None = None
         self._samples = 0
         self._given_up = False
 
     @property
     def words(self) -> list[Word]:
-        """All that are known, in order."""
+        """All that are known, in order, as the caller wrote them. Several that are spoken in place of one are one."""
         with self._lock:
-            return [word for segment in self._segments for word in segment.words]
+            words = [word for segment in self._segments for word in segment.words]
+        found: list[Word] = []
+        for word in words:
+            if found and found[-1].span == word.span:
+                found[-1] = replace(found[-1], end=word.end)
+            else:
+                found.append(replace(word, text=self._text[slice(*word.span)]))
+        return found
 
     def heard(self, seconds: float) -> str:
         """What of the text is heard when so much of the speech was played: up to the end of a word, with its
@@ -128,20 +134,23 @@ class WordTimes:
         """A chunk of the speech that is read, with the words that are known since the chunk before."""
         if isinstance(chunk, SentenceChunk):
             if chunk.first:
-                self.begin(self._text[chunk.sentence.start : chunk.sentence.end], chunk.sentence.start)
+                start, end = chunk.sentence.start, chunk.sentence.end
+                self.begin(self._text[start:end], lambda first, last: (start + first, start + last))
             last = chunk.last
         else:
             if chunk.index == 0:
-                self.begin(self._text, 0)
+                self.begin(self._text)
             last = chunk.final
         return replace(chunk, words=self.feed(chunk.samples, chunk.sample_rate, last))
 
-    def begin(self, text: str, offset: int) -> None:
-        """The next samples are those of this part of the text, which begins at `offset` in the caller's."""
+    def begin(
+        self, text: str, written: Callable[[int, int], tuple[int, int]] = lambda first, last: (first, last)
+    ) -> None:
+        """The next samples are those of `text`; `written` says where a part [first, last) of it is in the caller's."""
         with self._lock:
             for segment in self._segments[-1:]:
                 segment.ended = True
-            self._next = text, offset
+            self._next = text, written
 
     def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> tuple[Word, ...]:
         """The next samples; returns the words that are known since the call before.
@@ -151,8 +160,8 @@ class WordTimes:
         """
         with self._lock:
             if self._next is not None:
-                text, offset = self._next
-                self._segments.append(_Segment(text, offset, self._samples, rate, Loudness(rate), units_of(text)))
+                text, written = self._next
+                self._segments.append(_Segment(text, written, self._samples, rate, Loudness(rate), units_of(text)))
                 self._next = None
             segment = self._segments[-1]
             segment.loudness.feed(samples)

@@ -77,6 +77,21 @@ class Span(NamedTuple):
     replaced: tuple[Replaced, ...] = ()
     """Each other character is one of the text."""
 
+    def written(self, start: int, end: int) -> tuple[int, int]:
+        """Where a part [start, end) of its text is written: of what was replaced, all of it. Where tags are between its
+        words, it is where all of it is written."""
+        found, at, place = [], 0, self.start
+        for spoken, written in (*self.replaced, Replaced((len(self.text),) * 2, (self.end,) * 2)):
+            if place + spoken[0] - at != written[0]:
+                return self.start, self.end
+            first, last = max(start, at), min(end, spoken[0])
+            if first < last:
+                found += [place + first - at, place + last - at]
+            if max(start, spoken[0]) < min(end, spoken[1]):
+                found += written
+            at, place = spoken[1], written[1]
+        return (min(found), max(found)) if found else (self.start, self.end)
+
 
 class MarkPlace(NamedTuple):
     """Where a mark is in a plan."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import regex
@@ -80,7 +80,7 @@ def _wrapped(words: Sequence[Word], text: str, width: int) -> tuple[tuple[Word, 
     """Words in lines of at most `width` characters, but for a word that alone is longer."""
     lines: list[list[Word]] = []
     for word in words:
-        if lines and word.span[1] - lines[-1][0].span[0] <= width:
+        if lines and len(line_text([*lines[-1], word], text)) <= width:
             lines[-1].append(word)
         else:
             lines.append([word])
@@ -98,8 +98,14 @@ def _extended(caption: Caption, following: float | None, text: str) -> Caption:
 
 
 def line_text(line: Sequence[Word], text: str) -> str:
-    """A line as it is written, blanks in place of other white space."""
-    return " ".join(text[line[0].span[0] : line[-1].span[1]].split())
+    """A line: its words, with a blank where they are not written side by side."""
+    parts = [(" " if before and text[before.span[1] : word.span[0]] else "", word) for before, word in _pairs(line)]
+    return "".join(blank + " ".join(word.text.split()) for blank, word in parts)
+
+
+def _pairs(line: Sequence[Word]) -> Iterator[tuple[Word | None, Word]]:
+    """Each word with the one before it."""
+    return zip([None, *line[:-1]], line, strict=True)
 
 
 def srt(words: Sequence[Word], text: str) -> str:
@@ -117,12 +123,11 @@ def vtt(words: Sequence[Word], text: str) -> str:
     for caption in captions_of(words, text):
         lines = []
         for line in caption.lines:
-            shown, at = "", line[0].span[0]
-            for word in line:
-                blank = text[at : word.span[0]] and " "
+            shown = ""
+            for before, word in _pairs(line):
+                blank = " " if before and text[before.span[1] : word.span[0]] else ""
                 time = "" if word is caption.lines[0][0] else f"<{_clock(word.start, '.')}>"
                 shown += f"{blank}{time}{html.escape(' '.join(word.text.split()), quote=False)}"
-                at = word.span[1]
             lines.append(shown)
         cues.append("\n".join([f"{_clock(caption.start, '.')} --> {_clock(caption.end, '.')}", *lines, ""]))
     return "\n".join(cues)
@@ -131,6 +136,10 @@ def vtt(words: Sequence[Word], text: str) -> str:
 def as_json(words: Sequence[Word], text: str) -> str:
     """The words as JSON: the text, and a list of `Word.as_json`."""
     return json.dumps({"text": text, "words": [word.as_json() for word in words]}, ensure_ascii=False, indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Word], str], str]] = {".srt": srt, ".vtt": vtt, ".json": as_json}
+"""What writes a file, by its suffix."""
 
 
 def _clock(seconds: float, mark: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from voice_clone_client.speeches.speech import Speech
 from voice_clone_client.types import Chunk, is_whole
+from voice_clone_client.word_times import BlockingWordTimes
 from voice_clone_sound.joined_parts import Filter, JoinedParts
 from voice_clone_text.pieces import Plan, Style
 from voice_clone_text.planner import Settings, plan
@@ -22,14 +23,21 @@ class PartsSpeech(Iterator[Chunk]):
         sequence: the parts.
         ask: asks the server for one; gives the speech, and its chunks as they are heard.
         rates: factors of the tempo of the parts, of which others than 1 need the extra `audio`.
+        times: follows the speech; None: nobody asks for its words.
     """
 
     def __init__(
-        self, sequence: Sequence, ask: Callable[[Part], tuple[Speech, Iterator[Chunk]]], rates: list[float]
+        self,
+        sequence: Sequence,
+        ask: Callable[[Part], tuple[Speech, Iterator[Chunk]]],
+        rates: list[float],
+        times: BlockingWordTimes | None = None,
     ) -> None:
         self._parts = sequence.parts
         self._ask = ask
         self._rates = rates
+        self._times = times
+        self._followed = -1  # the part whose words are looked for
         self._joined = JoinedParts(sequence, self._tempo)
         self._speeches = [ask(sequence.parts[0])]
 
@@ -44,6 +52,11 @@ class PartsSpeech(Iterator[Chunk]):
             else:
                 if len(self._speeches) == current + 1 < len(self._parts):
                     self._speeches.append(self._ask(self._parts[current + 1]))
+            if self._times is not None:
+                if self._followed < current:
+                    self._followed, span = current, self._parts[current].span
+                    self._times.begin(span.text, span.written)
+                self._times.feed(chunk.samples, chunk.sample_rate, self._joined.current > current)
             if len(chunk.samples) or chunk.index == 0:
                 return chunk
         raise StopIteration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain, islice
@@ -22,6 +22,9 @@ from voice_clone_client.responses import missed_end
 from voice_clone_client.sources import content
 from voice_clone_client.speeches.speech import Speech
 from voice_clone_client.types import Chunk
+from voice_clone_client.word_times import BlockingWordTimes
+from voice_clone_program.running import naming
+from voice_clone_program.whole_file import WholeFile
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import comment_of
 from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
@@ -30,6 +33,8 @@ from voice_clone_text.planner import Settings
 from voice_clone_text.sentences import MAX_CHARACTERS
 from voice_clone_text.sequence import Part
 from voice_clone_text.tags import is_ssml
+from voice_clone_words.captions import FORMATS
+from voice_clone_words.words import Word
 
 from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
 from ..output import AudioOutput, progress
@@ -57,6 +62,11 @@ def add(commands: Any) -> None:
     speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
     speak.add_argument(
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
+    )
+    speak.add_argument(
+        "--subtitles",
+        metavar="FILE",
+        help=f"write when each word is spoken: captions, or for .json the words ({', '.join(FORMATS)})",
     )
     kind = speak.add_mutually_exclusive_group()
     kind.add_argument("--ssml", action="store_true", help="the text is SSML, as one that begins with <speak always is")
@@ -136,6 +146,10 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         parsed.parser.error("give -o FILE, --play or both")
     if parsed.output is not None and (reason := refusal(parsed.output)):
         parsed.parser.error(reason)
+    if parsed.subtitles is not None and Path(parsed.subtitles).suffix.lower() not in FORMATS:
+        parsed.parser.error(f"--subtitles takes a file of one of these kinds: {', '.join(FORMATS)}")
+    if parsed.subtitles is not None and parsed.text == "-":
+        parsed.text = "".join(written(sys.stdin))  # their words are known at its end
     if not has_codecs() and (parsed.speed != 1.0 or parsed.loudness is not None):
         parsed.parser.error(f"--speed and --loudness need a further package: {MISSING}")
     sign = _signing(parsed)
@@ -160,7 +174,8 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         outputs: list[AudioOutput | Player] = []
         if parsed.play:  # it ends after the file, which does not depend on it
             outputs.append(stack.enter_context(Player(parsed.output)))
-        speech, chunks = _begin(client, parsed, how)
+        times = client.word_times(parsed.text, parsed.language) if parsed.subtitles is not None else None
+        speech, chunks = _begin(client, parsed, how, times)
         if parsed.output is not None:
             seal = sign and partial(sign, client, speech)
             saved = AudioOutput(parsed.output, partial(_comment, client, parsed), seal)
@@ -170,6 +185,8 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             for output in outputs:
                 output.write(chunk)
             shown.update(chunk)
+    if times is not None:
+        _write_subtitles(parsed, times.wait(), parsed.text)
     if parsed.output not in (None, "-"):
         report(parsed, f"{parsed.output}\t{shown.audio:.2f} s{_frames(speech.info)}")
     if (speech.info or {}).get("mark") == "failed":
@@ -179,6 +196,18 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))
+
+
+def _write_subtitles(parsed: argparse.Namespace, words: Sequence[Word], text: str) -> None:
+    with naming(parsed.subtitles):
+        file = WholeFile(parsed.subtitles)
+        try:
+            file.file.write(FORMATS[Path(parsed.subtitles).suffix.lower()](words, text).encode())
+            file.keep()
+        finally:
+            file.drop()
+    if any(word.estimated for word in words):
+        complain("some times of words are estimated: the server has no model aligner, or it could not find them")
 
 
 def _frames(info: Mapping[str, Any] | None) -> str:
@@ -221,14 +250,17 @@ def _consent(client: Client, voice: str, digest: str) -> str | None:
 
 
 def _begin(
-    client: Client, parsed: argparse.Namespace, how: dict[str, Any]
+    client: Client, parsed: argparse.Namespace, how: dict[str, Any], times: BlockingWordTimes | None
 ) -> tuple[Speech | PartsSpeech, Iterator[Chunk]]:
     """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
     if parsed.ssml or parsed.script or parsed.inline_pauses or parsed.normalize or is_ssml(parsed.text, final=True):
         text = "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text
-        parts = _parts(client, text, parsed, how)
+        parts = _parts(client, text, parsed, how, times)
         return parts, parts
     shape = partial(_shaped, client, speed=parsed.speed, loudness=parsed.loudness, how=how)
+    if times is not None:
+        speech = _whole_text(client, parsed.text, parsed, how)
+        return speech, map(times.took, shape(speech))
     if parsed.text != "-" or how["non_streaming_mode"]:
         speech = _whole_text(client, "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text, parsed, how)
         return speech, shape(speech)
@@ -271,7 +303,9 @@ def _shaped(
     return shaped(chunks, speed, lambda: gain_of(measured(client, voice_of(how)), loudness))
 
 
-def _parts(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> PartsSpeech:
+def _parts(
+    client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any], times: BlockingWordTimes | None
+) -> PartsSpeech:
     """The speech of a text that asks for voices, pauses or words of its own."""
     settings = Settings(
         input_type="ssml" if parsed.ssml else "auto",
@@ -298,7 +332,7 @@ def _parts(client: Client, text: str, parsed: argparse.Namespace, how: dict[str,
         speech = _whole_text(client, part.span.text, parsed, spoken)
         return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)
 
-    return PartsSpeech(sequence, ask, rates)
+    return PartsSpeech(sequence, ask, rates, times)
 
 
 def _pair(text: str) -> tuple[str, Any]:
