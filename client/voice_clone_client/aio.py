@@ -26,6 +26,8 @@ from .types import (
     Detection,
     Family,
     KeepOptions,
+    KeptDictionaries,
+    KeptDictionary,
     Names,
     Presets,
     UploadOptions,
@@ -184,6 +186,37 @@ class AsyncClient(AsyncSpeaking):
     async def delete_consent(self, id: str) -> None:
         """Erase the recording of a consent; voices that name it stay. Raises VoiceNotFound."""
         await self._cache("delete", kind="consent", name=id)
+
+    async def keep_dictionary(
+        self, id: str, content: bytes | None = None, *, about: str, generation: int | None = None
+    ) -> KeptDictionary:
+        """Keep a dictionary of pronunciations, or change it. The server reads neither `content` nor `about`.
+
+        Args:
+            id: `dict_` and letters and digits.
+            content: 4 MiB at most; without it a dictionary keeps the one that it has.
+            about: up to 8192 characters, which lists have, too.
+            generation: of the dictionary that changes; None for a new one.
+
+        Raises:
+            VoiceExists: there is one of this id, or it has another generation.
+            VoiceNotFound: there is no such dictionary.
+            InvalidArgument, QuotaExceeded, Overloaded.
+        """
+        answer = await self._cache("keep_dictionary", name=id, bundle=content, about=about, generation=generation)
+        return responses.dictionary(answer)
+
+    async def dictionaries(self, *, limit: int = requests.PAGE, after: str | None = None) -> KeptDictionaries:
+        """Return the dictionaries without their content, sorted by id: at most `limit`, those after the id `after`."""
+        return responses.dictionaries(await self._cache("list", kind="dictionary", limit=limit, after=after))
+
+    async def dictionary(self, id: str) -> KeptDictionary:
+        """Return a dictionary with its content; raises VoiceNotFound."""
+        return responses.dictionary(await self._cache("get", kind="dictionary", name=id))
+
+    async def delete_dictionary(self, id: str) -> None:
+        """Erase a dictionary with all that it was; raises VoiceNotFound."""
+        await self._cache("delete", kind="dictionary", name=id)
 
     async def aliases(self) -> dict[str, str]:
         """Return the aliases, which are further names of voices, each with its voice."""

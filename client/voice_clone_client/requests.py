@@ -27,7 +27,7 @@ DETECTOR = "mark_detector"
 PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 _NAMING = ("upload", "import", "set_alias")  # operations that take names
-_OWNING = (*_NAMING, "record_consent")
+_OWNING = (*_NAMING, "record_consent", "keep_dictionary")
 _DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL", "sample_rate": "INT32", "confidence": "BOOL", "final": "BOOL"}
 """Triton's type of each input that is no string."""
 _VOICE = ("voice", "reference_audio", "reference_text", "speaker_embedding", "voice_prompt", "x_vector_only")

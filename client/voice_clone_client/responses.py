@@ -23,7 +23,7 @@ from .errors import (
     from_status,
     renamed,
 )
-from .types import Chunk, Consent, Detection, Family, Preset, Voice, is_whole
+from .types import Chunk, Consent, Detection, Family, KeptDictionary, Preset, Voice, is_whole
 
 _TRANSIENT = (Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
 _NAME_ONE = "name the model family: give `model`"
@@ -190,6 +190,16 @@ def consent(response: Any) -> Consent:
 def consents(response: Any) -> list[Consent]:
     """The recordings of consents in an answer."""
     return [Consent.from_record(record) for record in result(response)["speakers"]]
+
+
+def dictionary(response: Any) -> KeptDictionary:
+    """The dictionary in an answer, with its content if it is there."""
+    return KeptDictionary.from_record(result(response), artifacts(response) or None)
+
+
+def dictionaries(response: Any) -> list[KeptDictionary]:
+    """The dictionaries in an answer."""
+    return [KeptDictionary.from_record(record) for record in result(response)["speakers"]]
 
 
 def aliases(response: Any) -> dict[str, str]:

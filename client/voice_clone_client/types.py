@@ -241,6 +241,27 @@ class Consent:
         return cls(record["name"], record["description"], record["language"], record["created_at"])
 
 
+@dataclass(frozen=True)
+class KeptDictionary:
+    """A dictionary of pronunciations that the server keeps. It reads neither `about` nor `content`."""
+
+    id: str
+    generation: int
+    """Another one with each change."""
+    created_at: float
+    """Seconds since 1970."""
+    owner: str | None
+    about: str
+    content: bytes | None = None
+    """None in lists, and where the caller has it."""
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], content: bytes | None = None) -> KeptDictionary:
+        """A dictionary from the server's JSON."""
+        name, generation, created_at = record["name"], record["generation"], record["created_at"]
+        return cls(name, generation, created_at, record.get("owner"), record.get("about", ""), content)
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A voice that a model made of a description, before it is kept."""
@@ -270,6 +291,7 @@ class Preset:
 Candidates = list[Candidate]
 Presets = list[Preset]
 Consents = list[Consent]
+KeptDictionaries = list[KeptDictionary]
 Voices = list[Voice]  # inside the clients' classes, `list` is the method
 Names = list[str]
 

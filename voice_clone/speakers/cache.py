@@ -26,6 +26,7 @@ from voice_clone.lru_cache import scope_of
 from voice_clone.speakers.background import Background
 from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
+from voice_clone.speakers.dictionaries import Dictionaries
 from voice_clone.speakers.draft import Draft, check_consent, of_alias, of_clip, of_consent, of_embedding
 from voice_clone.speakers.encoders import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import TRIES, Extractor, Resolved
@@ -37,6 +38,7 @@ from voice_clone.speakers.operations import (
     Export,
     Get,
     Import,
+    KeepDictionary,
     List,
     Operation,
     Prepare,
@@ -116,6 +118,7 @@ class SpeakerCache:
         self._describer = describer = Describer(encoder, self._metrics, self.voice_states.flights)
         self._artifact_states = ArtifactStates(self.voice_states, describer)
         self._extractor = Extractor(self.registry, self.store, self.voice_states, describer, config)
+        self._dictionaries = Dictionaries(self.registry, store)
         self._transfer = Transfer(self.registry, self.store, describer, config)
         # Clips take a processor each; more at once would keep the requests that need none waiting.
         self._clips = TurnPool(len(os.sched_getaffinity(0)), "clips")
@@ -132,6 +135,7 @@ class SpeakerCache:
             Presets: self._presets,
             Delete: self._delete,
             RecordConsent: self._record_consent,
+            KeepDictionary: self._keep_dictionary,
             SetAlias: self._set_alias,
             Prepare: self._prepare,
             Resolve: self._resolve,
@@ -240,8 +244,14 @@ class SpeakerCache:
         return Reply(self._show(self.registry.latest(record), defaults, upload.owner))
 
     def _get(self, get: Get) -> Reply:
+        if get.kind == "dictionary":
+            kept, content = self._dictionaries.read(get)
+            return Reply(self._show(kept, (), get.owner), content)
         record = self.registry.find(get.name, get.owner, shared=True, kind=get.kind)
         return Reply(self._show(record, self._model_types(), get.owner))
+
+    def _keep_dictionary(self, given: KeepDictionary) -> Reply:
+        return Reply(self._show(self._dictionaries.keep(given), (), given.owner))
 
     def _list(self, given: List) -> Reply:
         page = self.registry.page(given.limit, given.after, given.owner, given.kind)
@@ -292,7 +302,12 @@ class SpeakerCache:
         for _ in range(TRIES):
             try:
                 return self.registry.revise(
-                    given.name, given.owner, "consent", lambda record: replace(record, description=given.description)
+                    given.name,
+                    given.owner,
+                    "consent",
+                    lambda record: Draft(
+                        replace(record, description=given.description), self.store.read_audio(record), {}
+                    ),
                 )
             except Damaged:
                 break

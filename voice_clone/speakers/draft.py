@@ -11,7 +11,7 @@ from voice_clone.audio import Clip, ClipLimits, check_audible, decode
 from voice_clone.errors import InvalidArgument
 from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
-from voice_clone.speakers.operations import RecordConsent, SetAlias, Upload, UploadClip, UploadEmbedding
+from voice_clone.speakers.operations import KeepDictionary, RecordConsent, SetAlias, Upload, UploadClip, UploadEmbedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, EmbeddingSource, SpeakerRecord, clip_digest
 from voice_clone.speakers.voice_file import Tensors
 
@@ -104,7 +104,7 @@ def of_alias(given: SetAlias) -> Draft:
     return Draft(_record(given, "alias", shared=given.owner is None, voice=given.voice.text), None, {})
 
 
-def _record(given: Upload | RecordConsent | SetAlias, source: EmbeddingSource, **fields: Any) -> SpeakerRecord:
+def _record(given: Upload | RecordConsent | SetAlias | KeepDictionary, source: EmbeddingSource, **fields: Any) -> SpeakerRecord:
     return SpeakerRecord(
         name=given.name.text,
         generation=_NO_GENERATION,
@@ -119,6 +119,13 @@ def _decoded(audio: bytes, limits: ClipLimits) -> Clip:
     clip = decode(audio, limits)
     check_audible(clip)
     return clip
+
+
+def of_dictionary(given: KeepDictionary) -> Draft:
+    """A new dictionary."""
+    content = given.content
+    record = _record(given, "dictionary", file_size=len(content or b""), about=given.about)
+    return Draft(record, content, {})
 
 
 def check_consent(consent: str | None, config: CacheConfig) -> None:

@@ -18,7 +18,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
              design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
-    get      name; option kind (`voice`, which is the default, `consent` or `alias`). The speaker, also by an alias.
+    get      name; options kind (`voice`, which is the default, `consent`, `alias` or `dictionary`), known. The speaker,
+             also by an alias. Of a dictionary its content, too, as artifacts, unless its generation is `known`.
     list     options limit, after, kind. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the
              name `after`.
     presets  option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that the checkpoints
@@ -31,6 +32,10 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              The `consent` of an upload that begins with `cons_` must be the id of such a recording.
     set_alias  name; option voice: for which it stands from now on, a speaker of the same owner, or what a checkpoint
              brings. It takes the place of an alias, and of nothing else. Options max_owned, reserved.
+    keep_dictionary  name: its id, which begins with `dict_`; audio: the content of a dictionary of pronunciations, at
+             most 4 MiB, and option about: what its keeper says of it. Nothing here reads either. With option
+             generation, the dictionary of that generation changes, and keeps its content if there is no audio; where it
+             has another one, the change is refused. Option max_owned.
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
     resolve  one of name, audio, speaker_embedding, voice_prompt; model_type?; reference_text? with audio; options mode,
@@ -166,6 +171,24 @@ class RecordConsent(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeepDictionary(Operation):
+    """Keep a dictionary of pronunciations, or change it.
+
+    Attributes:
+        content: None keeps that of the older generation.
+        about: what its keeper says of it.
+        generation: of the dictionary that changes; None: it is a new one.
+        allowance: what the caller may register.
+    """
+
+    name: SpeakerName
+    content: bytes | None
+    about: str
+    generation: int | None
+    allowance: Allowance
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetAlias(Operation):
     """Give a speaker a further name.
 
@@ -181,10 +204,15 @@ class SetAlias(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Get(Operation):
-    """Show a speaker, or what else is kept."""
+    """Show a speaker, or what else is kept.
+
+    Attributes:
+        known: the generation of a dictionary whose content the caller has.
+    """
 
     name: SpeakerName
     kind: Kind = "voice"
+    known: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

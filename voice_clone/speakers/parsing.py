@@ -25,6 +25,7 @@ from voice_clone.speakers.operations import (
     ForFamily,
     Get,
     Import,
+    KeepDictionary,
     List,
     Operation,
     Prepare,
@@ -50,6 +51,9 @@ MAX_TRANSCRIPT = 4096  # characters
 MAX_NOTE = 1024  # characters of a consent or a description
 MAX_SEED = 2**64 - 1  # of a designed voice
 CONSENT = "cons_"  # begins the id of a recording
+DICTIONARY = "dict_"  # begins the id of a dictionary
+MAX_DICTIONARY = 4 << 20  # bytes of its content
+MAX_ABOUT = 8192  # characters
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 Given = Mapping[str, Any]
@@ -228,6 +232,27 @@ def _record_consent(given: Given, options: Given) -> RecordConsent:
     )
 
 
+def _keep_dictionary(given: Given, options: Given) -> KeepDictionary:
+    name, content = _name(given), given.get("audio") or None
+    about = check_text("about", options.get("about"), MAX_ABOUT)
+    if not name.key.startswith(DICTIONARY):
+        raise InvalidArgument(f"the `name` of a dictionary is its id, which begins with {DICTIONARY}")
+    if about is None:
+        raise InvalidArgument("the option `about` is missing; say what this dictionary is")
+    if content is None and "generation" not in options:
+        raise InvalidArgument("`audio` is missing; give the content of a new dictionary")
+    if len(content or b"") > MAX_DICTIONARY:
+        raise InvalidArgument(f"`audio` has {len(content or b'')} bytes; a dictionary has at most {MAX_DICTIONARY}")
+    return KeepDictionary(
+        owner=options.get("owner"),
+        name=name,
+        content=content,
+        about=about,
+        generation=options.get("generation"),
+        allowance=_allowance(options),
+    )
+
+
 def _set_alias(given: Given, options: Given) -> SetAlias:
     if "voice" not in options:
         raise InvalidArgument("the option `voice` is missing; give the name of a voice")
@@ -238,7 +263,7 @@ def _set_alias(given: Given, options: Given) -> SetAlias:
 
 
 def _get(given: Given, options: Given) -> Get:
-    return Get(owner=options.get("owner"), name=_name(given), kind=_kind(options))
+    return Get(owner=options.get("owner"), name=_name(given), kind=_kind(options), known=options.get("known"))
 
 
 def _list(given: Given, options: Given) -> List:
@@ -306,11 +331,12 @@ FORMS = {
         INPUTS,  # voice_prompt, too: an upload has always ignored it
         ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", "reserved", *_DESIGN),
     ),
-    "get": _Form(_get, ("name",), ("kind",)),
+    "get": _Form(_get, ("name",), ("kind", "known")),
     "list": _Form(_list, (), ("limit", "after", "kind")),
     "presets": _Form(_presets, (), ("timeout",)),
     "delete": _Form(_delete, ("name",), ("kind",)),
     "record_consent": _Form(_record_consent, ("name", "audio", "description"), ("language", "max_owned")),
+    "keep_dictionary": _Form(_keep_dictionary, ("name", "audio"), ("about", "generation", "max_owned")),
     "set_alias": _Form(_set_alias, ("name",), ("voice", "max_owned", "reserved")),
     "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
     "resolve": _Form(
@@ -328,8 +354,10 @@ _OPTIONS: dict[str, type] = {
         ("wait", "force", "cache", "reextract", "replace", "strict", "trim_silence", "include_audio", "shared", "more"),
         bool,
     ),
-    **dict.fromkeys(("mode", "owner", "after", "design", "design_model", "id", "kind", "language", "voice"), str),
-    **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset"), int),
+    **dict.fromkeys(
+        ("mode", "owner", "about", "after", "design", "design_model", "id", "kind", "language", "voice"), str
+    ),
+    **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation", "known"), int),
     "timeout": float,
     "reserved": list,
 }

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # talkers read records, and no clips
     from voice_clone.speakers.clip_warnings import ClipWarning
 
 State = Literal["pending", "processing", "ready", "failed", "unsupported"]
-Kind = Literal["voice", "consent", "alias"]
-EmbeddingSource = Literal["audio", "direct", "consent", "alias"]
+Kind = Literal["voice", "consent", "alias", "dictionary"]
+EmbeddingSource = Literal["audio", "direct", "consent", "alias", "dictionary"]
 MAX_GENERATION = 2**53  # JSON readers that use doubles cannot distinguish larger numbers
 MAX_ARTIFACTS = 64  # of one speaker
 MAX_FINGERPRINT = 256  # characters
@@ -64,8 +64,9 @@ class ArtifactState:
 class SpeakerRecord:
     """One generation of a registered speaker. It is immutable: a change makes a new record.
 
-    Two other kinds of things are kept as speakers are, and are never spoken with: the recording of a consent, whose
-    name is its id, and a further name of a speaker. Servers that do not know these kinds leave such records out.
+    Three other kinds of things are kept as speakers are, and are never spoken with: the recording of a consent and a
+    dictionary of pronunciations, whose names are their ids, and a further name of a speaker. Servers that do not know
+    these kinds leave such records out.
 
     Attributes:
         name: as shown.
@@ -81,6 +82,7 @@ class SpeakerRecord:
         shared: whether other owners may use it.
         language: of the recording of a consent, as a BCP 47 tag.
         voice: the name for which an alias stands.
+        about: what its keeper says of a dictionary, which only the keeper reads.
         artifacts: those that are stored, i.e. `ready`.
         beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
     """
@@ -106,6 +108,7 @@ class SpeakerRecord:
     shared: bool = False
     language: str | None = None
     voice: str | None = None
+    about: str | None = None
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
 
@@ -113,7 +116,7 @@ class SpeakerRecord:
     def kind(self) -> Kind:
         """Whether it is a speaker, or what else."""
         source = self.embedding_source
-        return source if source == "consent" or source == "alias" else "voice"
+        return "voice" if source == "audio" or source == "direct" else source
 
     @property
     def origin(self) -> Origin:
@@ -296,7 +299,7 @@ def clip_digest(clip: Clip) -> str:
 _SOURCES = get_args(EmbeddingSource)
 _HIDDEN = frozenset({"audio_digest", "beside"})
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
-    *("owner", "consent", "description", "reference_text", "report"),
+    *("owner", "consent", "description", "reference_text", "report", "about"),
     *("design", "design_model", "design_seed"),
 }
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -316,4 +319,5 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "design_seed": int,
     "language": str,
     "voice": str,
+    "about": str,
 }

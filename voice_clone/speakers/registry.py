@@ -41,7 +41,7 @@ from voice_clone.speakers.tensor_file import Damaged
 
 log = logging.getLogger(__name__)
 _SHOWN = 5  # names that one error lists
-_NOUNS: dict[Kind, str] = {"voice": "voices", "consent": "consents", "alias": "aliases"}
+_NOUNS: dict[Kind, str] = {"voice": "voices", "consent": "consents", "alias": "aliases", "dictionary": "dictionaries"}
 
 MOST_COMPARED = 500  # speakers whose names are compared with one that no speaker has
 
@@ -362,17 +362,18 @@ class Registry:
             yield self.current(record)
 
     def revise(
-        self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], SpeakerRecord]
+        self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], Draft]
     ) -> SpeakerRecord:
-        """Write a record with other texts, and with the clip that it has. Returns: it.
+        """Write what `change` makes of a record. Returns: the new one.
 
         Raises:
             SpeakerNotFound: as `find`.
-            Damaged, Superseded: as `Store.read_audio`.
+            Superseded: another server changed or deleted it meanwhile.
+            Exception: as `change`.
         """
         with self._changing(name.key):
             record = self.find(name, owner, kind=kind)
-            draft = Draft(change(record), self._store.read_audio(record), {})
+            draft = change(record)
 
             def approve() -> None:
                 self.current(record)

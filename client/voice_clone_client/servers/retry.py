@@ -15,7 +15,8 @@ _NOT_BEGUN = (
     "Server not ready",
     "has no available versions",
 )
-_CHANGES = (b"upload", b"delete", b"import", b"record_consent", b"set_alias")  # operations that must not happen twice
+_CHANGES = (*(b"upload", b"delete", b"import", b"record_consent", b"keep_dictionary", b"set_alias"),)
+"""Operations that must not happen twice."""
 
 
 def changes(request: Any) -> bool:

@@ -466,6 +466,25 @@ def test_recordings_of_consents(triton: Server, client: Any) -> None:
     assert sent(triton) == {"operation": b"delete", "name": b"cons_1", "options": {"kind": "consent"}}
 
 
+def test_dictionaries(triton: Server, client: Any) -> None:
+    record = {"name": "dict_1", "generation": 7, "created_at": 1.0, "about": "names"}
+    answer(triton, {**record, "speakers": [record]}, b"words")
+    kept = client.keep_dictionary("dict_1", b"words", about="names")
+    assert (kept.id, kept.generation, kept.owner, kept.about, kept.content) == ("dict_1", 7, None, "names", b"words")
+    asked = {"operation": b"keep_dictionary", "name": b"dict_1"}
+    assert sent(triton) == {**asked, "audio": b"words", "options": {"about": "names"}}
+    assert client.keep_dictionary("dict_1", about="names", generation=7) == kept
+    assert sent(triton) == {**asked, "options": {"about": "names", "generation": 7}}
+    assert client.dictionary("dict_1", 7) == kept
+    asked_for = {"kind": "dictionary", "known": 7}
+    assert sent(triton) == {"operation": b"get", "name": b"dict_1", "options": asked_for}
+    [listed] = client.dictionaries(limit=3, after="dict_0")
+    assert (listed.id, listed.content) == ("dict_1", None)
+    assert sent(triton)["options"] == {"kind": "dictionary", "limit": 3, "after": "dict_0"}
+    client.delete_dictionary("dict_1")
+    assert sent(triton) == {"operation": b"delete", "name": b"dict_1", "options": {"kind": "dictionary"}}
+
+
 def test_a_model_without_speaker_embeddings(triton: Server, client: Any) -> None:
     answer(triton, {}, save({"codes": np.zeros(3, np.int32)}))
     with pytest.raises(vc.Unsupported, match="no speaker embedding"):
