@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import regex
 
@@ -36,10 +37,17 @@ class Rule:
     case_sensitive: bool = True
     word_boundaries: bool = True
     """Whether no letter, digit or mark may be beside it. Between letters of scripts without spaces it never matters."""
+    phoneme: str | None = None
+    """In place of an alias. Nothing speaks it: the rule is kept, and has no effect."""
+    alphabet: str = "ipa"
+    """Of the phoneme."""
 
 
 class Dictionary:
     """The rules of a text; of two with the same term the first that fits has an effect.
+
+    Attributes:
+        phonemes: how many rules have no effect, because they have a phoneme.
 
     Raises:
         ValueError: there are too many rules, or one is too long or has no term.
@@ -50,13 +58,18 @@ class Dictionary:
 
         if len(rules) > MOST_RULES:
             raise ValueError(f"a dictionary has at most {MOST_RULES} rules, not {len(rules)}")
+        self.phonemes = 0
         self._rules: dict[str, list[tuple[str, Rule]]] = {}  # by their folded terms, with those as they are compared
         for rule in rules:
-            if not rule.term.strip() or len(rule.term) > MOST_TERM or len(rule.alias) > MOST_ALIAS:
+            said = rule.alias if rule.phoneme is None else rule.phoneme
+            if not rule.term.strip() or len(rule.term) > MOST_TERM or len(said) > MOST_ALIAS:
                 raise ValueError(
                     f"a rule has a term of 1 to {MOST_TERM} characters, and an alias of at most {MOST_ALIAS}; "
                     f"{rule.term[:40]!r} has not"
                 )
+            if rule.phoneme is not None:
+                self.phonemes += 1
+                continue
             self._rules.setdefault(_folded(rule.term)[0], []).append((_composed(rule.term), rule))
         self._terms = sorted(self._rules)
         self._lengths = sorted({len(term) for term in self._terms}, reverse=True)
@@ -148,14 +161,23 @@ class Dictionary:
         return None
 
 
+class Scoped(NamedTuple):
+    """A dictionary, and for which words it is."""
+
+    dictionary: Dictionary
+    applies: Callable[[Style], bool] = lambda style: True
+
+
 class DictionaryStage(Stage):
     """Replaces the terms of a dictionary."""
 
-    def __init__(self, dictionary: Dictionary) -> None:
+    def __init__(self, scoped: Scoped) -> None:
         super().__init__()
-        self._dictionary = dictionary
+        self._dictionary, self._applies = scoped
 
     def changes(self, text: str, style: Style, final: bool) -> tuple[list[Change], int]:
+        if not self._applies(style):
+            return [], len(text)
         return self._dictionary.find(text, self.before, final)
 
 

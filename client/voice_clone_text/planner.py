@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from .dictionary import Dictionary, DictionaryStage
+from .dictionary import DictionaryStage, Scoped
 from .held import Stage
 from .numbers import Normalize, NumberStage
 from .pieces import Joiner, Piece, Plan, Silence, Style, Words
@@ -48,8 +48,9 @@ class Settings:
     """Of words that the text gives no other one."""
     relative_rates: bool = False
     """See `relative` of `SsmlReader`."""
-    dictionary: Dictionary | None = None
-    """What is spoken in place of some words; of those that SSML replaces, it does not see any."""
+    dictionaries: Sequence[Scoped] = ()
+    """What is spoken in place of some words. A dictionary sees neither what SSML replaces, nor what one before it
+    does."""
     normalize: Normalize = "off"
     """Whether numbers, dates, money, units, addresses and a few abbreviations become words; `numbers`: only what has a
     digit. It needs a language, and the extra `text` of the package."""
@@ -62,9 +63,7 @@ class Planner:
         self._settings = settings
         self._begun = ""  # of a text whose kind is not certain
         self._reader: SsmlReader | TextReader | None = None
-        self._stages: list[Stage] = []
-        if settings.dictionary is not None:
-            self._stages.append(DictionaryStage(settings.dictionary))
+        self._stages: list[Stage] = [DictionaryStage(each) for each in settings.dictionaries]
         if settings.normalize != "off":
             self._stages.append(NumberStage(settings.normalize))
 

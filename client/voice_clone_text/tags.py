@@ -41,9 +41,10 @@ class Part(NamedTuple):
 
 
 class TagScanner:
-    """The parts of one text."""
+    """The parts of one text, which has at most `most` tags."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_TAGS) -> None:
+        self._most = most
         self._text = ""  # not yet divided
         self._tags = 0
         self._offset = 0  # its position in the whole text
@@ -72,8 +73,8 @@ class TagScanner:
             if part is None:
                 break
             self._tags += 1
-            if self._tags > MOST_TAGS:
-                raise self.error(f"there are more than {MOST_TAGS} tags; divide the text", at)
+            if self._tags > self._most:
+                raise self.error(f"there are more than {self._most} tags; divide the text", at)
             found.append(part)
             at += len(part.raw)
         self._pass(at)

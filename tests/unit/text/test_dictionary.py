@@ -7,13 +7,17 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voice_clone_text.dictionary import MOST_RULES, Dictionary, Rule
+from voice_clone_text.dictionary import MOST_RULES, Dictionary, Rule, Scoped
 from voice_clone_text.pieces import Joiner, Plan
 from voice_clone_text.planner import Planner, Settings, plan
 
 
+def by(*dictionaries: Dictionary) -> Settings:
+    return Settings(dictionaries=[Scoped(each) for each in dictionaries])
+
+
 def said(text: str, *rules: Rule) -> str:
-    return "".join(span.text for span in plan(text, Settings(dictionary=Dictionary(rules))).spans)
+    return "".join(span.text for span in plan(text, by(Dictionary(rules))).spans)
 
 
 def in_pieces(text: str, settings: Settings, size: int = 1) -> Plan:
@@ -53,13 +57,13 @@ CASES: list[tuple[str, list[Rule], str]] = [
 def test_what_is_spoken(text: str, rules: list[Rule], spoken: str) -> None:
     assert said(text, *rules) == spoken
     for size in (1, 2, 3):
-        settings = Settings(dictionary=Dictionary(rules))
+        settings = by(Dictionary(rules))
         assert in_pieces(text, settings, size) == plan(text, settings)
 
 
 def test_where_it_is_written() -> None:
     text = "<speak>The <sub alias='SQL'>x</sub> SQL &amp; SQL</speak>"
-    found = plan(text, Settings(dictionary=Dictionary([Rule("SQL", "sequel"), Rule("&", "and")])))
+    found = plan(text, by(Dictionary([Rule("SQL", "sequel"), Rule("&", "and")])))
     (span,) = found.spans
     assert span.text == "The SQL sequel and sequel"
     assert [text[slice(*each.written)] for each in span.replaced] == ["<sub alias='SQL'>", "SQL", "&amp;", "SQL"]
@@ -67,9 +71,7 @@ def test_where_it_is_written() -> None:
 
 
 def test_a_mark_inside_a_term_stands_before_it() -> None:
-    found = plan(
-        "<speak>a New <mark name='m'/>York b</speak>", Settings(dictionary=Dictionary([Rule("New York", "x")]))
-    )
+    found = plan("<speak>a New <mark name='m'/>York b</speak>", by(Dictionary([Rule("New York", "x")])))
     assert (found.spans[0].text, found.marks[0].character) == ("a x b", 2)
 
 
@@ -83,7 +85,7 @@ def test_pieces_equal_the_whole_and_each_prefix_is_a_beginning(data: st.DataObje
         st.lists(st.builds(Rule, words, st.text("xyz", max_size=3), st.booleans(), st.booleans()), max_size=6)
     )
     text = data.draw(st.text(LETTERS, max_size=30))
-    settings = Settings(dictionary=Dictionary(rules))
+    settings = by(Dictionary(rules))
     whole = plan(text, settings)
     assert in_pieces(text, settings) == whole
     spoken = "".join(span.text for span in whole.spans)
@@ -98,11 +100,11 @@ def test_large_dictionaries_and_texts_that_nearly_fit() -> None:
     terms = {"".join(draw.choices("abcdefghij", k=draw.randrange(3, 9))) for _ in range(MOST_RULES)}
     dictionary = Dictionary([Rule(term, term.upper()) for term in sorted(terms)])
     text = " ".join(draw.choices(sorted(terms), k=500))
-    assert plan(text, Settings(dictionary=dictionary)).spans[0].text == text.upper()
+    assert plan(text, by(dictionary)).spans[0].text == text.upper()
     nested = Dictionary([Rule("a" * count, "x") for count in range(1, 65)])
-    assert plan("a" * 60_000, Settings(dictionary=nested)).spans[0].text == "a" * 60_000  # none has boundaries
+    assert plan("a" * 60_000, by(nested)).spans[0].text == "a" * 60_000  # none has boundaries
     inside = Dictionary([Rule("a" * count, "x", word_boundaries=False) for count in range(1, 65)])
-    assert plan("a" * 6400, Settings(dictionary=inside)).spans[0].text == "x" * 100
+    assert plan("a" * 6400, by(inside)).spans[0].text == "x" * 100
 
 
 @pytest.mark.parametrize("rules", [[Rule("", "a")], [Rule(" ", "a")], [Rule("a" * 201, "b")], [Rule("a", "b" * 501)]])

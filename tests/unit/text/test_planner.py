@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from voice_clone_text.dictionary import Dictionary, Rule
+from voice_clone_text.dictionary import Dictionary, Rule, Scoped
 from voice_clone_text.numbers import Normalize
 from voice_clone_text.pieces import Joiner, Plan, Style
 from voice_clone_text.planner import Planner, Settings, plan
@@ -45,6 +45,7 @@ RULES = Dictionary(
         *(Rule("café", "coffee"), Rule("京都", "Kyoto"), Rule("5", "five!"), Rule("a", "A", word_boundaries=False)),
     ]
 )
+FIRST = Scoped(Dictionary([Rule("New", "Old"), Rule("5 a", "five")]), lambda style: style.language != "de")
 KINDS: tuple[Normalize, ...] = ("off", "on", "numbers")
 
 
@@ -75,8 +76,8 @@ def test_pieces_equal_the_whole(data: st.DataObject) -> None:
     parts = st.tuples(st.sampled_from(PARTS), st.sampled_from(["", " ", "\n"]))
     text = document(data.draw(st.lists(parts, max_size=24)))
     style = Style(language=data.draw(st.sampled_from([None, "en", "de", "fr", "zh"])))
-    dictionary = data.draw(st.sampled_from([None, RULES]))
-    settings = Settings(style=style, dictionary=dictionary, normalize=data.draw(st.sampled_from(KINDS)))
+    dictionaries = data.draw(st.sampled_from([[], [Scoped(RULES)], [FIRST, Scoped(RULES)]]))
+    settings = Settings(style=style, dictionaries=dictionaries, normalize=data.draw(st.sampled_from(KINDS)))
     whole = plan(text, settings)
     assert in_pieces(text, settings, 1) == whole == in_pieces(text, settings, data.draw(st.integers(2, 9)))
     for span in whole.spans:
