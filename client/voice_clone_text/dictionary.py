@@ -47,6 +47,7 @@ class Dictionary:
     """The rules of a text; of two with the same term the first that fits has an effect.
 
     Attributes:
+        size: how many rules there are.
         phonemes: how many rules have no effect, because they have a phoneme.
 
     Raises:
@@ -58,7 +59,7 @@ class Dictionary:
 
         if len(rules) > MOST_RULES:
             raise ValueError(f"a dictionary has at most {MOST_RULES} rules, not {len(rules)}")
-        self.phonemes = 0
+        self.size, self.phonemes = len(rules), 0
         self._rules: dict[str, list[tuple[str, Rule]]] = {}  # by their folded terms, with those as they are compared
         for rule in rules:
             said = rule.alias if rule.phoneme is None else rule.phoneme
@@ -76,7 +77,7 @@ class Dictionary:
         inside = (term for term, rules in self._rules.items() if any(not rule.word_boundaries for _, rule in rules))
         self._inside = sorted({len(term) for term in inside}, reverse=True)  # of terms that fit inside words
         self._most = max(self._lengths, default=0)
-        self._automaton = AhoCorasick(self._terms, matchkind=MatchKind.LeftmostLongest)
+        self._automaton = AhoCorasick(self._terms, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
 
     def find(self, text: str, before: str = "", final: bool = True) -> tuple[list[Change], int]:
         """The changes in a text, and up to where no further text can change them.

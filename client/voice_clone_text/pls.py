@@ -87,7 +87,7 @@ class _Reader:
         self._path: list[str] = []
         self._alphabet = "ipa"
         self._attributes: Mapping[str, str] = {}  # of the latest element
-        self._options: Mapping[str, bool] = {}  # of the lexeme
+        self._options = True, True  # of the lexeme
         self._terms: list[str] = []
         self._said: list[_Said] = []
         self._text: list[str] = []
@@ -109,7 +109,8 @@ class _Reader:
             self.language = attributes.get(_LANGUAGE)
             self._alphabet = attributes.get("alphabet", self._alphabet)
         elif self._path[1:] == ["lexeme"]:
-            self._options = {name: attributes.get(f"{_OWN} {name}") != "false" for name in _OPTIONS}
+            cased, bounded = (attributes.get(f"{_OWN} {name}") != "false" for name in _OPTIONS)
+            self._options = cased, bounded
             self._terms, self._said = [], []
 
     def _end(self, element: str) -> None:
@@ -131,8 +132,8 @@ class _Reader:
             raise self.error("a <lexeme> has a <grapheme>, and an <alias> or a <phoneme>")
         # An alias before a phoneme, which nothing here speaks; a preferred one before the others.
         text, _, alphabet = min(self._said, key=lambda said: (said.alphabet is not None, not said.preferred))
-        said = {"alias": text} if alphabet is None else {"alias": "", "phoneme": text, "alphabet": alphabet}
-        self.rules += [Rule(term, **said, **self._options) for term in self._terms]
+        alias, phoneme = (text, None) if alphabet is None else ("", text)
+        self.rules += [Rule(term, alias, *self._options, phoneme, alphabet or "ipa") for term in self._terms]
         if len(self.rules) > MOST_RULES:
             raise self.error(f"a dictionary has at most {MOST_RULES} rules")
 

@@ -38,6 +38,7 @@ from .provenance.signing import Signing
 from .routes import batch, bundles, design, marks, models, speech, text, voices, websocket
 from .services import Services
 from .settings import Settings
+from .speech.dictionaries import Dictionaries
 from .speech.loudness import Loudness
 from .speech.statuses import SpeechStatuses
 from .traces import Traces
@@ -136,6 +137,7 @@ def create_app(settings: Settings) -> FastAPI:
         traces=traces,
         metrics=metrics.Metrics(),
         loudness=Loudness(),
+        dictionaries=Dictionaries(),
         listeners=listeners,
         after_speech=AfterSpeech(listeners),
         dialect=vendors.dialect,

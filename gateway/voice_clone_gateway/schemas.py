@@ -21,6 +21,7 @@ MAX_OPTIONS_DEPTH = 8  # objects and lists within each other
 
 MOST_TURNS = 1000  # of a request
 MOST_PRONUNCIATIONS = 1000  # of a request
+MOST_DICTIONARIES = 3  # that a request names
 
 InputType = Literal["auto", "text", "ssml"]
 Normalize = Literal["off", "on", "numbers"]
@@ -190,17 +191,30 @@ class Turn(Voiced):
 
 
 class Pronunciation(Strict):
-    """A rule of a dictionary, as ElevenLabs has it: what is spoken in place of some words."""
+    """A rule of a dictionary, as ElevenLabs has it: what is spoken in place of some words. Or a dictionary that is
+    kept."""
 
+    meant_empty = frozenset(("alias",))
     model_config = ConfigDict(frozen=True)
 
-    string_to_replace: Annotated[str, Field(min_length=1, max_length=200)]
-    alias: Annotated[str, Field(max_length=500)]
+    string_to_replace: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    alias: Annotated[str, Field(max_length=500)] | None = None
     type: Literal["alias"] = "alias"
     """Phonemes have no effect with the models here."""
     case_sensitive: bool = True
     word_boundaries: bool = True
     """True: not where a letter or digit is beside it. In scripts without spaces it makes no difference."""
+    dictionary: Annotated[str, Field(max_length=MAX_NAME)] | None = None
+    """The id of a dictionary, in place of a rule."""
+    version: Annotated[str, Field(max_length=MAX_NAME)] | None = None
+    """Of the dictionary; by default its newest."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Pronunciation:
+        of_rule = self.string_to_replace is not None, self.alias is not None
+        if of_rule != ((True, True) if self.dictionary is None else (False, False)):
+            raise PydanticCustomError("rule", "give `string_to_replace` and `alias`, or the id of a `dictionary`")
+        return self
 
 
 class TextOptions(SpeechOptions):
@@ -211,10 +225,23 @@ class TextOptions(SpeechOptions):
     inline_pauses: bool = False
     """True: `[pause:500ms]` in a text is a silence of this length."""
     pronunciations: Annotated[list[Pronunciation], Field(max_length=MOST_PRONUNCIATIONS)] | None = None
-    """Words that are spoken as others. The longest that fits wins, of equal ones the first."""
+    """Words that are spoken as others. The longest that fits wins, of equal ones the first. Up to three may be
+    dictionaries that are kept, which come behind the rules."""
     normalize: Normalize = "off"
     """`on`: numbers, dates, money, units, addresses and a few abbreviations are spoken in words of the `language`;
     `numbers`: only what has a digit."""
+
+    @field_validator("pronunciations")
+    @classmethod
+    def _count_dictionaries(cls, value: list[Pronunciation] | None) -> list[Pronunciation] | None:
+        if sum(each.dictionary is not None for each in value or ()) > MOST_DICTIONARIES:
+            raise PydanticCustomError("dictionaries", "at most {most} dictionaries", {"most": MOST_DICTIONARIES})
+        return value
+
+    @property
+    def rules(self) -> list[Pronunciation]:
+        """The rules of the request itself."""
+        return [each for each in self.pronunciations or () if each.dictionary is None]
 
 
 class SpeechRequest(TextOptions):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # these modules find the services in a request
     from .provenance.manifest_reader import ManifestReader
     from .provenance.signing import Signing
     from .settings import Settings
+    from .speech.dictionaries import Dictionaries
     from .speech.loudness import Loudness
     from .speech.statuses import SpeechStatuses
     from .traces import Traces
@@ -55,6 +56,7 @@ class Services:
     traces: Traces
     metrics: Metrics
     loudness: Loudness
+    dictionaries: Dictionaries
     listeners: Listeners
     after_speech: AfterSpeech
     dialect: Callable[[MutableMapping[str, Any]], Shape]  # the shape of errors for a request's scope

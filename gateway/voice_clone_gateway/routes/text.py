@@ -77,8 +77,9 @@ async def plan_text(payload: SpeechRequest, request: Request) -> TextPlan:
     services = services_of(request)
     check_request(services.settings, payload)
     with request.state.key.gate.pass_through(), services.gate.pass_through():  # a plan may take as long as a speech
-        found = await asyncio.to_thread(lambda: [*plans_of(payload)])
-    answer = TextPlan(items=[], marks=[], warnings=[])
+        dictionaries, warnings = await services.dictionaries.chosen(services, request.state.client, payload)
+        found = await asyncio.to_thread(lambda: [*plans_of(payload, dictionaries)])
+    answer = TextPlan(items=[], marks=[], warnings=[*warnings])
     for index, (turn, plan) in enumerate(found):
         _add(answer, index, turn, plan)
     return answer

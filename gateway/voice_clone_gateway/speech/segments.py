@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +11,7 @@ from voice_clone_client import InvalidArgument, Unsupported
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.types import MAX_NAME
 from voice_clone_sound import MAX_SPEED, MIN_SPEED
-from voice_clone_text.dictionary import Dictionary, Rule
+from voice_clone_text.dictionary import Dictionary, Rule, Scoped
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Plan, Style
 from voice_clone_text.planner import Settings, plan
@@ -51,13 +52,16 @@ def has_segments(request: SpeechRequest) -> bool:
     return request.input_type == "auto" and bool(is_ssml(request.input, final=True))
 
 
-def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
+def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> Iterator[tuple[Turn, Plan]]:
     """The plan of each turn; without any, the request is one.
+
+    Args:
+        dictionaries: that are kept; the request's own rules come first.
 
     Raises:
         HTTPFailure: a text is SSML, and invalid.
     """
-    only = Turn(text=request.input)
+    only, own = Turn(text=request.input), _dictionary_of(tuple(request.rules))
     for index, turn in enumerate(request.segments or [only]):
         settings = Settings(
             input_type=request.input_type,
@@ -65,7 +69,7 @@ def plans_of(request: SpeechRequest) -> Iterator[tuple[Turn, Plan]]:
             style=Style(turn.voice_name, turn.language or request.language),
             relative_rates=request.relative_rates,
             tag_pauses=request.tag_pauses,
-            dictionary=_dictionary_of(tuple(request.pronunciations or ())),
+            dictionaries=[*([] if own is None else [Scoped(own)]), *dictionaries],
             normalize=request.normalize,
         )
         try:
@@ -84,20 +88,23 @@ def _dictionary_of(rules: tuple[Pronunciation, ...]) -> Dictionary | None:
         return None
     try:
         return Dictionary(
-            [Rule(each.string_to_replace, each.alias, each.case_sensitive, each.word_boundaries) for each in rules]
+            [
+                Rule(each.string_to_replace or "", each.alias or "", each.case_sensitive, each.word_boundaries)
+                for each in rules
+            ]
         )
     except ValueError as error:
         raise HTTPFailure(400, f"pronunciations: {error}", "invalid_argument", param="pronunciations") from None
 
 
-def segments_of(request: SpeechRequest) -> Segments:
-    """What a request wants to be spoken.
+def segments_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> Segments:
+    """What a request wants to be spoken; `dictionaries` as of `plans_of`.
 
     Raises:
         HTTPFailure: as `plans_of`.
         InvalidArgument: there is nothing to speak, or it would be too fast or too slow.
     """
-    turns, plans = zip(*plans_of(request), strict=True)
+    turns, plans = zip(*plans_of(request, dictionaries), strict=True)
     try:
         sequence = in_sequence(zip(plans, (turn.pause_ms / 1000 for turn in turns), strict=True))
     except ValueError as error:

@@ -239,11 +239,14 @@ async def open_speech(
     """
     settings, text = services.settings, request.input
     check_request(settings, request)
-    found = await asyncio.to_thread(segments_of, request) if has_segments(request) else None
-    if found is not None and found.warnings and settings.strict:
-        raise InvalidArgument(f"`text`: {found.warnings[0]}; leave it out, this gateway is strict")
-    key.characters.take(len(text) if found is None else sum(len(each.text) for each in found.spoken))
     client = services.clients.of(key)
+    dictionaries, ignored = await services.dictionaries.chosen(services, client, request)
+    planned = bool(dictionaries) or has_segments(request)
+    found = await asyncio.to_thread(segments_of, request, dictionaries) if planned else None
+    ignored = [*ignored, *(found.warnings if found else ())]
+    if ignored and settings.strict:
+        raise InvalidArgument(f"`text`: {ignored[0]}; leave it out, this gateway is strict")
+    key.characters.take(len(text) if found is None else sum(len(each.text) for each in found.spoken))
 
     def begin(ordered: Order, text: str) -> Speech:
         speech = long_speech(services, client, ordered.family, held, hold)
@@ -255,7 +258,7 @@ async def open_speech(
         ordered = await order(services, client, request, held)
         return begin(ordered, text), ordered
     orders = await _orders(services, client, found, held)
-    warnings = dict.fromkeys([*found.warnings, *(warning for each in orders for warning in each.warnings)])
+    warnings = dict.fromkeys([*ignored, *(warning for each in orders for warning in each.warnings)])
     ahead = iter(orders)
     spoken = SegmentedSpeech(found, lambda segment: begin(next(ahead), segment.text))
     return spoken, replace(orders[0], warnings=tuple(warnings), speed=1.0)

@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from ...http.errors import HTTPFailure
 from ..vendor import Vendor, lasting_status
-from . import account, dialogue, sockets, speech, voices
+from . import account, dialogue, dictionaries, sockets, speech, voices
 from .speech_schemas import CLIENT_HEADER
 
 _STATUSES = {
@@ -35,10 +35,11 @@ def _speaks(headers: Headers) -> bool:
 ELEVENLABS = Vendor(
     paths=(
         *("/v1/text-to-speech", "/v1/text-to-dialogue", "/v1/voices", "/v2/voices", "/v1/user", "/v1/history"),
+        dictionaries.PATH,
         *account.REFUSED,
     ),
     routers=(
-        *(speech.router, dialogue.router, voices.router, voices.manage),
+        *(speech.router, dialogue.router, voices.router, voices.manage, dictionaries.router, dictionaries.manage),
         *(account.router, account.models, sockets.router),
     ),
     shape=shape,

@@ -17,7 +17,6 @@ REFUSED = {
     "/v1/speech-to-speech": "changes the voice of a recording, which no model here does",
     "/v1/text-to-voice": "designs voices; POST /v1/audio/voices/design does it here",
     "/v1/shared-voices": "is their library of voices; register voices of your own with POST /v1/voices/add",
-    "/v1/pronunciation-dictionaries": "keeps pronunciations; write the words as they are spoken",
 }
 """How the paths begin of what is not here, and why."""
 _UNLIMITED = 1_000_000_000
@@ -118,12 +117,6 @@ async def user(request: Request) -> dict[str, Any]:
 async def history() -> dict[str, Any]:
     """`history.list`: no speech is kept here."""
     return {"history": [], "last_history_item_id": None, "has_more": False}
-
-
-@router.get("/v1/pronunciation-dictionaries")
-async def dictionaries() -> dict[str, Any]:
-    """`pronunciation_dictionaries.list`."""
-    return {"pronunciation_dictionaries": [], "next_cursor": None, "has_more": False}
 
 
 @router.get("/v1/shared-voices")

@@ -13,14 +13,20 @@ from voice_clone_client.errors import quoted
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
 from ...languages import language_of
-from ...schemas import Speed
+from ...schemas import MOST_DICTIONARIES, Name, Speed
 from ...speech.forms import Form
 from ..orders import Lenient, family_of
 
 CLIENT_HEADER = "xi-api-key"
 OWN_MODELS = ("eleven_",)
 DEFAULT_FORMAT = "mp3_44100_128"
-FIELDS = {"input": "text", "voice": "voice_id", "model": "model_id", "language": "language_code"}
+FIELDS = {
+    "input": "text",
+    "voice": "voice_id",
+    "model": "model_id",
+    "language": "language_code",
+    "pronunciations": "pronunciation_dictionary_locators",
+}
 """ElevenLabs' names of our fields."""
 
 _FORMATS = {"mp3": "mp3", "pcm": "pcm", "wav": "wav", "opus": "opus", "ulaw": "mulaw", "alaw": "alaw"}
@@ -33,6 +39,13 @@ class VoiceSettings(Lenient):
     speed: Speed | None = None
 
 
+class Locator(Lenient):
+    """Names a dictionary of pronunciations."""
+
+    pronunciation_dictionary_id: Name
+    version_id: Name | None = None
+
+
 class Speaking(Lenient):
     """The fields that all calls for speech have."""
 
@@ -42,9 +55,9 @@ class Speaking(Lenient):
     voice_settings: VoiceSettings | None = None
     settings: VoiceSettings | None = None
     """The name that dialogues have for `voice_settings`."""
-    pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
+    pronunciation_dictionary_locators: Annotated[list[Locator], Field(max_length=MOST_DICTIONARIES)] | None = None
     audio_effects: Annotated[list[Any], Field(max_length=0)] | None = None
-    """There are neither dictionaries nor effects here."""
+    """There are no effects here."""
 
     def values(self, output_format: str) -> dict[str, Any]:
         """Return the given values under the names of our fields, without text and voice.
@@ -59,6 +72,10 @@ class Speaking(Lenient):
             "language": language_of(self.language_code),
             "seed": self.seed,
             "speed": None if settings is None else settings.speed,
+            "pronunciations": [
+                {"dictionary": each.pronunciation_dictionary_id, "version": each.version_id}
+                for each in self.pronunciation_dictionary_locators or ()
+            ],
         }
 
     def ignored(self) -> list[str]:
