@@ -59,6 +59,19 @@ def test_an_acknowledged_upload_resolves_on_all_at_once_with_equal_bytes(fleet: 
     assert sum(voices.encoder.extractions for voices in fleet) == 20
 
 
+def test_a_closed_store_looks_no_more(make_voices: Make) -> None:
+    """Its connection is closed: a look by a thread that still runs could end the process."""
+
+    def looking() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "store-changes"}
+
+    before = looking()
+    voices = make_voices()
+    assert len(looking() - before) == 1
+    voices.cache.close()
+    assert looking() == before
+
+
 def test_what_was_deleted_on_one_is_gone_on_all(fleet: list[Voices]) -> None:
     fleet[0].upload()
     for voices in fleet:

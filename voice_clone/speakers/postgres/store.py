@@ -230,7 +230,7 @@ class PostgresStore:
         if self._closed:
             return
         self._closed = True
-        if hasattr(self, "_freshness"):
+        if hasattr(self, "freshness"):
             self.freshness.close()
         self._claims.close()
         self._sessions.close()
