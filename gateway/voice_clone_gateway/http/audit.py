@@ -1,6 +1,7 @@
 """The audit log: who uploaded, deleted, exported, imported or spoke with which voice, when, and how it ended.
 
-Also who recorded or renamed (`consent`) and deleted the recording of a consent; its id stands for the voice then.
+Also who recorded or renamed (`consent`) and deleted the recording of a consent, and who made or changed (`dictionary`)
+and deleted a dictionary of pronunciations; its id stands for the voice then.
 
 One line of JSON for each, written when it has ended: no texts, no keys. A line is handed to the operating system before
 the answer is complete, so a gateway that dies loses what it was doing, and no line. The operator may move the file
@@ -9,7 +10,7 @@ away: the next line begins a new one.
     time        UTC, ISO 8601
     request     the id of the request, X-Request-ID
     key         the name of the key; null: it has none
-    action      upload, delete, export, import, speech, consent
+    action      upload, delete, export, import, speech, consent, dictionary
     voice       its name, or null: all voices, or a speech in a clip or an embedding of its own
     outcome     ok, or the code of the error
     characters, seconds, generation, voice_digest, source, voices, mark_rule, mark      where they apply

@@ -159,6 +159,9 @@ class Double:
         self.speeches: list[DoubleSpeech] = []
         self.live = self.most_live = 0
 
+    async def dictionaries(self, **page: Any) -> list[Any]:
+        return []
+
     async def families(self) -> dict[str, Family]:
         self.models_calls += 1
         return dict.fromkeys(self.rates, Family())

@@ -469,6 +469,7 @@ def test_recordings_of_consents(triton: Server, client: Any) -> None:
 def test_dictionaries(triton: Server, client: Any) -> None:
     record = {"name": "dict_1", "generation": 7, "created_at": 1.0, "about": "names"}
     answer(triton, {**record, "speakers": [record]}, b"words")
+    triton.keeps_dictionaries = True
     kept = client.keep_dictionary("dict_1", b"words", about="names")
     assert (kept.id, kept.generation, kept.owner, kept.about, kept.content) == ("dict_1", 7, None, "names", b"words")
     asked = {"operation": b"keep_dictionary", "name": b"dict_1"}
