@@ -253,7 +253,7 @@ class KeptDictionary:
     owner: str | None
     about: str
     content: bytes | None = None
-    """None in lists, and where the caller has it."""
+    """None in lists."""
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], content: bytes | None = None) -> KeptDictionary:

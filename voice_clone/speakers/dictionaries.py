@@ -51,7 +51,7 @@ class Dictionaries:
             raise _damaged(name) from None
 
     def read(self, get: Get) -> tuple[SpeakerRecord, bytes | None]:
-        """The record of a dictionary and its content; None if the caller knows it.
+        """The record of a dictionary and its content.
 
         Raises:
             SpeakerNotFound: the owner has no dictionary of that id.
@@ -60,8 +60,6 @@ class Dictionaries:
         tried = Counter[int]()  # by generation: others may change it again and again
         while True:
             record = self._registry.find(get.name, get.owner, kind="dictionary")
-            if record.generation == get.known:
-                return record, None
             try:
                 with self._registry.holding(record) as now:
                     return now, self._store.read_audio(now)

@@ -18,8 +18,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
              design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
-    get      name; options kind (`voice`, which is the default, `consent`, `alias` or `dictionary`), known. The speaker,
-             also by an alias. Of a dictionary its content, too, as artifacts, unless its generation is `known`.
+    get      name; option kind (`voice`, which is the default, `consent`, `alias` or `dictionary`). The speaker, also by
+             an alias. Of a dictionary its content, too, as artifacts.
     list     options limit, after, kind. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the
              name `after`.
     presets  option timeout. {"presets": [{"name", "model_type", "registered"}, ...]}: the voices that the checkpoints
@@ -204,15 +204,10 @@ class SetAlias(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Get(Operation):
-    """Show a speaker, or what else is kept.
-
-    Attributes:
-        known: the generation of a dictionary whose content the caller has.
-    """
+    """Show a speaker, or what else is kept."""
 
     name: SpeakerName
     kind: Kind = "voice"
-    known: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -263,7 +263,7 @@ def _set_alias(given: Given, options: Given) -> SetAlias:
 
 
 def _get(given: Given, options: Given) -> Get:
-    return Get(owner=options.get("owner"), name=_name(given), kind=_kind(options), known=options.get("known"))
+    return Get(owner=options.get("owner"), name=_name(given), kind=_kind(options))
 
 
 def _list(given: Given, options: Given) -> List:
@@ -331,7 +331,7 @@ FORMS = {
         INPUTS,  # voice_prompt, too: an upload has always ignored it
         ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", "reserved", *_DESIGN),
     ),
-    "get": _Form(_get, ("name",), ("kind", "known")),
+    "get": _Form(_get, ("name",), ("kind",)),
     "list": _Form(_list, (), ("limit", "after", "kind")),
     "presets": _Form(_presets, (), ("timeout",)),
     "delete": _Form(_delete, ("name",), ("kind",)),
@@ -357,7 +357,7 @@ _OPTIONS: dict[str, type] = {
     **dict.fromkeys(
         ("mode", "owner", "about", "after", "design", "design_model", "id", "kind", "language", "voice"), str
     ),
-    **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation", "known"), int),
+    **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation"), int),
     "timeout": float,
     "reserved": list,
 }

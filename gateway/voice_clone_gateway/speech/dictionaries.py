@@ -174,7 +174,8 @@ class Dictionaries:
             del self._ready[key]
 
     def _make_room(self) -> None:
-        ready = [(key, task) for key, task in self._ready.items() if task.done() and not task.exception()]
+        done = [(key, task) for key, task in self._ready.items() if task.done() and not task.cancelled()]
+        ready = [(key, task) for key, task in done if task.exception() is None]
         rules = sum(task.result().size for _, task in ready)
         for key, task in ready[:-1]:
             if rules > MOST_RULES:

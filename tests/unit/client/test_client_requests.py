@@ -476,9 +476,8 @@ def test_dictionaries(triton: Server, client: Any) -> None:
     assert sent(triton) == {**asked, "audio": b"words", "options": {"about": "names"}}
     assert client.keep_dictionary("dict_1", about="names", generation=7) == kept
     assert sent(triton) == {**asked, "options": {"about": "names", "generation": 7}}
-    assert client.dictionary("dict_1", 7) == kept
-    asked_for = {"kind": "dictionary", "known": 7}
-    assert sent(triton) == {"operation": b"get", "name": b"dict_1", "options": asked_for}
+    assert client.dictionary("dict_1") == kept
+    assert sent(triton) == {"operation": b"get", "name": b"dict_1", "options": {"kind": "dictionary"}}
     [listed] = client.dictionaries(limit=3, after="dict_0")
     assert (listed.id, listed.content) == ("dict_1", None)
     assert sent(triton)["options"] == {"kind": "dictionary", "limit": 3, "after": "dict_0"}

@@ -255,7 +255,7 @@ def test_a_bad_name_is_refused_everywhere_and_nothing_is_written(voices: Voices,
         (
             "get",
             {"name": "a", "options": {"wait": True}},
-            "unknown option 'wait'; this operation takes kind, known, owner",
+            "unknown option 'wait'; this operation takes kind, owner",
         ),
         ("resolve", {"name": "a", "options": {"cache": "off"}}, "option cache must be true or false"),
         ("resolve", {"name": "a", "options": {"mode": 7}}, "option mode must be text"),

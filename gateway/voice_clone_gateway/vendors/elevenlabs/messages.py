@@ -45,7 +45,7 @@ class Message(Strict):
     flush: bool | None = None
     voice_settings: SocketVoiceSettings | None = None
     pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
-    """There are no dictionaries here."""
+    """Speech over HTTP has dictionaries."""
     context_id: Annotated[str, Field(max_length=128)] | None = Field(
         None, validation_alias=AliasChoices("context_id", "contextId")
     )
