@@ -29,12 +29,13 @@ class QuietEdges:
         self._quiet = 0  # samples at the end of the output
         self._held = np.zeros(0, np.float32)
 
-    def push(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:
+    def push(self, samples: NDArray[np.float32], final: bool, followed: bool = True) -> NDArray[np.float32]:
         """The output after these samples.
 
         Args:
             samples: float32 [n].
             final: no samples follow.
+            followed: false: behind them is no silence after all, so their end stays.
         """
         samples = np.concatenate([self._held, samples])
         loud = np.flatnonzero(np.abs(samples) > _QUIET)
@@ -52,6 +53,8 @@ class QuietEdges:
         if len(loud):
             self._quiet = 0
         room = self._kept - self._quiet  # for quiet ones behind it
+        if final and not followed:
+            return samples
         cut = final and len(samples) - after > room
         out = samples[: after + max(0, room if final else room - self._fade)]
         self._quiet += len(out) - after

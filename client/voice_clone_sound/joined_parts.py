@@ -24,6 +24,60 @@ class Filter(Protocol):
         """The output after these samples; `final`: none follow."""
 
 
+class Shape:
+    """What is done with the samples of a part: without a silence beside it, a gain or a filter, nothing.
+
+    Args:
+        rate: Hz.
+        before, behind: seconds of silence beside it; None: not known yet, so quiet samples at its end wait.
+        own: its filter.
+        gain: factor of its samples.
+    """
+
+    def __init__(self, rate: int, before: float, behind: float | None, own: Filter | None, gain: float) -> None:
+        self._edges = QuietEdges(rate, before > 0, behind != 0) if before or behind != 0 else None
+        self._own = own
+        self._gain = np.float32(gain)
+
+    @property
+    def waits(self) -> bool:
+        """Whether samples may wait for those behind them."""
+        return self._edges is not None or self._own is not None
+
+    def push(self, samples: Samples, final: bool, behind: float | None = None) -> Samples:
+        """The output after these samples.
+
+        Args:
+            final: none follow.
+            behind: seconds of silence behind the last one, where that was not known.
+        """
+        if self._edges is not None:
+            samples = self._edges.push(samples, final, followed=behind != 0)
+        if self._own is not None:
+            samples = self._own.push(samples, final)
+        return samples if self._gain == 1 else samples * self._gain
+
+
+class JoinedInfo:
+    """What the server says on speeches in a row, as one."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Any] = {}  # of those that have ended
+        self.info: dict[str, Any] = {}
+        """The latest of the server; tokens and frames are sums, the finish reason is the worst."""
+
+    def add(self, info: Mapping[str, Any]) -> None:
+        """The latest on the speech that is read."""
+        counts = {name: self._sums.get(name, 0) + info[name] for name in _COUNTED if name in info}
+        self.info |= {**info, **counts}
+        if "finish_reason" in info and "finish_reason" in self._sums:
+            self.info["finish_reason"] = worse(self._sums["finish_reason"], info["finish_reason"])
+
+    def end(self) -> None:
+        """The next one is read now."""
+        self._sums = {name: self.info[name] for name in (*_COUNTED, "finish_reason") if name in self.info}
+
+
 class JoinedParts:
     """The speeches of the parts of a text, each of which is read to its end before the next.
 
@@ -40,16 +94,18 @@ class JoinedParts:
     ) -> None:
         self._sequence = sequence
         self._filter_of = filter_of
-        self._shape: list[Filter] | None = None  # of the current part, from its first chunk on
-        self._gain = np.float32(1)
+        self._shape: Shape | None = None  # of the current part, from its first chunk on
         self._rate = self._samples = self._chunks = 0
-        self._sums: dict[str, Any] = {}  # of the parts that have ended
+        self._said = JoinedInfo()
         self._entries: list[dict[str, Any]] = []
         self.current = 0
         """Which part is read."""
-        self.info: dict[str, Any] = {}
-        """The latest of the server; tokens and frames are sums, the finish reason is the worst. `segments` says where
-        each part begins and ends, in seconds, and where it is written; `marks`, in which part each is."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """See `JoinedInfo`. `segments` says where each part begins and ends, in seconds, and where it is written;
+        `marks`, in which part each is."""
+        return self._said.info
 
     @property
     def part(self) -> Part | None:
@@ -66,14 +122,14 @@ class JoinedParts:
             self._begin(self._sequence.parts[self.current])
         samples = self._push(chunk.samples, final=False)
         if chunk.info:
-            self._add_info(chunk.info)
+            self._said.add(chunk.info)
         return self._chunk(np.concatenate([before, samples]), chunk.info)
 
     def end(self) -> Chunk:
         """The rest of the current part, which has no further chunk; the next one is now the current."""
         samples = self._push(np.zeros(0, np.float32), final=True)
         self._entries[-1]["end"] = self._seconds
-        self._sums = {name: self.info[name] for name in (*_COUNTED, "finish_reason") if name in self.info}
+        self._said.end()
         self.current, self._shape = self.current + 1, None
         if self.part is None:
             samples = np.concatenate([samples, self._silence(self._sequence.pause)])
@@ -83,9 +139,7 @@ class JoinedParts:
         parts = self._sequence.parts
         behind = self._sequence.pause if part is parts[-1] else parts[self.current + 1].pause
         own = self._filter_of(self.current, self._rate)
-        edges = QuietEdges(self._rate, part.pause > 0, behind > 0) if part.pause or behind else None
-        self._shape = [each for each in (edges, own) if each is not None]
-        self._gain = np.float32(part.span.style.gain)
+        self._shape = Shape(self._rate, part.pause, behind, own, part.span.style.gain)
         written = [part.span.start, part.span.end]
         self._entries.append({"index": part.turn, "characters": written, "start": self._seconds})
         here = len(self._entries) - 1
@@ -95,10 +149,10 @@ class JoinedParts:
                 self.info.setdefault("marks", []).append({"name": name, "segment": here, "character": character})
 
     def _push(self, samples: Samples, final: bool) -> Samples:
-        for each in self._shape or ():
-            samples = each.push(samples, final)
+        if self._shape is not None:
+            samples = self._shape.push(samples, final)
         self._samples += len(samples)
-        return samples if self._gain == 1 else samples * self._gain
+        return samples
 
     def _silence(self, seconds: float) -> Samples:
         samples: Samples = np.zeros(round(seconds * self._rate), np.float32)
@@ -112,9 +166,3 @@ class JoinedParts:
     @property
     def _seconds(self) -> float:
         return round(self._samples / self._rate, 6)
-
-    def _add_info(self, info: Mapping[str, Any]) -> None:
-        counts = {name: self._sums.get(name, 0) + info[name] for name in _COUNTED if name in info}
-        self.info |= {**info, **counts}
-        if "finish_reason" in info and "finish_reason" in self._sums:
-            self.info["finish_reason"] = worse(self._sums["finish_reason"], info["finish_reason"])

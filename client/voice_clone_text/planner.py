@@ -76,12 +76,29 @@ class Planner:
         if self._reader is None:
             text = self._begun + text
             self._reader = self._choose(text, final)
+            self._begun = text if self._reader is None else ""
             if self._reader is None:
-                self._begun = text
                 return []
         pieces = self._reader.feed(text, final)
         for stage in self._stages:
             pieces = stage.feed(pieces, final)
+        return pieces
+
+    def flush(self) -> list[Piece]:
+        """The pieces of all that was written, as if it ended here; more may come. Of SSML, a tag that has begun waits.
+
+        Raises:
+            MarkupError: as `feed`.
+        """
+        pieces = list[Piece]()
+        if self._begun:
+            text, self._begun = self._begun, ""
+            self._reader = self._choose(text, final=True)
+            pieces += self._reader.feed(text) if self._reader else []
+        if isinstance(self._reader, TextReader):
+            pieces += self._reader.flush()
+        for stage in self._stages:
+            pieces = stage.feed(pieces, final=True)
         return pieces
 
     @property
@@ -140,6 +157,11 @@ class TextReader:
             end = cut.start()
         self._rest = text[end:]
         return [*out, *self._words(text[begin:end])]
+
+    def flush(self) -> list[Words]:
+        """See `Planner.flush`."""
+        text, self._rest = self._rest, ""
+        return self._words(text)
 
     def _words(self, text: str) -> list[Words]:
         """The words of the next part of the text."""
