@@ -16,7 +16,7 @@ from pathlib import Path
 
 from voice_clone_client import Client
 
-from tests.images.stand_ins import FILES, PYTHON, RECIPES, ROOTS
+from tests.images.stand_ins import FILES, PYTHON, RECIPES, ROOTS, TRITON_STAGE
 from voice_clone_server import addresses
 from voice_clone_server.triton_server import ROOT, free_ports
 
@@ -66,6 +66,8 @@ class Engine:
 
     def _build_stand_in(self, name: str) -> None:
         self.have(RECIPES[name].split()[1])
+        if TRITON_STAGE in RECIPES[name]:
+            self.build("triton")
         self.build_on(f"{RECIPES[name]}LABEL kind=stand-in\n", name)
 
     def build_on(self, recipe: str, name: str) -> None:
@@ -75,10 +77,10 @@ class Engine:
                 (Path(folder) / file).write_text(text, encoding="utf-8")
             self._build("--tag", name, folder)
 
-    def build(self, target: str, *options: str) -> None:
-        """Build an image of the Dockerfile."""
+    def build(self, target: str, *options: str, name: str = "", source: Path = ROOT) -> None:
+        """Build an image of the Dockerfile; `name` is what it is called here, without one as its target."""
         self.have(PYTHON)
-        self._build("--target", target, "--tag", image(target), *options, str(ROOT))
+        self._build("--target", target, "--tag", image(name or target), *options, str(source))
 
     def _build(self, *options: str) -> None:
         own = ["--format=docker", "--pull=never"] if self.program == "podman" else []
@@ -158,12 +160,14 @@ class Container:
 
 
 class Ports:
-    """Free ports of the host, as options of tools/serve."""
+    """Free ports of the host, as options of tools/serve, and of the engine for the ports of an image."""
 
     def __init__(self) -> None:
         self.gateway, self.grpc, self.http, self.metrics = free_ports(4)
         self.own = [f"--grpc-port={self.grpc}", f"--http-port={self.http}", f"--metrics-port={self.metrics}"]
         self.options = [f"--gateway={self.gateway}", *self.own]
+        places = {self.grpc: 8001, self.http: 8000, self.metrics: 8002}
+        self.published = [f"--publish=127.0.0.1:{port}:{inside}" for port, inside in places.items()]
 
     def client(self) -> Client:
         """A client of the server."""

@@ -6,6 +6,9 @@ Each has what our files use of the real one, at the same places: programs, users
 from __future__ import annotations
 
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
+TRITON_RELEASE = "24.10"  # whose server the wheel nvidia-pytriton has
+TRITON = f"nvcr.io/nvidia/tritonserver:{TRITON_RELEASE}-py3"
+TRITON_STAGE = "localhost/voice-clone-test:triton"  # of our Dockerfile: what that wheel has
 
 ROOTS = {
     PYTHON: (
@@ -30,6 +33,16 @@ exec postgres -c listen_addresses=*
 """
 
 RECIPES = {
+    # Its own has Ubuntu, Python 3.10, CUDA, and an entry point that also prints what it is.
+    TRITON: f"""
+FROM {PYTHON}
+{_INSTALL.format("curl libarchive13")}
+COPY --from={TRITON_STAGE} /opt/tritonserver /opt/tritonserver
+COPY entrypoint /opt/nvidia/nvidia_entrypoint.sh
+RUN chmod 755 /opt/nvidia/nvidia_entrypoint.sh && useradd --uid 1000 triton-server
+ENV PATH=/opt/tritonserver/bin:/usr/local/bin:/usr/bin:/bin LD_LIBRARY_PATH=/opt/tritonserver/lib
+ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]
+""",
     "docker.io/library/haproxy:2.6.12": f"""
 FROM {PYTHON}
 {_INSTALL.format("haproxy")}
@@ -61,5 +74,5 @@ CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prome
 }
 """Containerfiles of what is built on these."""
 
-FILES = {"start": _POSTGRES}
+FILES = {"start": _POSTGRES, "entrypoint": '#!/bin/sh\nexec "$@"\n'}
 """What lies beside each."""

@@ -2,83 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from voice_clone_client import Client, VoiceCloneError
+from voice_clone_client import VoiceCloneError
 
-from tests.images.engine import Container, Engine, Ports, health_check, image
-from voice_clone_server.triton_server import ROOT
+from tests.images.engine import Engine, Ports, health_check, image
+from tests.images.serving import CLIPS, CONFINED, TEXT, over_grpc, over_http, serve, serving, speaks, upload
 
-CLIPS = ROOT / "tools" / "data" / "demo_clips"
-TEXT = "The small key is under the table."
 SPEAK = f"""
 import urllib.request as u
 body = b'{{"input": "{TEXT}", "voice": "demo", "response_format": "wav"}}'
 request = u.Request("http://localhost:8080/v1/audio/speech", body, {{"Content-Type": "application/json"}})
 print(u.urlopen(request).read(4))
 """
-CONFINED = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges")
 
 
 @pytest.fixture(scope="module")
 def cache(engine: Engine) -> str:
     """The volume of compiled code, which all containers of this file share."""
     return engine.volume()
-
-
-@contextmanager
-def serving(
-    engine: Engine, cache: str, voices: str, *options: str, target: str = "cpu"
-) -> Iterator[tuple[Container, Ports]]:
-    """A container with the demo's checkpoint and voice, at ports of its own."""
-    ports = Ports()
-    command = serve("/checkpoint", *ports.options, "--first-voice=/opt/voice-clone/demo.wav")
-    mounts = (f"--volume={cache}:/cache", f"--volume={voices}:/voices")
-    with engine.container(target, *mounts, *options, command=command) as container:
-        yield container.ready(), ports
-
-
-def serve(checkpoint: str, *options: str) -> list[str]:
-    """The image's command with other options."""
-    own = ["voice-clone-server", "serve", "--models=/models", "--host=0.0.0.0", "--load-seconds=3600"]
-    return [*own, f"--checkpoint={checkpoint}", *options]
-
-
-def over_http(ports: Ports, voice: str) -> bytes:
-    """A speech, as raw PCM."""
-    body = {"input": TEXT, "voice": voice, "response_format": "pcm"}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{ports.gateway}/v1/audio/speech",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return bytes(answer.read())
-
-
-def over_grpc(client: Client, voice: str) -> int:
-    """The samples of a speech."""
-    with client.speak(TEXT, voice=voice, seed=1) as speech:
-        return sum(len(chunk.samples) for chunk in speech)
-
-
-def speaks(ports: Ports, *voices: str) -> None:
-    """Check that these voices, and no others, are there and speak over HTTP and gRPC."""
-    with ports.client() as client:
-        assert [each.name for each in client.list()] == list(voices)
-        for voice in voices:
-            assert len(over_http(ports, voice)) > 24000, "half a second"
-            assert over_grpc(client, voice) > 12000
-
-
-def upload(ports: Ports, name: str) -> None:
-    with ports.client() as client:
-        client.upload(name, CLIPS / "rms.wav", wait=True)
 
 
 def test_one_command_speaks_at_once(engine: Engine, cache: str) -> None:
