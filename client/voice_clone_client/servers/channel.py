@@ -16,9 +16,11 @@ from .proxies import Way
 OPTIONS = (
     ("grpc.max_send_message_length", -1),  # the server bounds uploads
     ("grpc.max_receive_message_length", -1),  # an export of all voices is large
-    # A server that comes back is found within a second; gRPC would wait for up to two minutes.
+    # A server that comes back is found within a second; gRPC would wait for up to two minutes, and would ask for the
+    # address of its name once in 30 s: a container that starts again may have another.
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
 )
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
