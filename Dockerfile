@@ -39,15 +39,27 @@ COPY client client
 COPY gateway gateway
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./client ./client/command ./gateway
 
+# What server and gateway need on a CPU, once for both images.
+FROM python:${PYTHON}-slim-bookworm AS cpu-packages
+RUN apt-get update && apt-get install -y --no-install-recommends binutils=2.*
+COPY --from=required /src/cpu.txt ./
+RUN pip wheel --no-cache-dir --wheel-dir /wheels --requirement cpu.txt
+
+# Symbols for a debugger are a third of these packages. The libraries in *.libs have few, and are left as they are.
+FROM cpu-packages AS gateway-packages
+COPY --from=required /src/gateway.txt ./
+RUN pip install --no-cache-dir --no-index --find-links /wheels --prefix /installed --requirement gateway.txt \
+    && find /installed -name '*.so' ! -path '*.libs/*' -exec strip --strip-unneeded {} +
+
 # The gateway and the client need neither torch nor Triton.
 FROM python:${PYTHON}-slim-bookworm AS gateway
 RUN apt-get update \
     && apt-get install -y --no-install-recommends tini=0.19.* \
-    && rm -rf /var/lib/apt/lists/*
-COPY --from=required /src/gateway.txt /tmp/
-RUN pip install --no-cache-dir --requirement /tmp/gateway.txt && useradd --system --no-create-home gateway
-COPY --from=ours /wheels /tmp/wheels
-RUN pip install --no-cache-dir --no-deps --no-index /tmp/wheels/voice_clone_client-*.whl /tmp/wheels/voice_clone_gateway-*.whl
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --no-create-home gateway
+COPY --from=gateway-packages /installed /usr/local
+RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-deps --no-index /wheels/voice_clone_client-*.whl /wheels/voice_clone_gateway-*.whl
 USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0
 EXPOSE 8080
@@ -70,15 +82,9 @@ RUN pip install --no-cache-dir --no-deps --target . "${PYTRITON}" \
     && rm nvidia_pytriton.libs/libpython3* \
     && mv nvidia_pytriton.libs /opt/tritonserver/lib
 
-FROM python:${PYTHON}-slim-bookworm AS cpu-packages
-COPY --from=required /src/cpu.txt ./
-RUN pip wheel --no-cache-dir --wheel-dir /wheels --requirement cpu.txt
-
 # Native code for each kind of processor, so that the image has no compiler.
-FROM python:${PYTHON}-slim-bookworm AS native
-RUN apt-get update && apt-get install -y --no-install-recommends binutils=2.*
-RUN --mount=type=bind,from=cpu-packages,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels numba numpy platformdirs xxhash
+FROM cpu-packages AS native
+RUN pip install --no-cache-dir --no-index --find-links /wheels numba numpy platformdirs xxhash
 WORKDIR /src
 COPY voice_clone/__init__.py voice_clone/errors.py voice_clone/gpu.py voice_clone/model_start.py voice_clone/
 COPY voice_clone/native voice_clone/native
@@ -90,7 +96,8 @@ RUN python -m voice_clone.native.kernels.ahead ${INSTRUCTIONS} && chmod -R a+rX 
 FROM cpu-packages AS installed
 RUN pip install --no-cache-dir --no-deps --no-index --prefix /installed $(find /wheels -name '*.whl' \
         ! -name 'numba-*' ! -name 'llvmlite-*' ! -name 'huggingface_hub-*' ! -name 'hf_xet-*' ! -name 'fsspec-*') \
-    && find /installed -path '*/numpy/*/tests' -prune -exec rm -r {} +
+    && find /installed -path '*/numpy/*/tests' -prune -exec rm -r {} + \
+    && find /installed -name '*.so' ! -path '*.libs/*' -exec strip --strip-unneeded {} +
 
 FROM python:${PYTHON}-slim-bookworm AS cpu
 RUN apt-get update \
@@ -108,8 +115,8 @@ RUN if [ -n "${TORCH}" ]; then \
         && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +; \
     fi
 COPY --from=triton /opt/tritonserver /opt/tritonserver
-COPY --from=ours /wheels /opt/voice-clone/wheels
-RUN pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
+RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 ARG PYTHON
 COPY --from=native /src/voice_clone/native/ahead_of_time /usr/local/lib/python${PYTHON}/site-packages/voice_clone/native/ahead_of_time
 COPY model_repository /models
@@ -154,8 +161,8 @@ RUN apt-get update \
 # Images with Python 3.12 belong to a system whose pip refuses to install beside its own packages.
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
-COPY --from=ours /wheels /opt/voice-clone/wheels
-RUN PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
+RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
+    PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 COPY model_repository /models
 # Voices outlive the container in this volume; the server runs as the image's own user, and as any of group 0. /cache has
 # compiled code and packed weights: mount a volume there, and the next container starts in seconds.

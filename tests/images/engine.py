@@ -169,9 +169,9 @@ class Ports:
         places = {self.grpc: 8001, self.http: 8000, self.metrics: 8002}
         self.published = [f"--publish=127.0.0.1:{port}:{inside}" for port, inside in places.items()]
 
-    def client(self) -> Client:
-        """A client of the server."""
-        return Client(f"127.0.0.1:{self.grpc}")
+    def client(self, model: str | None = None) -> Client:
+        """A client of the server; without a model, of its default family."""
+        return Client(f"127.0.0.1:{self.grpc}", model=model)
 
     def fetch(self, path: str) -> bytes:
         """A page of the gateway."""
