@@ -10,10 +10,16 @@ TRITON_RELEASE = "24.10"  # whose server the wheel nvidia-pytriton has
 TRITON = f"nvcr.io/nvidia/tritonserver:{TRITON_RELEASE}-py3"
 TRITON_STAGE = "localhost/voice-clone-test:triton"  # of our Dockerfile: what that wheel has
 
+_CLEAN = """DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb"; };
+Dir::Cache::pkgcache ""; Dir::Cache::srcpkgcache "";"""  # apt in images of Debian keeps no caches
+
 ROOTS = {
     PYTHON: (
         "python3-minimal,python3-venv,python3-pip,libpython3.11,ca-certificates",
-        ['--customize-hook=chroot "$1" python3 -m venv --copies /usr/local'],  # where its own has Python
+        [
+            '--customize-hook=chroot "$1" python3 -m venv --copies /usr/local',  # where its own has Python
+            f"--customize-hook=echo '{_CLEAN}' > \"$1\"/etc/apt/apt.conf.d/docker-clean",
+        ],
         "bookworm",
     ),
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from voice_clone_client import VoiceCloneError
 
 from tests.images.engine import Engine, Ports, health_check, image
 from tests.images.serving import CLIPS, CONFINED, TEXT, over_grpc, over_http, serve, serving, speaks, upload
+from voice_clone.native.instructions import FEATURES, INSTRUCTIONS, PROCESSORS, choose
 
 SPEAK = f"""
 import urllib.request as u
@@ -82,6 +84,21 @@ def test_without_room_for_voices_and_cache_it_still_speaks(engine: Engine) -> No
             for number in range(9):
                 client.upload(f"more-{number}", CLIPS / "rms.wav", wait=True)
         assert len(over_http(ports, "demo")) > 24000
+
+
+def test_the_code_of_each_kind_of_processor_speaks_the_same(engine: Engine, cache: str) -> None:
+    """Of those that this processor can run. With a choice for each step taken, only roundings differ."""
+    voices, spoken = engine.volume(), []
+    for features in PROCESSORS:
+        kind = choose("", dict.fromkeys(features, True), "x86_64")
+        if any(getattr(kind, each) > getattr(INSTRUCTIONS, each) for each in ("width", "byte_dots", "bf16_dots")):
+            continue
+        option = f"--env={FEATURES}={' '.join(features)}"
+        with serving(engine, cache, voices, option) as (_, ports), ports.client() as client:
+            spoken.append(client.speak(TEXT, voice="demo", do_sample=False, max_frames=24).read()[0])
+    assert len(spoken) > 1 and np.sqrt(np.mean(spoken[0] ** 2)) > 0.01
+    for each in spoken[1:]:
+        np.testing.assert_allclose(each, spoken[0], atol=1e-3)
 
 
 def test_two_versions_use_the_same_volumes_one_after_the_other(engine: Engine, cache: str) -> None:

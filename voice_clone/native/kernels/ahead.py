@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +32,18 @@ MOST = 1 << 30  # bytes of all machine code
 
 
 def main() -> None:
-    """Start a process for each processor: the instructions are chosen at import."""
+    """Compile for each processor, as many at once as there are cores."""
     wanted = sys.argv[1:] or CHOICES
-    for processor in PROCESSORS:
-        if choose("", dict.fromkeys(processor, True), "x86_64").name not in wanted:
-            continue
-        environment = {**os.environ, FEATURES: " ".join(processor), VARIABLE: "", "NUMBA_DISABLE_INTEL_SVML": "1"}
-        command = [sys.executable, "-c", f"from {__spec__.name} import compile_all; compile_all()"]
-        subprocess.run(command, env=environment, check=True)
+    chosen = [each for each in PROCESSORS if choose("", dict.fromkeys(each, True), "x86_64").name in wanted]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_for, chosen))
+
+
+def compile_for(processor):
+    """Compile for a processor in a process of its own: the instructions are chosen at import."""
+    environment = {**os.environ, FEATURES: " ".join(processor), VARIABLE: "", "NUMBA_DISABLE_INTEL_SVML": "1"}
+    command = [sys.executable, "-c", f"from {__spec__.name} import compile_all; compile_all()"]
+    subprocess.run(command, env=environment, check=True)
 
 
 def compile_all() -> None:
