@@ -58,8 +58,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --no-create-home gateway
 COPY --from=gateway-packages /installed /usr/local
-RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-deps --no-index /wheels/voice_clone_client-*.whl /wheels/voice_clone_gateway-*.whl
+COPY --from=ours /wheels /tmp/wheels
+RUN pip install --no-cache-dir --no-deps --no-index /tmp/wheels/voice_clone_client-*.whl /tmp/wheels/voice_clone_gateway-*.whl
 USER gateway
 ENV VOICE_CLONE_GATEWAY_HOST=0.0.0.0
 EXPOSE 8080
@@ -115,8 +115,8 @@ RUN if [ -n "${TORCH}" ]; then \
         && find / -xdev -name libllvmlite.so -exec strip --strip-unneeded {} +; \
     fi
 COPY --from=triton /opt/tritonserver /opt/tritonserver
-RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+COPY --from=ours /wheels /opt/voice-clone/wheels
+RUN pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
 ARG PYTHON
 COPY --from=native /src/voice_clone/native/ahead_of_time /usr/local/lib/python${PYTHON}/site-packages/voice_clone/native/ahead_of_time
 COPY model_repository /models
@@ -161,8 +161,8 @@ RUN apt-get update \
 # Images with Python 3.12 belong to a system whose pip refuses to install beside its own packages.
 RUN --mount=type=bind,from=packages,source=/wheels,target=/wheels \
     PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-index /wheels/*.whl
-RUN --mount=type=bind,from=ours,source=/wheels,target=/wheels \
-    PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+COPY --from=ours /wheels /opt/voice-clone/wheels
+RUN PIP_BREAK_SYSTEM_PACKAGES=1 pip install --no-cache-dir --no-deps --no-index /opt/voice-clone/wheels/*.whl
 COPY model_repository /models
 # Voices outlive the container in this volume; the server runs as the image's own user, and as any of group 0. /cache has
 # compiled code and packed weights: mount a volume there, and the next container starts in seconds.
