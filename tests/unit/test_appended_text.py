@@ -224,13 +224,13 @@ def test_another_kind_of_tokenizer_is_unsupported(tokenizer: Tokenizer, tmp_path
         write_tokenizer(tmp_path, None)
         other = Tokenizer(tmp_path)
         if change == "normalizer":
-            other._tokenizer.normalizer = normalizers.NFKC()
+            other.vocabulary.library.normalizer = normalizers.NFKC()
         elif change == "splitter":
             split = pre_tokenizers.Split(Regex(r"\s+"), behavior="isolated")
             byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-            other._tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+            other.vocabulary.library.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
         else:
-            other._tokenizer.add_tokens(["word"])  # normalised
+            other.vocabulary.library.add_tokens(["word"])  # normalised
         with pytest.raises(Unsupported, match="whole text"):
             _ = other.appended
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument, quoted
+from voice_clone.stages.byte_pairs import open_vocabulary
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -46,32 +48,29 @@ class PlainTokenizer:
     """The tokenizer of a checkpoint; each text is encoded by itself.
 
     Args:
-        file: its name, for errors.
+        folder, file: where the library finds a whole one.
         room: ids that the talker has.
         where: the configuration says so.
         spoken: whether a text may hold an added token.
 
     Raises:
-        CheckpointError: it has more tokens than the talker.
+        CheckpointError: the file is missing or malformed, or has more tokens than the talker.
     """
 
     def __init__(
         self,
-        tokenizer: tokenizers.Tokenizer,
+        folder: Path,
         file: str,
         room: int,
         where: str,
         spoken: Callable[[str], Any] = lambda token: False,
     ) -> None:
-        if (count := max(tokenizer.get_vocab().values(), default=-1) + 1) > room:
+        self.vocabulary = vocabulary = open_vocabulary(folder, [file], partial(read_tokenizer, folder, file))
+        if (count := vocabulary.size) > room:
             raise CheckpointError(f"{file}: has {count} tokens, but {where} is {room}")
-        self._tokenizer = tokenizer
-        added = tokenizer.get_added_tokens_decoder()
-        self._control = {index: token.content for index, token in added.items() if not spoken(token.content)}
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        self._encode = vocabulary.ids
+        added = vocabulary.added.items()
+        self._control = {index: token.content for index, token in added if not spoken(token.content)}
 
     def _ids_of(self, name: str, text: str) -> list[int]:
         """Those of the text `name` of a request; it is refused if it holds a control token of the model."""

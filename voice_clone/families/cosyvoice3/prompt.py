@@ -7,9 +7,11 @@ digits of a number as it likes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quoted
@@ -30,6 +32,7 @@ from voice_clone.families.cosyvoice3.config import (
 )
 from voice_clone.families.cosyvoice3.family import CARD
 from voice_clone.speech import ResolvedVoice, SpeechRequest
+from voice_clone.stages.byte_pairs import open_vocabulary
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
@@ -76,13 +79,9 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, config: TalkerConfig) -> None:
-        self._tokenizer = qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
-        ids = self._tokenizer.get_vocab().values()
-        if sorted(ids) != list(range(len(ids))):
-            raise CheckpointError(f"{VOCABULARY_FILE}: the ids of its tokens are not 0, 1, 2, ...")
-        added = added_tokens()
-        self._tokenizer.add_special_tokens(list(added))
-        if (tokens := self._tokenizer.get_vocab_size()) > config.vocab_size:
+        names = VOCABULARY_FILE, MERGES_FILE
+        self.vocabulary = open_vocabulary(folder, names, partial(_load, folder))
+        if (tokens := self.vocabulary.size) > config.vocab_size:
             raise CheckpointError(
                 f"{VOCABULARY_FILE}: has {tokens} tokens with the added ones, but vocab_size in {CONFIG_FILE} is "
                 f"{config.vocab_size}"
@@ -126,7 +125,16 @@ class Tokenizer:
         return self._encode(text)
 
     def _encode(self, text: str) -> Ids:
-        return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+        return np.array(self.vocabulary.ids(text), np.int32)
+
+
+def _load(folder: Path) -> tokenizers.Tokenizer:
+    tokenizer = qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
+    ids = tokenizer.get_vocab().values()
+    if sorted(ids) != list(range(len(ids))):
+        raise CheckpointError(f"{VOCABULARY_FILE}: the ids of its tokens are not 0, 1, 2, ...")
+    tokenizer.add_special_tokens(list(added_tokens()))
+    return tokenizer
 
 
 read = reader(load_config, Tokenizer)

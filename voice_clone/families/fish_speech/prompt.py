@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.config import FishSpeechConfig, load_config
 from voice_clone.families.fish_speech.family import CARD
@@ -51,18 +50,19 @@ class Tokenizer(PlainTokenizer):
     """
 
     def __init__(self, folder: Path, config: FishSpeechConfig) -> None:
-        tokenizer, room = read_tokenizer(folder, TOKENIZER_FILE), config.text_config.vocab_size
-        super().__init__(tokenizer, TOKENIZER_FILE, room, "text_config.vocab_size", _ALLOWED.fullmatch)
+        room, where = config.text_config.vocab_size, "text_config.vocab_size"
+        super().__init__(folder, TOKENIZER_FILE, room, where, _ALLOWED.fullmatch)
+        ids = {token.content: index for index, token in self.vocabulary.added.items()}
         named = {f"<|semantic:{code}|>": config.semantic_start_token_id + code for code in range(config.semantic_codes)}
         if config.eos_token_id >= 0:
             named[END] = config.eos_token_id
         for token, index in named.items():
-            if tokenizer.token_to_id(token) != index:
+            if ids.get(token) != index:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} does not have the id {index} of config.json")
         for token in (END, "<|im_start|>", "<|voice|>"):
-            if tokenizer.token_to_id(token) not in self._control:
+            if ids.get(token) not in self._control:
                 raise CheckpointError(f"{TOKENIZER_FILE}: lacks the token {token}")
-        self.end_token: int = tokenizer.token_to_id(END)
+        self.end_token = ids[END]
         self.around_text = len(self.text_ids(""))
 
     def reference_ids(self, transcript: str) -> Ids:

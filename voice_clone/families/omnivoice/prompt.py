@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, Unsupported
 from voice_clone.families.omnivoice.chunks import Pace, plan_chunks, with_end
 from voice_clone.families.omnivoice.config import (
@@ -70,8 +69,8 @@ class Tokenizer(PlainTokenizer):
     """
 
     def __init__(self, folder: Path, config: TalkerConfig) -> None:
-        tokenizer, where = read_tokenizer(folder, TOKENIZER_FILE), f"vocab_size in {CONFIG_FILE}"
-        super().__init__(tokenizer, TOKENIZER_FILE, config.vocab_size, where, lambda token: token[:2] != "<|")
+        where = f"vocab_size in {CONFIG_FILE}"
+        super().__init__(folder, TOKENIZER_FILE, config.vocab_size, where, lambda token: token[:2] != "<|")
         for token in CONTROL:
             if len(self._encode(token)) != 1:
                 raise CheckpointError(f"{TOKENIZER_FILE}: {token} is no token of it")

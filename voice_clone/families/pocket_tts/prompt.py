@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import InvalidArgument, Unsupported, quoted
 from voice_clone.families.pocket_tts.config import CONFIG_FILE, PocketConfig, load_config
 from voice_clone.families.pocket_tts.family import CARD
@@ -71,7 +70,7 @@ class Tokenizer(PlainTokenizer):
 
     def __init__(self, folder: Path, config: PocketConfig) -> None:
         size, where = config.flow_lm.lookup_table.n_bins, f"flow_lm.lookup_table.n_bins in {CONFIG_FILE}"
-        super().__init__(read_tokenizer(folder, TOKENIZER_FILE), TOKENIZER_FILE, size, where)
+        super().__init__(folder, TOKENIZER_FILE, size, where)
         self._config = config
 
     def text_ids(self, text: str) -> Ids:

@@ -11,7 +11,7 @@ Here it is always Qwen2's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,11 +25,15 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
+from voice_clone.stages.byte_pairs import open_vocabulary
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.text import (
+    MERGES_FILE,
     QWEN2_SPLIT,
     SETTINGS_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
     Ids,
     check_no_control_token,
     check_range,
@@ -46,6 +50,7 @@ class Tokenizer:
     """The tokenizer of a checkpoint folder: tokenizer.json, or vocab.json and merges.txt.
 
     Attributes:
+        vocabulary: the tokens of any text.
         role_ids: int32 [3], the ids of `<|im_start|>assistant\\n`.
 
     Raises:
@@ -53,10 +58,10 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._tokenizer = qwen_tokenizer(folder)
-        added = self._tokenizer.get_added_tokens_decoder()
-        self._special = {index: token.content for index, token in added.items() if token.special}
-        role, end = self._encode(ROLE), self._encode(END)
+        names = TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE, SETTINGS_FILE
+        self.vocabulary = open_vocabulary(folder, names, partial(qwen_tokenizer, folder))
+        self._special = {index: token.content for index, token in self.vocabulary.added.items() if token.special}
+        role, end = self.vocabulary.ids(ROLE), self.vocabulary.ids(END)
         if len(role) != ROLE_LENGTH or len(end) != 2 or role[0] not in self._special or end[0] not in self._special:
             raise CheckpointError(f"{SETTINGS_FILE}: {ROLE!r} and {END!r} are not the tokens that the model knows")
         self.role_ids: Ids = np.array(role, np.int32)
@@ -84,7 +89,7 @@ class Tokenizer:
         Raises:
             InvalidArgument: `text` holds a control token of the model.
         """
-        ids = self._encode(USER + text + END)
+        ids = self.vocabulary.ids(USER + text + END)
         check_no_control_token("options.instruct", ids[ROLE_LENGTH - 1 : -len(self._end)], self._special)
         return np.array(ids, np.int32)
 
@@ -95,7 +100,7 @@ class Tokenizer:
         Raises:
             Unsupported: the tokenizer of this checkpoint is of another kind.
         """
-        return AppendedTokens(self._tokenizer, self._special, QWEN2_SPLIT)
+        return AppendedTokens(self.vocabulary.library, self._special, QWEN2_SPLIT)
 
     @staticmethod
     def begin_text() -> Tail:
@@ -106,16 +111,12 @@ class Tokenizer:
         """Those of a text between the role and a suffix, whose tokens are `tail`."""
         # Line breaks at the start of the text may merge with the role's. So the whole template is tokenised and then
         # cut by position, as the official code does it.
-        ids = self._encode(ROLE + text + suffix)
+        ids = self.vocabulary.ids(ROLE + text + suffix)
         inner = ids[ROLE_LENGTH : -len(tail)]
         check_no_control_token("text", inner, self._special)
         head = self.role_ids[: ROLE_LENGTH - 1].tolist()
         assert ids[: len(head)] == head and ids[-len(tail) :] == tail
         return np.array(inner, np.int32)
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text).ids
-        return ids
 
 
 def read(folder: Path) -> tuple[Qwen3TTSConfig, Tokenizer]:

@@ -44,8 +44,8 @@ PREFIX = "talker."  # of the talker's tensors in the file
 class Qwen3TTSTalker(CardTalker[Qwen3TTSConfig, Callable[[], Tokenizer], Prompt]):
     """The talker of a checkpoint of any kind.
 
-    It loads the tokenizer when it first needs it: for an appended text or a stored voice. Most servers have neither,
-    and a released one takes 0.3 s and 45 MB. The prompt stage has checked its files.
+    It opens the tokenizer when it first needs it: for an appended text or a stored voice. The prompt stage has checked
+    its files.
     """
 
     card, prompt, sampling = BASE, Prompt, SamplingParameters  # the kinds differ in what their checkpoints know

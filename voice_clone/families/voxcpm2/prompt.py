@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
-from voice_clone.checkpoint_folder import read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument
 from voice_clone.families.voxcpm2.audio_vae_config import PROMPT_LATENTS, REFERENCE_LATENTS, WIDTH
 from voice_clone.families.voxcpm2.config import CONFIG_FILE, VoxCPM2Config, load_config
@@ -61,8 +61,8 @@ class Tokenizer(PlainTokenizer):
 
     def __init__(self, folder: Path, config: VoxCPM2Config) -> None:
         size, where = config.lm_config.vocab_size, f"lm_config.vocab_size in {CONFIG_FILE}"
-        super().__init__(read_tokenizer(folder, TOKENIZER_FILE), TOKENIZER_FILE, size, where)
-        self._split = self._characters(self._tokenizer.get_vocab())
+        super().__init__(folder, TOKENIZER_FILE, size, where)
+        self._split = self._characters(self.vocabulary.library)
 
     def text_ids(self, text: str) -> Ids:
         """Those of a text: int32 [n].
@@ -92,9 +92,11 @@ class Tokenizer(PlainTokenizer):
         ids = self._ids_of(name, text)
         return np.array([part for index in ids for part in self._split.get(index, (index,))], np.int32)
 
-    def _characters(self, vocabulary: dict[str, int]) -> dict[int, tuple[int, ...]]:
+    @staticmethod
+    def _characters(tokenizer: tokenizers.Tokenizer) -> dict[int, tuple[int, ...]]:
         """Of each token of several Chinese characters, theirs; a blank at its side is lost, as in training."""
-        unknown = vocabulary.get(getattr(self._tokenizer.model, "unk_token", None) or "")
+        vocabulary = tokenizer.get_vocab()
+        unknown = vocabulary.get(getattr(tokenizer.model, "unk_token", None) or "")
         found = {}
         for token, index in vocabulary.items():
             characters = token.replace(_SPACE, "")

@@ -61,8 +61,8 @@ def test_blanks_stand_before_a_short_text_if_the_configuration_says_so(tmp_path:
     make_checkpoint("tiny-pointwise", 0, tmp_path / "made", "fp32")
     tokenizer: Any = bare("pocket_tts", tmp_path / "made").prompt.tokenizer  # type: ignore[attr-defined]
     short, long = tokenizer.text_ids("Good morning; yes."), tokenizer.text_ids(TEXT)
-    assert tokenizer._tokenizer.decode(short.tolist()) == " " * 8 + "Good morning, yes."
-    assert tokenizer._tokenizer.decode(long.tolist()) == TEXT
+    assert tokenizer.vocabulary.library.decode(short.tolist()) == " " * 8 + "Good morning, yes."
+    assert tokenizer.vocabulary.library.decode(long.tolist()) == TEXT
 
 
 @pytest.mark.parametrize("token", ["<s>", "</s>", "<unk>", "<0x41>"])

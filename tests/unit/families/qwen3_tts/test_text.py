@@ -90,7 +90,7 @@ def test_blank_text_has_its_own_ids_or_none(folder: Path) -> None:
 def test_tokenizer_json_gives_the_same_ids(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     ours = Tokenizer(folder)
     other = tmp_path_factory.mktemp("json")
-    built = ours._tokenizer
+    built = ours.vocabulary.library
     built.enable_truncation(4)  # as some published files have it: not to be obeyed
     built.save(str(other / "tokenizer.json"))
     built.no_truncation()
