@@ -67,7 +67,7 @@ def test_frames_and_samples(checkpoint: Path, official: Any, native: bool, steps
         from voice_clone.families.pocket_tts.codec import PocketDecoder
         from voice_clone.families.pocket_tts.talker import PocketTalker
 
-        monkeypatch.setattr(PocketTalker, "native_code", None)
+        monkeypatch.setattr(PocketTalker, "fill_network", PocketTalker.torch_network)
         monkeypatch.setattr(PocketDecoder, "load", lambda given: PocketDecoder(*PocketDecoder.load_torch(given)))
     own = bare("pocket_tts", checkpoint)
     lsd = own.prompt.config.flow_lm.flow.type == "lsd"

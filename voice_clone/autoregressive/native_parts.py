@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+
+import numpy as np
 
 from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.stack.native_stack import NativeStack, layers_by_name
@@ -12,7 +14,7 @@ from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.matrix.linear import PackedLinear
-from voice_clone.native.matrix.weights import Packed, head_precision, pack
+from voice_clone.native.matrix.weights import Packed, as_array, as_float32, head_precision, pack
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
 
@@ -45,3 +47,23 @@ class NativeParts:
             return pack(found, kept, memory).arrays
 
         return PackedLinear(Packed(*self.packed.part(name)(make)), outputs)
+
+    def linear(
+        self, parts: Mapping[str, int], inputs: int, bias: bool = True, precision: Precision | None = None
+    ) -> PackedLinear:
+        """Linear layers, one below the other, as one.
+
+        Args:
+            parts: their names and numbers of outputs.
+            precision: of the weight; None: that of heads.
+        """
+
+        def make() -> list[Array]:
+            weight = np.concatenate([as_array(self.read(f"{name}.weight", (n, inputs))) for name, n in parts.items()])
+            biases = [as_float32(self.read(f"{name}.bias", (n,))) for name, n in parts.items() if bias]
+            kept = precision or head_precision(self.precision)
+            memory = Packed.empty(1, weight.shape, kept)[0]  # else an exact weight would stay in the file's map
+            return [*pack(weight, kept, memory).arrays, np.concatenate([np.zeros(0, np.float32), *biases])]
+
+        *arrays, biases = self.packed.part(next(iter(parts)))(make)
+        return PackedLinear(Packed(*arrays), sum(parts.values()), biases if bias else None)

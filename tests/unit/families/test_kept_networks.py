@@ -133,6 +133,7 @@ sys.meta_path.insert(0, NoTorch())
 NEVER_TORCH = {
     ("cosyvoice3", "talker"): ["fp32", "int4"],
     ("fish_speech", "talker"): ["bf16", "int4"],
+    ("pocket_tts", "talker"): ["fp32", "bf16", "int4"],
     ("qwen3_tts", "code2wav"): ["auto"],
     ("qwen3_tts", "talker"): ["fp32", "bf16", "int8", "int4"],
     ("qwen3_tts", "voice_encoder"): ["auto"],

@@ -20,8 +20,8 @@ from tools.families.weight_files import DTYPES, Shapes, maker, with_changed, wri
 from voice_clone.families.pocket_tts.checkpoint import CODEC, TALKER, Checkpoint
 from voice_clone.families.pocket_tts.codec_networks import Decoder, Encoder
 from voice_clone.families.pocket_tts.config import CONFIG_FILE, FIRST_CONVOLUTION, MODEL, config_of
-from voice_clone.families.pocket_tts.head import FREQUENCIES
-from voice_clone.families.pocket_tts.talker import PocketTalker, Talker
+from voice_clone.families.pocket_tts.talker import FREQUENCIES, PocketTalker
+from voice_clone.families.pocket_tts.talker_network import TalkerNetwork
 from voice_clone_server.diagnosis.workload import Released
 from voice_clone_server.families.pocket_tts.sentencepiece import write_unigram
 
@@ -165,7 +165,7 @@ def shapes(checkpoint: Checkpoint) -> Shapes:
 
 def _networks(config: Any) -> list[tuple[Any, str]]:
     with torch.device("meta"):
-        return [(Talker(config), TALKER), (Encoder(config.mimi), CODEC), (Decoder(config.mimi), CODEC)]
+        return [(TalkerNetwork(config), TALKER), (Encoder(config.mimi), CODEC), (Decoder(config.mimi), CODEC)]
 
 
 def make_endless(checkpoint: Path, folder: Path) -> Path:

@@ -56,7 +56,7 @@ def layers_by_name(read: Read, prefix: str, config: StackConfig) -> Iterator[dic
     size, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     queries, keys = config.num_attention_heads * dim, config.num_key_value_heads * dim
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(NORMS, (size,))
-    outputs = (queries, keys, keys), (size,), (inner, inner), (size,)
+    outputs = (queries, keys, keys), (size,), (inner,) * len(MLPS[config.mlp][0]), (size,)
     for names, rows, columns in zip(projections(config), outputs, (size, queries, size, inner), strict=True):
         shapes |= {f"{name}.weight": (count, columns) for name, count in zip(names, rows, strict=True)}
     if config.qk_norm:

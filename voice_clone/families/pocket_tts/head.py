@@ -1,4 +1,4 @@
-"""From the backbone's hidden state to a frame of latents, by a small network that turns noise into it.
+"""From the backbone's hidden state to a frame of latents, by a small network that turns noise into it. Needs no torch.
 
 An MLP whose norms are scaled and shifted by the hidden state. It makes a frame at once (`drifting`), the way from the
 noise to it (`pointwise`), or the way from one time to another, in one step or several (`lsd`: Lagrangian self
@@ -9,24 +9,26 @@ Shapes: B frames, Z size of the hidden state, D size of the network, W numbers o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
+from voice_clone.array_kinds import Numbers, cast, namespace
 from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, NoMemory, Steps
 from voice_clone.batching.source import PayloadForm
-from voice_clone.families.pocket_tts.config import HeadConfig, PocketConfig
+from voice_clone.families.pocket_tts.config import PocketConfig
 from voice_clone.families.pocket_tts.family import CARD
-from voice_clone.layers.fused import fused_linear
+from voice_clone.native.kernel import Kernel
 
 MOST_STEPS = int(CARD.options[0].most or 1)
-FREQUENCIES = 256  # numbers of a time, before the network
 EPS, TIME_EPS = 1e-6, 1e-5
+
+silu_in_place = Kernel("silu.silu_in_place")
+
+Linear = Callable[[Numbers], Numbers]
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -48,124 +50,141 @@ class SamplingParameters:
     end_threshold: float
 
 
-class Scaled(nn.Module):
-    """The last part of a time's embedding: divided by its standard deviation, the mean stays. Names are official."""
+@dataclass(frozen=True)
+class Block:
+    """A residual block.
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.ones(size))
+    Attributes:
+        norm: weight and bias [D].
+        linears: the two of its MLP.
+    """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.alpha * torch.rsqrt(TIME_EPS + x.var(dim=-1, keepdim=True))
-
-
-class TimeEmbedding(nn.Module):
-    """[N, 1] -> [N, D]. Names are official."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.freqs = nn.Parameter(torch.zeros(FREQUENCIES // 2))
-        self.mlp = nn.Sequential(nn.Linear(FREQUENCIES, size), nn.SiLU(), nn.Linear(size, size), Scaled(size))
-
-    def forward(self, times: Tensor) -> Tensor:
-        angles = times * self.freqs
-        rows: Tensor = self.mlp(torch.cat([angles.cos(), angles.sin()], dim=-1))
-        return rows
+    norm: tuple[Numbers, Numbers]
+    linears: tuple[Linear, Linear]
 
 
-class Block(nn.Module):
-    """A residual block. Names are official."""
+@dataclass(frozen=True)
+class Flow:
+    """The network, of tensors or of arrays.
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.in_ln = nn.LayerNorm(size, eps=EPS)
-        self.mlp = nn.Sequential(nn.Linear(size, size), nn.SiLU(), nn.Linear(size, size))
+    Attributes:
+        kind: as of `HeadConfig`.
+        condition: of hidden states.
+        modulation: all that depends on `condition`: three times D of each block, and twice D.
+        noise: [B, W] -> [B, D].
+        blocks: one after the other.
+        last: [B, D] -> [B, W].
+        times: of `lsd`, those of `time_table`.
+    """
 
-    def forward(self, x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
-        branch: Tensor = self.mlp(self.in_ln(x) * (1 + scale) + shift)
-        return x + gate * branch
+    kind: str
+    condition: Linear
+    modulation: Linear
+    noise: Linear
+    blocks: Sequence[Block]
+    last: Linear
+    times: Callable[[], tuple[Numbers, Numbers]]
 
-
-class FlowNetwork(nn.Module):
-    """The network. Names are official; all that depends on the hidden state is one product."""
-
-    def __init__(self, config: HeadConfig, frame: int, hidden: int) -> None:
-        super().__init__()
-        size = config.dim
-        self.kind, self.size = config.type, size
-        self.cond_embed: nn.Module = nn.Linear(hidden, size)
-        self.input_proj: nn.Module = nn.Linear(frame, size)
-        self.res_blocks = nn.ModuleList(Block(size) for _ in range(config.depth))
-        self.final_layer = nn.ModuleDict({"linear": nn.Linear(size, frame)})
-        parts = {f"res_blocks.{number}.adaLN_modulation.1": 3 * size for number in range(config.depth)}
-        parts["final_layer.adaLN_modulation.1"] = 2 * size
-        self.modulation: nn.Module = fused_linear(self, "modulation", size, parts, bias=True)
-        self.time_embed = nn.ModuleList(TimeEmbedding(size) for _ in range(2 if config.type == "lsd" else 0))
-        self._times: tuple[Tensor, Tensor] | None = None  # made when they are first needed: the weights are loaded then
-
-    def forward(self, condition: Tensor, z: Tensor) -> Tensor:
-        """`cond_embed` of the hidden states, plus those of the times [B, D], and [B, W] -> [B, W]."""
-        shifts = self.modulation(F.silu(condition)).split(condition.shape[-1], dim=-1)
-        x = self.input_proj(z)
-        for number, block in enumerate(self.res_blocks):
-            x = block(x, *shifts[3 * number : 3 * number + 3])
-        shift, scale = shifts[-2:]
-        normed = F.layer_norm(x, x.shape[-1:], eps=EPS) * (1 + scale) + shift
-        out: Tensor = self.final_layer["linear"](normed)
-        return out
-
-    def frames(self, hidden: Tensor, noise: Tensor, steps: Tensor, calls: int) -> Tensor:
+    def __call__(self, hidden: Numbers, noise: Numbers, steps: Numbers, calls: int) -> Numbers:
         """[B, Z] and noise [B, W] -> [B, W].
 
         Args:
             steps: int64 [B], of each frame.
             calls: of the network; those of a frame that are behind its steps change nothing.
         """
-        condition, z = self.cond_embed(hidden), noise.to(hidden.dtype)
+        condition, z = self.condition(hidden), noise
         if self.kind != "lsd":
-            made: Tensor = self(condition, z)
+            made = self._moved(condition, z)
             return made if self.kind == "drifting" else z + made
         rows, lengths = self.times()
         rows, lengths = rows[steps], lengths[steps]
         for call in range(calls):
-            z = z + self(condition + rows[:, call], z) * lengths[:, call, None]
+            z = z + self._moved(condition + rows[:, call], z) * lengths[:, call, None]
         return z
 
-    @torch.inference_mode()
-    def times(self) -> tuple[Tensor, Tensor]:
-        """For each number of steps and each of them: the row of its two times [n, n, D], and its length [n, n].
+    def _moved(self, condition: Numbers, z: Numbers) -> Numbers:
+        """`condition` with the rows of the times [B, D], and [B, W] -> [B, W]."""
+        all_shifts, size = self.modulation(silu(condition)), condition.shape[-1]
+        shifts = [all_shifts[:, begin : begin + size] for begin in range(0, all_shifts.shape[-1], size)]
+        x = self.noise(z)
+        for block, place in zip(self.blocks, range(0, len(shifts), 3), strict=False):
+            shift, scale, gate = shifts[place : place + 3]
+            first, second = block.linears
+            x = x + gate * second(silu(first(normed(x, *block.norm) * (1 + scale) + shift)))
+        shift, scale = shifts[-2:]
+        return self.last(normed(x) * (1 + scale) + shift)
 
-        A CPU computes them, in fp32, for every device.
-        """
-        if self._times is None:
-            like = next(self.time_embed.parameters())
-            first, second = (each.to("cpu", torch.float32) for each in self.time_embed)
-            rows = torch.zeros(MOST_STEPS + 1, MOST_STEPS, self.size)
-            lengths = torch.zeros(MOST_STEPS + 1, MOST_STEPS)
-            for steps in range(1, MOST_STEPS + 1):
-                begins = torch.arange(steps)[:, None] / steps
-                rows[steps, :steps] = (first(begins) + second((torch.arange(steps)[:, None] + 1) / steps)) / 2
-                lengths[steps, :steps] = 1 / steps
-            self._times = rows.to(like.device, like.dtype), lengths.to(like.device, like.dtype)
-        return self._times
+
+def silu(x: Numbers) -> Numbers:
+    """x / (1 + e ** -x)."""
+    if isinstance(x, np.ndarray):
+        out = np.array(x)
+        silu_in_place(out.reshape(-1))
+        return out
+    from torch.nn import functional as F
+
+    return F.silu(x)
+
+
+def normed(x: Numbers, weight: Numbers | None = None, bias: Numbers | None = None) -> Numbers:
+    """Layer normalisation of [B, D] (Ba et al. 2016)."""
+    if isinstance(x, np.ndarray):
+        x = x - x.mean(axis=-1, keepdims=True)
+        x = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(EPS))
+        return x if weight is None else x * weight + bias
+    from torch.nn import functional as F
+
+    return F.layer_norm(x, x.shape[-1:], weight, bias, EPS)
+
+
+@dataclass(frozen=True)
+class TimeWeights:
+    """What makes a row [D] of a time: frequencies, two linear layers with their biases, and a scale [D]."""
+
+    frequencies: Floats
+    first: tuple[Floats, Floats]
+    second: tuple[Floats, Floats]
+    scale: Floats
+
+    def rows(self, times: Floats) -> Floats:
+        """[N] -> [N, D]. They are divided by their standard deviation, their mean stays."""
+        angles = times[:, None] * self.frequencies
+        rows = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) @ self.first[0].T + self.first[1]
+        rows = silu(rows) @ self.second[0].T + self.second[1]
+        made: Floats = rows * self.scale / np.sqrt(np.float32(TIME_EPS) + rows.var(axis=1, ddof=1, keepdims=True))
+        return made
+
+
+def time_table(first: TimeWeights, second: TimeWeights) -> tuple[Floats, Floats]:
+    """For each number of steps and each of them: the row of its two times [n, n, D], and its length [n, n]."""
+    rows = np.zeros((MOST_STEPS + 1, MOST_STEPS, len(first.scale)), np.float32)
+    lengths = np.zeros((MOST_STEPS + 1, MOST_STEPS), np.float32)
+    for steps in range(1, MOST_STEPS + 1):
+        times = np.arange(steps + 1, dtype=np.float32) / np.float32(steps)
+        rows[steps, :steps] = (first.rows(times[:-1]) + second.rows(times[1:])) / 2
+        lengths[steps, :steps] = 1 / steps
+    return rows, lengths
 
 
 class LatentHead(NoiseHead):
     """A `voice_clone.autoregressive.frame_head.FrameHead` of latents.
 
     Args:
-        talker: has the networks `z_proj`, `out_eos` and `flow_net`.
+        config: of the checkpoint.
+        narrow: of hidden states, before all else; None: nothing.
+        flow: makes frames.
+        end: the logit of the end of speech [B, 1].
     """
 
     dtype = np.float32
     keeps_ending_frame = False
 
-    def __init__(self, talker: Any, config: PocketConfig) -> None:
-        self._talker = (talker,)  # a tuple: not a part of the talker's own
+    def __init__(self, config: PocketConfig, narrow: Linear | None, flow: Flow, end: Linear) -> None:
+        self._narrow, self._flow, self._end = narrow, flow, end
         self.draws = config.mimi.quantizer.dimension
         self.form = PayloadForm(self.draws, np.float32)
         self.neutral = np.array([1.0, 0.0, config.default_eos_threshold])
-        calls = (1, 4, MOST_STEPS) if config.flow_lm.flow.type == "lsd" else (1,)
+        calls = (1, 4, MOST_STEPS) if flow.kind == "lsd" else (1,)
         self.variants = tuple(Steps(most) for most in calls)
 
     def columns(self, sampling: SamplingParameters) -> npt.NDArray[np.float64]:
@@ -174,11 +193,12 @@ class LatentHead(NoiseHead):
     def variant_of(self, columns: npt.NDArray[np.float64]) -> Steps:
         return Steps(int(columns[:, 0].max()))
 
-    def make(self, memory: NoMemory, hidden: Tensor, batch: Batch, variant: Steps) -> MadeFrames:
-        [talker], table = self._talker, batch.table
-        steps, scale, threshold = torch.split(table.sampling, 1, dim=1)
-        hidden = hidden if talker.z_proj is None else talker.z_proj(hidden)
-        payload = talker.flow_net.frames(hidden, table.draws.float() * scale, steps[:, 0].long(), variant.most).float()
-        logits = talker.out_eos(hidden).float()
-        finite = payload.isfinite().all(dim=1) & logits.isfinite().all(dim=1)
+    def make(self, memory: NoMemory, hidden: Numbers, batch: Batch, variant: Steps) -> MadeFrames:
+        table, isfinite = batch.table, namespace(hidden).isfinite
+        steps, scale, threshold = (table.sampling[:, place : place + 1] for place in range(3))
+        hidden = hidden if self._narrow is None else self._narrow(hidden)
+        noise = cast(table.draws, np.float32) * scale
+        payload = cast(self._flow(hidden, noise, cast(steps[:, 0], np.int64), variant.most), np.float32)
+        logits = cast(self._end(hidden), np.float32)
+        finite = isfinite(payload).all(1) & isfinite(logits).all(1)
         return MadeFrames(payload, (logits > threshold)[:, 0] & table.may_stop, finite)

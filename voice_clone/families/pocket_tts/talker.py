@@ -8,72 +8,101 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
+from voice_clone.array_kinds import Numbers
+from voice_clone.autoregressive.native_parts import NativeParts
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix, TalkerRequest
-from voice_clone.autoregressive.talker_module import TalkerModule
+from voice_clone.autoregressive.whole_prompt import WholePrompts
 from voice_clone.families.pocket_tts.checkpoint import TALKER, Checkpoint
-from voice_clone.families.pocket_tts.config import PocketConfig
+from voice_clone.families.pocket_tts.config import HeadConfig, PocketConfig
 from voice_clone.families.pocket_tts.family import CARD
-from voice_clone.families.pocket_tts.head import FlowNetwork, LatentHead, SamplingParameters
+from voice_clone.families.pocket_tts.head import (
+    Block,
+    Flow,
+    LatentHead,
+    Linear,
+    SamplingParameters,
+    TimeWeights,
+    time_table,
+)
 from voice_clone.families.pocket_tts.prompt import END_THRESHOLD, LATENTS, STEPS, Prompt, Tokenizer, check_steps, read
-from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import to_device
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear_module import use_native_linears
-from voice_clone.native.matrix.weights import head_precision
-from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.settings import Precision
+from voice_clone.native.arrays import Array
+from voice_clone.native.matrix.linear import PackedLinear
+from voice_clone.native.matrix.weights import as_float32
 from voice_clone.stages.known_voices import Artifacts
 from voice_clone.stages.loading import TalkerPart
 from voice_clone.stages.protocols import Arrays
 from voice_clone.stages.talker import CardTalker
 
+if TYPE_CHECKING:  # native code does without torch
+    from voice_clone.families.pocket_tts.talker_network import TalkerNetwork
 
-class Talker(TalkerModule[Prompt]):
-    """All networks of the talker."""
+FREQUENCIES = 256  # numbers of a time, before the network
 
-    layers, min_frames = "backbone", 6  # an earlier end means nothing: speech may not have begun
-    config: PocketConfig
 
-    def __init__(self, config: PocketConfig) -> None:
-        super().__init__(config)
-        sizes, table, frame = config.flow_lm.transformer, config.flow_lm.lookup_table, config.mimi.quantizer.dimension
-        size, z_dim = sizes.d_model, config.flow_lm.z_dim
-        self.backbone = DecoderStack(
-            StackConfig(
-                hidden_size=size,
-                intermediate_size=sizes.inner,
-                num_hidden_layers=sizes.num_layers,
-                num_attention_heads=sizes.num_heads,
-                num_key_value_heads=sizes.kv_heads,
-                head_dim=sizes.queries // sizes.num_heads,
-                rms_norm_eps=1e-5,
-                rope_theta=sizes.max_period,
-                qk_norm=False,
-                norm="layer",
-                mlp="gelu_tanh",
-            )
-        )
-        self.conditioner = nn.ModuleDict({"embed": empty_table(table.n_bins + 1, table.rank or size)})
-        if table.rank:
-            self.conditioner["proj"] = nn.Linear(table.rank, size, bias=False)
-        self.speaker_proj: nn.Module = nn.Linear(config.mimi.voice_width, size, bias=False)
-        self.input_linear: nn.Module = nn.Linear(frame, size, bias=False)
-        self.bos_emb = nn.Parameter(torch.zeros(frame))
-        if config.flow_lm.insert_bos_before_voice:
-            self.bos_before_voice = nn.Parameter(torch.zeros(1, 1, size))
-        self.z_proj: nn.Module | None = nn.Linear(size, z_dim, bias=False) if z_dim else None
-        self.out_eos: nn.Module = nn.Linear(z_dim or size, 1)
-        self.flow_net = FlowNetwork(config.flow_lm.flow, frame, z_dim or size)
-        self.head = LatentHead(self, config)
+def layout(config: PocketConfig) -> StackConfig:
+    """Of the decoder stack."""
+    sizes = config.flow_lm.transformer
+    return StackConfig(
+        hidden_size=sizes.d_model,
+        intermediate_size=sizes.inner,
+        num_hidden_layers=sizes.num_layers,
+        num_attention_heads=sizes.num_heads,
+        num_key_value_heads=sizes.kv_heads,
+        head_dim=sizes.queries // sizes.num_heads,
+        rms_norm_eps=1e-5,
+        rope_theta=sizes.max_period,
+        qk_norm=False,
+        norm="layer",
+        mlp="gelu_tanh",
+    )
+
+
+def modulated(config: HeadConfig, prefix: str) -> dict[str, int]:
+    """The names of the linear layers that are `Flow.modulation`, and their outputs."""
+    blocks = {f"{prefix}res_blocks.{number}.adaLN_modulation.1": 3 * config.dim for number in range(config.depth)}
+    return {**blocks, f"{prefix}final_layer.adaLN_modulation.1": 2 * config.dim}
+
+
+class Talker(WholePrompts[Prompt]):
+    """The talker, of tensors or of arrays.
+
+    Args:
+        config: of the checkpoint.
+        stack: of torch, or native.
+        table: of text tokens; of any dtype, on any device.
+        project: its rows to those of the stack; None: they are.
+        voice: latents of a clip [n, V] to rows of the stack.
+        frames: as of `embed_frames`.
+        begin: in place of a frame, where speech begins [1, W].
+        before_voice: a row before the voice [1, C], or None.
+        head: makes frames.
+    """
+
+    min_frames = 6  # an earlier end means nothing: speech may not have begun
+
+    def __init__(
+        self,
+        config: PocketConfig,
+        stack: Stack,
+        table: Numbers,
+        project: Linear | None,
+        voice: Linear,
+        frames: Linear,
+        begin: Numbers,
+        before_voice: Numbers | None,
+        head: LatentHead,
+    ) -> None:
+        self.config, self.stack, self.head = config, stack, head
+        self.embed_frames = frames  # latents [N, W] -> [N, C]
+        self._table, self._project, self._voice = table, project, voice
+        self._begin, self._before_voice = begin, before_voice
 
     def prompt_length(self, prompt: Prompt) -> int:
         return self._voice_end(prompt) + len(prompt.text_ids) + 1
@@ -81,52 +110,83 @@ class Talker(TalkerModule[Prompt]):
     def prefix(self, prompt: Prompt) -> Prefix:
         return Prefix(digest(prompt.latents), self._voice_end(prompt))
 
-    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
-        like = self.stack.like
-        latents = to_device(torch.from_numpy(np.array(prompt.latents)), like.device).to(like.dtype)
-        table: Any = self.conditioner["embed"]
-        text = self.rows_of(table.weight, prompt.text_ids)
-        if "proj" in self.conditioner:
-            text = self.conditioner["proj"](text)
-        parts = [self.speaker_proj(latents), text, self.embed_frames(self.bos_emb[None])]
-        return [self.bos_before_voice[0], *parts] if self.config.flow_lm.insert_bos_before_voice else parts
-
-    def embed_frames(self, payload: Tensor) -> Tensor:
-        """Latents [N, W] -> [N, C]."""
-        rows: Tensor = self.input_linear(payload.to(self.stack.like.dtype))
-        return rows
+    def prompt_rows(self, prompt: Prompt) -> list[Numbers]:
+        text = self.rows_of(self._table, prompt.text_ids)
+        if self._project is not None:
+            text = self._project(text)
+        voice = self._voice(self.numbers(np.array(prompt.latents)))
+        before = [] if self._before_voice is None else [self._before_voice]
+        return [*before, voice, text, self.embed_frames(self._begin)]
 
     def _voice_end(self, prompt: Prompt) -> int:
         """Positions of a prompt up to the end of its voice."""
         return int(self.config.flow_lm.insert_bos_before_voice) + len(prompt.latents)
 
 
-def use_native_code(
-    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
-) -> Talker:
-    """Replace the layers and projections of a talker by native code: a `UseNativeCode`."""
-    network, least = talker.flow_net, head_precision(precision)
-    talker.native_stack = native_stack(
-        talker.backbone, precision, layer_loader(load, "backbone"), packed.part("backbone")
+def native_talker(config: PocketConfig, tokenizer: Tokenizer, parts: NativeParts) -> Talker:
+    """The talker as native code."""
+    sizes, head, frame = config.flow_lm, config.flow_lm.flow, config.mimi.quantizer.dimension
+    size, table, inner = sizes.transformer.d_model, sizes.lookup_table, head.dim
+    hidden, net = sizes.z_dim or size, "flow_net."
+    begin = as_float32(parts.read("bos_emb", (frame,)))[None]
+    before = as_float32(parts.read("bos_before_voice", (1, 1, size)))[0] if sizes.insert_bos_before_voice else None
+
+    def linear(name: str, inputs: int, outputs: int, bias: bool = True) -> PackedLinear:
+        return parts.linear({name: outputs}, inputs, bias)
+
+    def floats(name: str, *shape: int) -> Array:
+        return as_float32(parts.read(net + name, shape))
+
+    def block(name: str) -> Block:
+        norm = floats(f"{name}.in_ln.weight", inner), floats(f"{name}.in_ln.bias", inner)
+        return Block(norm, (linear(f"{net}{name}.mlp.0", inner, inner), linear(f"{net}{name}.mlp.2", inner, inner)))
+
+    def time_weights(name: str) -> TimeWeights:
+        first = floats(f"{name}.mlp.0.weight", inner, FREQUENCIES), floats(f"{name}.mlp.0.bias", inner)
+        second = floats(f"{name}.mlp.2.weight", inner, inner), floats(f"{name}.mlp.2.bias", inner)
+        return TimeWeights(
+            floats(f"{name}.freqs", FREQUENCIES // 2), first, second, floats(f"{name}.mlp.3.alpha", inner)
+        )
+
+    @cache
+    def times() -> tuple[Array, Array]:
+        return time_table(time_weights("time_embed.0"), time_weights("time_embed.1"))
+
+    flow = Flow(
+        head.type,
+        linear(f"{net}cond_embed", hidden, inner),
+        parts.linear(modulated(head, net), inner),
+        linear(f"{net}input_proj", frame, inner),
+        [block(f"res_blocks.{number}") for number in range(head.depth)],
+        linear(f"{net}final_layer.linear", inner, frame),
+        times,
     )
-    own = ["speaker_proj", "input_linear", "out_eos", *(["z_proj"] if talker.z_proj is not None else [])]
-    use_native_linears(talker, own, least, packed.part("projections"))
-    if "proj" in talker.conditioner:
-        use_native_linears(talker.conditioner, ("proj",), least, packed.part("text"))
-    use_native_linears(network, ("cond_embed", "input_proj", "modulation"), least, packed.part("flow_net"))
-    for number, block in enumerate(network.res_blocks):
-        use_native_linears(block.get_submodule("mlp"), ("0", "2"), least, packed.part(f"flow_net {number}"))
-    use_native_linears(network.final_layer, ("linear",), least, packed.part("flow_net last"))
-    packed.keep()
-    return talker
+    narrow = linear("z_proj", size, sizes.z_dim, bias=False) if sizes.z_dim else None
+    return Talker(
+        config,
+        parts.stack("backbone", layout(config)),
+        parts.read("conditioner.embed.weight", (table.n_bins + 1, table.rank or size)),
+        linear("conditioner.proj", table.rank, size, bias=False) if table.rank else None,
+        linear("speaker_proj", config.mimi.voice_width, size, bias=False),
+        linear("input_linear", frame, size, bias=False),
+        begin,
+        before,
+        LatentHead(config, narrow, flow, linear("out_eos", hidden, 1)),
+    )
 
 
 class PocketTalker(CardTalker[PocketConfig, Tokenizer, Prompt]):
     """The talker of a checkpoint."""
 
-    card, prompt, sampling, talker, files = CARD, Prompt, SamplingParameters, Talker, Checkpoint
+    card, prompt, sampling, files = CARD, Prompt, SamplingParameters, Checkpoint
     places = (TalkerPart(place="", prefix=TALKER, layers=("backbone.layers.",), in_file=("conditioner.embed.weight",)),)
-    read, native_code = staticmethod(read), staticmethod(use_native_code)
+    read, native_talker = staticmethod(read), staticmethod(native_talker)
+
+    @classmethod
+    def network(cls, config: PocketConfig, tokenizer: Tokenizer) -> TalkerNetwork:
+        from voice_clone.families.pocket_tts.talker_network import TalkerNetwork
+
+        return TalkerNetwork(config)
 
     @classmethod
     def frame_rate(cls, config: PocketConfig) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,16 @@ import numpy.typing as npt
 from voice_clone.array_kinds import Numbers
 from voice_clone.autoregressive.code_head import CodeHead
 from voice_clone.autoregressive.native_first_code import NativeFirstCode
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.autoregressive.native_predictor import NativePredictor, packed_heads
-from voice_clone.autoregressive.stack.native_stack import NativeStack, add_embeddings, layers_by_name
+from voice_clone.autoregressive.stack.native_stack import add_embeddings
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig
 from voice_clone.families.qwen3_tts.networks.prompt_reader import PromptReader, suppressed_ids
 from voice_clone.mapped_weights import Read
 from voice_clone.native.arrays import Array
 from voice_clone.native.kernel import Kernel
-from voice_clone.native.matrix.linear import PackedLinear
-from voice_clone.native.matrix.weights import Packed, as_float32, head_precision, pack, stacked
+from voice_clone.native.matrix.weights import as_float32, stacked
 from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
 
@@ -52,50 +51,37 @@ class NativeTalker(PromptReader):
         packed: PackedFile = NOWHERE,
     ) -> None:
         self.config = config
-        talker, kept = config.talker, head_precision(precision)
+        talker = config.talker
         sizes, books = talker.code_predictor_config, range(talker.num_code_groups - 1)
         hidden, text_size, exact = talker.hidden_size, talker.text_hidden_size, precision == "fp32"
 
-        def stack(part: str, prefix: str, layout: StackConfig) -> NativeStack:
-            weights = partial(layers_by_name, read, prefix, layout)
-            return NativeStack(layout, precision, weights, packed.part(part))
-
-        def linear(name: str, inputs: int, outputs: int, precision: Precision, bias: bool = True) -> PackedLinear:
-            def make() -> list[Array]:
-                shape, biases = (outputs, inputs), np.zeros(0, np.float32)
-                if bias:
-                    biases = as_float32(read(f"{name}.bias", (outputs,)))
-                memory = Packed.empty(1, shape, precision)[0]  # else an exact weight would stay in the file's map
-                return [*pack(read(f"{name}.weight", shape), precision, memory).arrays, biases]
-
-            *weight, biases = packed.part(name)(make)
-            return PackedLinear(Packed(*weight), outputs, biases if bias else None)
+        parts = NativeParts(precision, read, packed)
 
         def of_books(prefix: str, size: int) -> list[Numbers]:
             """A matrix of each codebook but the first."""
             return [read(f"code_predictor.{prefix}.{book}.weight", (sizes.vocab_size, size)) for book in books]
 
-        self.stack = stack("talker", "model.", StackConfig.of(talker))
+        self.stack = parts.stack("model", StackConfig.of(talker))
         self.text_table = text_table
         self._projections = (
-            linear("text_projection.linear_fc1", text_size, text_size, "fp32"),
-            linear("text_projection.linear_fc2", text_size, hidden, "fp32"),
+            parts.linear({"text_projection.linear_fc1": text_size}, text_size, precision="fp32"),
+            parts.linear({"text_projection.linear_fc2": hidden}, text_size, precision="fp32"),
         )
         shape = talker.vocab_size, hidden
         [self._first] = packed.part("table")(lambda: [as_float32(read("model.codec_embedding.weight", shape))])
         [self._others] = packed.part("tables")(lambda: [stacked(of_books("model.codec_embedding", hidden), exact)])
         projection = None
         if sizes.hidden_size != hidden:  # 1.7B
-            projection = linear("code_predictor.small_to_mtp_projection", hidden, sizes.hidden_size, kept)
+            projection = parts.linear({"code_predictor.small_to_mtp_projection": sizes.hidden_size}, hidden)
         predictor = NativePredictor(
-            stack("predictor", "code_predictor.model.", StackConfig.of(sizes)),
+            parts.stack("code_predictor.model", StackConfig.of(sizes)),
             packed_heads(lambda: of_books("lm_head", sizes.hidden_size), precision, packed.part("heads")),
             sizes.vocab_size,
             self._others,
             talker.num_code_groups,
             projection,
         )
-        logits = linear("codec_head", hidden, talker.vocab_size, kept, bias=False)
+        logits = parts.linear({"codec_head": talker.vocab_size}, hidden, bias=False)
         packed.keep()
         self.head = CodeHead(
             end_code=talker.codec_eos_token_id,
