@@ -12,7 +12,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from tools.families.byte_level_bpe import merges_of, train
 from tools.families.qwen3_tts.checkpoint_config import write_tokenizer
-from voice_clone.families.qwen3_tts.text import Tokenizer
+from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.native.cache_folder import VARIABLE
 from voice_clone.stages.byte_pairs import LONG, Vocabulary, open_vocabulary, tables_of
 from voice_clone.stages.text import QWEN2_SPLIT, qwen2_tokenizer
