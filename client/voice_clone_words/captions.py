@@ -10,6 +10,7 @@ import html
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import regex
 
@@ -54,7 +55,7 @@ def captions_of(words: Sequence[Word], text: str) -> list[Caption]:
         found.append(Caption(shown[0].start, shown[-1].end, lines))
     return [
         _extended(caption, following.start if following else None, text)
-        for caption, following in zip(found, [*found[1:], None], strict=True)
+        for caption, following in zip_longest(found, found[1:])
     ]
 
 

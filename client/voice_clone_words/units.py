@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import regex
 
-_PIECE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}ー々〆]|[^\s\p{Han}\p{Hiragana}\p{Katakana}ー々〆]+")
+_WIDE = r"\p{Han}\p{Hiragana}\p{Katakana}ー々〆"
+_MARKS = r"\u3001-\u3004\u3008-\u3020\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # of Chinese and Japanese
+_PIECE = regex.compile(rf"[{_WIDE}]|[{_MARKS}]|[^\s\x1c-\x1f{_WIDE}{_MARKS}]+")
 _SPOKEN = regex.compile(r"[\p{L}\p{N}\p{Sc}&%@#+=]")
 _LONG = regex.compile(r"[ー々]")  # marks that belong to the character before
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}¿¡\"'„‚]+")
