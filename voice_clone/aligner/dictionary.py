@@ -68,8 +68,8 @@ class Dictionary:
 
 def by_rules(word: str) -> str:
     """The pronunciation of a word of a to z as its letters say it; empty if they say nothing."""
-    return " ".join(
-        sounds
-        for found in _LETTERS.finditer(word)
-        if (sounds := _SOUNDS.get(found[0] + "$" if found.end() == len(word) else found[0], _SOUNDS[found[0]]))
-    )
+    found = []
+    for each in _LETTERS.finditer(word):
+        last = f"{each[0]}$"  # a rule for the end of a word
+        found.append(_SOUNDS[last if each.end() == len(word) and last in _SOUNDS else each[0]])
+    return " ".join(filter(None, found))

@@ -141,11 +141,13 @@ def test_pronunciations() -> None:
     assert dictionary.pronunciations("the") == ["DH AH", "DH IY"]
     assert dictionary.pronunciations("'bout") == ["B AW T"] and dictionary.pronunciations("zywicki")
     assert dictionary.pronunciations("qqqq") == [] and dictionary.pronunciations("zzzzzz") == []
-    assert [by_rules(word) for word in ("nation", "phone", "knight", "happy")] == [
+    assert [by_rules(word) for word in ("nation", "phone", "knight", "happy", "zips", "upside")] == [
         "N AE SH AH N",
         "F OW N",
         "N AY T",
         "HH AE P IY",
+        "Z IH P S",
+        "AH P S IH D",
     ]
 
 

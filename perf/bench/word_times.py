@@ -1,0 +1,152 @@
+"""How exact the times of words are: against flite, which knows when it speaks each word.
+
+It needs a C compiler and Debian's packages flite and flite1-dev; flite_words.c says the truth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+from voice_clone_words.units import units_of
+
+from perf.bench.report import write
+from voice_clone.aligner.speech import AlignedSpeech
+from voice_clone.aligner.sphinx import PocketSphinx
+
+VOICES = ("slt", "rms", "awb", "kal16")
+SENTENCES = """The birch canoe slid on the smooth planks, and nobody saw it go.
+Glue the sheet to the dark blue background.
+It is easy to tell the depth of a well.
+These days a chicken leg is a rare dish.
+Rice is often served in round bowls.
+The juice of lemons makes fine punch.
+The box was thrown beside the parked truck.
+Four hours of steady work faced us.
+A large size in stockings is hard to sell, but we tried it anyway.
+The boy was there when the sun rose.
+Kick the ball straight and follow through.
+Help the woman get back to her feet.
+A pot of tea helps to pass the evening.
+The girl at the booth sold fifty bonds.
+The fish twisted and turned on the bent hook.
+Two blue fish swam in the tank, while the others were resting below the stones.
+It snowed, rained, and hailed the same morning.
+Take the winding path to reach the lake.
+The wrist was badly strained and hung limp.
+What joy there is in living, said the old man, if you only know how to look at it.""".splitlines()
+_LIBRARIES = [*(f"flite_cmu_us_{voice}" for voice in VOICES), "flite_usenglish", "flite_cmulex", "flite", "m"]
+
+
+class Spoken(NamedTuple):
+    """A sentence of flite."""
+
+    text: str
+    samples: NDArray[np.float32]
+    rate: int
+    times: list[tuple[float, float]]
+    """Begin and end of each word in seconds."""
+
+
+def compiled(folder: Path) -> Path:
+    """The program that speaks and tells the truth.
+
+    Raises:
+        OSError, subprocess.CalledProcessError: the compiler or flite is missing.
+    """
+    program = folder / "flite_words"
+    source = Path(__file__).with_name("flite_words.c")
+    libraries = [f"-l{name}" for name in _LIBRARIES]
+    subprocess.run(["cc", "-O1", "-o", str(program), str(source), *libraries], check=True, capture_output=True)
+    return program
+
+
+def spoken(program: Path, voice: str, text: str) -> Spoken:
+    """A sentence in a voice of flite."""
+    with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+        told = subprocess.run([program, voice, text, file.name], check=True, capture_output=True, text=True).stdout
+        samples, rate = soundfile.read(file.name, dtype="float32")
+    times = [(float(start), float(end)) for _, start, end in map(str.split, told.splitlines())]
+    return Spoken(text, samples, rate, times)
+
+
+class Forgetful(PocketSphinx):
+    """An engine whose dictionary lacks each tenth word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        known = self._dictionary.pronunciations
+        self._dictionary.pronunciations = lambda word: [] if self.lacks(word) else known(word)  # type: ignore[method-assign]
+
+    @staticmethod
+    def lacks(word: str) -> bool:
+        return sum(map(ord, word)) % 10 == 0 and len(word) > 2
+
+
+def measured(engine: PocketSphinx, said: Sequence[Spoken], change: Callable[[Spoken], NDArray[np.float32]]) -> Any:
+    """Errors in ms of the speeches, CPU ms for a second of speech, and how many were refused."""
+    starts, ends, refused, cpu, seconds = list[float](), list[float](), 0, 0.0, 0.0
+    for each in said:
+        samples = change(each)
+        begin = time.process_time()
+        speech = AlignedSpeech(engine, each.text, each.rate, "en", False)
+        speech.feed(samples)
+        words = speech.end()
+        cpu += time.process_time() - begin
+        seconds += len(samples) / each.rate
+        refused += speech.reason is not None
+        if speech.reason is None:
+            starts += [w["start"] / each.rate - start for w, (start, _) in zip(words, each.times, strict=False)]
+            ends += [w["end"] / each.rate - end for w, (_, end) in zip(words, each.times, strict=False)]
+    row: dict[str, Any] = {"speeches": len(said), "refused": refused, "cpu_ms": round(1000 * cpu / seconds, 1)}
+    for name, errors in (("start", starts), ("end", ends)):
+        off = np.abs(errors) * 1000 if errors else np.full(1, np.nan)
+        row[name] = [round(float(np.median(off)), 1), round(float(np.percentile(off, 95)), 1)]
+        row[f"{name}_above_100"] = round(float((off > 100).mean()), 4)
+    return row
+
+
+def noisy(level: float) -> Callable[[Spoken], NDArray[np.float32]]:
+    """White noise this many dB below the speech."""
+    rng = np.random.default_rng(0)
+
+    def add(said: Spoken) -> NDArray[np.float32]:
+        noise = rng.normal(0, np.sqrt(np.square(said.samples).mean()) * 10 ** (-level / 20), len(said.samples))
+        return (said.samples + noise).astype(np.float32)
+
+    return add
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="a JSON file")
+    parsed = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        program = compiled(Path(folder))
+        all_said = [spoken(program, voice, text) for voice in VOICES for text in SENTENCES]
+    said = [each for each in all_said if len(each.times) == len(units_of(each.text))]
+    engine = PocketSphinx()
+    others = [each._replace(text=other.text) for each, other in zip(said, said[7:], strict=False)]
+    rows = {
+        "as it is": measured(engine, said, lambda each: each.samples),
+        "each tenth word unknown": measured(Forgetful(), said, lambda each: each.samples),
+        "noise 30 dB below": measured(engine, said, noisy(30)),
+        "noise 20 dB below": measured(engine, said, noisy(20)),
+        "another text": measured(engine, others, lambda each: each.samples),
+    }
+    for name, row in rows.items():
+        print(name, json.dumps(row))
+    write(parsed.output, {"words": sum(len(each.times) for each in said), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
