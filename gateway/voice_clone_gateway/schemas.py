@@ -218,7 +218,12 @@ class Pronunciation(Strict):
 
 
 class TextOptions(SpeechOptions):
-    """All fields of a speech of a text that is whole, except the text."""
+    """All fields of a speech except its text."""
+
+    tag_pauses: ClassVar[bool] = False
+    """Whether `<break time="1s"/>` in a text that is no SSML is a silence."""
+    relative_rates: ClassVar[bool] = False
+    """Whether `rate="20%"` in SSML is faster, as with Azure, and not a fifth."""
 
     input_type: InputType = "auto"
     """`ssml`: Speech Synthesis Markup, which is recognised by its `<speak`, too; `text` is never that."""
@@ -247,10 +252,6 @@ class TextOptions(SpeechOptions):
 class SpeechRequest(TextOptions):
     """The body of POST /v1/audio/speech, and of POST /v1/audio/text."""
 
-    tag_pauses: ClassVar[bool] = False
-    """Whether `<break time="1s"/>` in a text that is no SSML is a silence."""
-    relative_rates: ClassVar[bool] = False
-    """Whether `rate="20%"` in SSML is faster, as with Azure, and not a fifth."""
     model_config = ConfigDict(json_schema_extra=_without_input)
 
     input: Annotated[str, Field(min_length=1)]

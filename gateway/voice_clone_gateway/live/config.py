@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 from voice_clone_text.sentences import Granularity
 
-from ..schemas import FormatName, SpeechOptions
+from ..schemas import FormatName, TextOptions
 
 _Pause = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class StreamConfig(SpeechOptions):
+class StreamConfig(TextOptions):
     """`session.config`: how later texts are spoken. All fields of a speech request except its text, and these."""
 
     type: Literal["session.config"]

@@ -7,15 +7,18 @@ import contextlib
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
 
 from fastapi import WebSocket
 from starlette.websockets import WebSocketDisconnect
+from voice_clone_client import InvalidArgument
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.long_text.text import SentenceChunk
+from voice_clone_text.pieces import Style
 
 from ..http.auth import admit
 from ..http.errors import HTTPFailure, failure
@@ -25,6 +28,8 @@ from ..http.origins import check_origin
 from ..http.presented_keys import chosen_subprotocol
 from ..services import services_of
 from ..speech.audited import audited, audited_result, finish_reason
+from ..speech.planned_text import PlannedText
+from ..speech.segments import is_planned, settings_of, styled
 from ..speech.streaming_text import StreamingText
 from ..speech.synthesis import long_plan, long_speech, order
 from .config import StreamConfig
@@ -237,7 +242,9 @@ class Session(ABC):
         if len(self._utterances) >= self._settings.session_utterances:
             message = f"{len(self._utterances)} utterances wait already; wait until one is spoken"
             raise HTTPFailure(429, message, "too_many_utterances")
-        speech = self._speech(config)
+        speech = self._speech(config, text)
+        if isinstance(speech, PlannedText):
+            config = config.model_copy(update={"speed": 1.0})  # it has the tempo
         self._add_text(speech, text)
         utterance = Utterance(self._count, lane, config, speech, self._loop.time())
         before = next((each.task for each in reversed(self._utterances) if each.lane == lane), None)
@@ -247,7 +254,21 @@ class Session(ABC):
         utterance.task.add_done_callback(lambda _: self._finish(utterance))
         return utterance
 
-    def _speech(self, config: StreamConfig) -> AsyncLongSpeech | StreamingText:
+    def _speech(self, config: StreamConfig, text: str) -> AsyncLongSpeech | StreamingText | PlannedText:
+        """A new speech, whose text begins like this."""
+        if not is_planned(config, text, final=False):
+            return self._written(config)
+        flush = config.flush_after_ms
+        return PlannedText(
+            settings_of(config, Style(language=config.language)),
+            partial(self._written, config.model_copy(update={"flush_after_ms": None})),
+            rate=config.speed,
+            most=self._settings.max_input_characters,
+            charge=self._key.characters.take,
+            flush_after=flush and flush / 1000,
+        )
+
+    def _written(self, config: StreamConfig) -> AsyncLongSpeech | StreamingText:
         if config.streaming_mode == "token_level":
             flush, renew = config.flush_after_ms, config.renew_after_ms
             plan = long_plan(self._services, config.model)
@@ -263,7 +284,7 @@ class Session(ABC):
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
 
-    def _add_text(self, speech: AsyncLongSpeech | StreamingText, text: str) -> None:
+    def _add_text(self, speech: AsyncLongSpeech | StreamingText | PlannedText, text: str) -> None:
         """Add to a text, as far as the key may still speak."""
         self._key.characters.take(len(text))
         speech.write(text)
@@ -321,16 +342,41 @@ class Session(ABC):
 
     async def _send_speech(self, utterance: Utterance) -> None:
         with self._services.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
-            ordered = await order(self._services, self._client, utterance.config, hold)
-            for warning in ordered.warnings:
-                await self.tell_warning(utterance, warning)
-            utterance.speech.begin(ordered.arguments)
-            output = Output(self, utterance, partial(self._services.signing.statement, ordered.family))
-            levelled = self._services.loudness.levelled
-            async for chunk in levelled(utterance.speech, self._client, ordered.arguments, ordered.loudness):
-                await output.add(cast(SentenceChunk, chunk))
+            config, services, told = utterance.config, self._services, set[str]()
+
+            async def warn(warnings: Sequence[str]) -> None:
+                for warning in warnings:
+                    if warning not in told:
+                        told.add(warning)
+                        await self.tell_warning(utterance, warning)
+
+            async def speak(style: Style, speech: AsyncLongSpeech | StreamingText) -> Speech:
+                options, ignored = styled(config, style)
+                ordered = await order(services, self._client, options, hold)
+                await warn([*ignored, *ordered.warnings])
+                speech.begin(ordered.arguments)
+                return services.loudness.levelled(speech, self._client, ordered.arguments, ordered.loudness)
+
+            family = await services.families.choose(config.model)
+            output = Output(self, utterance, partial(services.signing.statement, family))
+            speech = utterance.speech
+            if isinstance(speech, PlannedText):
+                speech.begin(speak)
+                async for planned in speech:
+                    await warn(self._allowed(speech.warnings))
+                    await output.add(planned)
+                await warn(self._allowed(speech.warnings))
+            else:
+                async for chunk in await speak(Style(language=config.language), speech):
+                    await output.add(cast(SentenceChunk, chunk))
             await output.finish()
             utterance.finish_reason = (utterance.speech.info or {}).get("finish_reason")
+
+    def _allowed(self, warnings: Sequence[str]) -> Sequence[str]:
+        """The warnings of a text; raises InvalidArgument on a strict gateway, which has none."""
+        if warnings and self._settings.strict:
+            raise InvalidArgument(f"`text`: {warnings[0]}; leave it out, this gateway is strict")
+        return warnings
 
 
 async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_text.sentences import Sentence
 
+from ..speech.planned_text import PlannedText
 from ..speech.streaming_text import StreamingText
 from .config import StreamConfig
 
@@ -20,7 +21,7 @@ class Utterance:
     lane: str
     """Utterances of one lane are spoken one after another, those of different lanes at once."""
     config: StreamConfig
-    speech: AsyncLongSpeech | StreamingText
+    speech: AsyncLongSpeech | StreamingText | PlannedText
     began: float
     """Time of its first text, on the clock of the event loop."""
     first_audio: float | None = None

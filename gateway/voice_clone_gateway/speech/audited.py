@@ -7,6 +7,7 @@ from typing import Any
 
 from voice_clone_client.fields import SOURCES
 
+from ..http.errors import HTTPFailure
 from ..http.keys import Key
 from ..schemas import SpeechOptions
 
@@ -41,4 +42,6 @@ def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def finish_reason(error: Exception) -> str:
     """How a speech ended that ended with `error`: as the server says, or the error's name."""
+    if isinstance(error, HTTPFailure):
+        return str(error.body()["error"]["code"])
     return str(getattr(error, "finish_reason", None) or getattr(error, "slug", "internal"))

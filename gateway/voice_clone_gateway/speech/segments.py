@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from voice_clone_client import InvalidArgument, Unsupported
 from voice_clone_client.fields import SOURCES
@@ -20,7 +21,9 @@ from voice_clone_text.tags import MarkupError, is_ssml
 
 from ..http.errors import HTTPFailure
 from ..languages import LANGUAGES, language_of
-from ..schemas import Pronunciation, SpeechOptions, SpeechRequest, Turn
+from ..schemas import Pronunciation, SpeechOptions, SpeechRequest, TextOptions, Turn
+
+Options = TypeVar("Options", bound=SpeechOptions)
 
 
 @dataclass(frozen=True)
@@ -46,39 +49,68 @@ class Segments:
 
 def has_segments(request: SpeechRequest) -> bool:
     """Whether a request asks for more than its text as it is."""
-    asked = request.segments or request.inline_pauses or request.pronunciations or request.normalize != "off"
-    if asked or request.input_type == "ssml" or (request.tag_pauses and "<break" in request.input):
+    return bool(request.segments) or is_planned(request, request.input, final=True)
+
+
+def is_planned(options: TextOptions, text: str, final: bool) -> bool:
+    """Whether a text is spoken otherwise than as it is; also where that depends on further text.
+
+    Args:
+        text: or its beginning.
+        final: it is all of it.
+    """
+    if options.inline_pauses or options.pronunciations or options.normalize != "off" or options.input_type == "ssml":
         return True
-    return request.input_type == "auto" and bool(is_ssml(request.input, final=True))
+    if options.tag_pauses and ("<break" in text or not final):
+        return True
+    return options.input_type == "auto" and is_ssml(text, final) is not False
+
+
+def settings_of(options: TextOptions, style: Style, dictionaries: SequenceOf[Scoped] = ()) -> Settings:
+    """How a text is read that is asked for like this.
+
+    Args:
+        dictionaries: that are kept; the request's own rules come first.
+
+    Raises:
+        HTTPFailure: a pronunciation is none.
+    """
+    own = _dictionary_of(tuple(options.rules))
+    return Settings(
+        input_type=options.input_type,
+        inline_pauses=options.inline_pauses,
+        style=style,
+        relative_rates=options.relative_rates,
+        tag_pauses=options.tag_pauses,
+        dictionaries=[*([] if own is None else [Scoped(own)]), *dictionaries],
+        normalize=options.normalize,
+    )
+
+
+def refusal_of(error: MarkupError | Missing, name: str) -> Exception:
+    """What a client learns of a text that cannot be read; `name`: of its field."""
+    if isinstance(error, Missing):
+        return Unsupported("`normalize` needs damga and wetext, which this gateway was installed without")
+    return HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name)
 
 
 def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> Iterator[tuple[Turn, Plan]]:
     """The plan of each turn; without any, the request is one.
 
     Args:
-        dictionaries: that are kept; the request's own rules come first.
+        dictionaries: as of `settings_of`.
 
     Raises:
         HTTPFailure: a text is SSML, and invalid.
     """
-    only, own = Turn(text=request.input), _dictionary_of(tuple(request.rules))
+    only = Turn(text=request.input)
     for index, turn in enumerate(request.segments or [only]):
-        settings = Settings(
-            input_type=request.input_type,
-            inline_pauses=request.inline_pauses,
-            style=Style(turn.voice_name, turn.language or request.language),
-            relative_rates=request.relative_rates,
-            tag_pauses=request.tag_pauses,
-            dictionaries=[*([] if own is None else [Scoped(own)]), *dictionaries],
-            normalize=request.normalize,
-        )
+        style = Style(turn.voice_name, turn.language or request.language)
+        settings = settings_of(request, style, dictionaries)
         try:
             yield turn, plan(turn.text, settings)
-        except MarkupError as error:
-            name = f"segments.{index}.text" if request.segments else "input"
-            raise HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name) from None
-        except Missing:
-            raise Unsupported("`normalize` needs damga and wetext, which this gateway was installed without") from None
+        except (MarkupError, Missing) as error:
+            raise refusal_of(error, f"segments.{index}.text" if request.segments else "input") from None
 
 
 @lru_cache(16)
@@ -112,38 +144,45 @@ def segments_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -
     spoken, warnings = list[Segment](), dict.fromkeys(text for plan in plans for text in plan.warnings)
     for part in sequence.parts:
         turn = turns[part.turn]
-        options, ignored = _options(request, turn, part.span.style)
-        rate = _checked(request.speed * turn.speed * part.span.style.rate)
+        given = request.model_copy(
+            update={
+                "instructions": turn.instructions or request.instructions,
+                "language": turn.language or request.language,
+            }
+        )
+        options, ignored = styled(given, part.span.style)
+        rate = checked_rate(request.speed * turn.speed * part.span.style.rate)
         spoken.append(Segment(part.span.text, options, rate))
         warnings |= dict.fromkeys(ignored)
     return Segments(sequence, tuple(spoken), tuple(warnings))
 
 
-def _options(request: SpeechRequest, turn: Turn, style: Style) -> tuple[SpeechOptions, list[str]]:
-    """How a segment is spoken, and warnings. A voice of its own takes the place of the request's, however that is
-    given.
+def styled(options: Options, style: Style) -> tuple[Options, list[str]]:
+    """How words in a style are spoken, and warnings. A voice of its own takes the place of the options', however that
+    is given.
 
     Raises:
         InvalidArgument: the voice can be none.
     """
-    own: dict[str, object] = {"instructions": turn.instructions or request.instructions}
-    ignored = list[str]()
+    own, ignored = dict[str, object](), list[str]()
     if style.voice is not None:
         if len(style.voice) > MAX_NAME:
             raise InvalidArgument(f"`voice` should have at most {MAX_NAME} characters")
-        own |= {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice}
-    asked = turn.language or request.language
-    if style.language == asked:
-        own["language"] = asked
-    elif (code := language_of(style.language)) in LANGUAGES:
-        own["language"] = code
-    else:
-        ignored.append("an xml:lang that is none of the usual languages is ignored")
-        own["language"] = asked
-    return request.model_copy(update=own), ignored
+        own = {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice}
+    if style.language != options.language:
+        if (code := language_of(style.language)) in LANGUAGES:
+            own["language"] = code
+        else:
+            ignored.append("an xml:lang that is none of the usual languages is ignored")
+    return options.model_copy(update=own), ignored
 
 
-def _checked(rate: float) -> float:
+def checked_rate(rate: float) -> float:
+    """A factor of the tempo in all.
+
+    Raises:
+        InvalidArgument: it is too small or too large.
+    """
     if not MIN_SPEED <= rate <= MAX_SPEED:
         raise InvalidArgument(
             f"`speed` and the rates of the text are {rate:g} together; {MIN_SPEED:g} to {MAX_SPEED:g} is possible"

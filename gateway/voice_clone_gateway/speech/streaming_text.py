@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,13 +79,11 @@ class StreamingText(AsyncIterator[SentenceChunk]):
     ) -> None:
         self._speaker = speaker
         self._most = plan.total_characters
-        self._flush_after = flush_after
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = FlushTimer(flush_after, self.flush)
         self._text = WrittenText(at_once=False, longest=None if renew_after is None else round(PACE * renew_after))
         self._length = 0
         self._blank = True
         self._ended = False
-        self._tail = ""  # of what is written
         self._speech: AsyncStreamingTextSpeech | None = None
         self._parts: list[SpokenPart] = []
 
@@ -103,7 +101,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         Raises:
             InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
         """
-        self._stop_timer()
+        self._timer.stop()
         if self._ended:
             raise InvalidArgument("the text was ended; more text needs another speech")
         if self._most is not None and self._length + len(text) > self._most:
@@ -111,9 +109,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         self._length += len(text)
         self._blank = self._blank and not text.strip()
         self._text.write(text)
-        self._tail = (self._tail + text)[-16:]
-        if self._flush_after is not None and _at_sentence_end(self._tail):
-            self._timer = asyncio.get_running_loop().call_later(self._flush_after, self.flush)
+        self._timer.write(text)
 
     def end(self, text: str = "") -> None:
         """Add the last part of the text, or all of it.
@@ -122,13 +118,13 @@ class StreamingText(AsyncIterator[SentenceChunk]):
             InvalidArgument: as for `write`.
         """
         self.write(text)
-        self._stop_timer()
+        self._timer.stop()
         self._ended = True
         self._text.end()
 
     def flush(self) -> None:
         """Speak what was written so far, without waiting for more of it."""
-        self._stop_timer()
+        self._timer.stop()
         self._text.flush()
 
     async def __anext__(self) -> SentenceChunk:
@@ -187,14 +183,37 @@ class StreamingText(AsyncIterator[SentenceChunk]):
 
     def close(self) -> None:
         """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
-        self._stop_timer()
+        self._timer.stop()
         if self._speech is not None:
             self._speech.close()
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+
+class FlushTimer:
+    """Flushes a text that pauses at the end of a sentence.
+
+    Args:
+        seconds: of the pause; None: it never flushes.
+        flush: flushes the text.
+    """
+
+    def __init__(self, seconds: float | None, flush: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._flush = flush
+        self._tail = ""  # of what is written
+        self._handle: asyncio.TimerHandle | None = None
+
+    def write(self, text: str) -> None:
+        """More of the text: the pause begins now."""
+        self.stop()
+        self._tail = (self._tail + text)[-16:]
+        if self._seconds is not None and _at_sentence_end(self._tail):
+            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._flush)
+
+    def stop(self) -> None:
+        """It does not flush before more text comes."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
 
 def _at_sentence_end(text: str) -> bool:

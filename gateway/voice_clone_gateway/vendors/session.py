@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fastapi import WebSocket
 from pydantic import BaseModel, ValidationError
@@ -24,9 +24,15 @@ from ..speech.synthesis import check_options
 _OWN = {*StreamConfig.model_fields, *ALIASES}
 """The gateway's own options. Others are new ones of the vendor's, which it ignores."""
 _TEXTS = ("language", "model", "streaming_mode", "voice")
-"""Own options that are texts; the others are numbers, true and false."""
+"""Own options that are always texts; the others may be numbers, true, false or lists in JSON."""
 M = TypeVar("M", bound=BaseModel)
 _REASON = 123  # bytes; what a close frame holds
+
+
+class TaggedConfig(StreamConfig):
+    """The configuration of texts that may have `<break time="1s"/>`, as with ElevenLabs and Cartesia."""
+
+    tag_pauses: ClassVar[bool] = True
 
 
 class VendorSession(Session):
@@ -111,8 +117,12 @@ class Query:
             raise refused(name, f"this gateway has {', '.join(values)}, not {value!r}")
         return default if value is None else value
 
-    def config(self, settings: Settings, **vendor: Any) -> StreamConfig:
+    def config(self, settings: Settings, kind: type[StreamConfig] = StreamConfig, **vendor: Any) -> StreamConfig:
         """How to speak: the vendor's options in the gateway's words, and those that are the gateway's own.
+
+        Args:
+            kind: of the configuration.
+            vendor: the vendor's options.
 
         Raises:
             HTTPFailure, InvalidArgument: an option is unknown or invalid.
@@ -122,17 +132,17 @@ class Query:
         for name, value in vendor.items():
             if value is not None and own.setdefault(name, value) != value:
                 raise refused(name, f"the gateway's own option {name} contradicts the others; leave it out")
-        return checked(settings, {"streaming_mode": "token_level", **own})
+        return checked(settings, {"streaming_mode": "token_level", **own}, kind)
 
 
-def checked(settings: Settings, values: Mapping[str, Any]) -> StreamConfig:
+def checked(settings: Settings, values: Mapping[str, Any], kind: type[StreamConfig] = StreamConfig) -> StreamConfig:
     """The configuration of these values.
 
     Raises:
         HTTPFailure, InvalidArgument: one is unknown or invalid.
     """
     try:
-        config = StreamConfig.model_validate({**values, "type": "session.config"})
+        config = kind.model_validate({**values, "type": "session.config"})
     except ValidationError as error:
         raise validation_failure(error.errors(include_url=False), StreamConfig.model_fields) from None
     check_options(settings, config)
@@ -171,12 +181,12 @@ def number(name: str, value: str | None) -> float | None:
 
 
 def _parsed(value: str) -> Any:
-    """A number, true or false; else the text."""
+    """A number, true, false or a list; else the text."""
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    return parsed if isinstance(parsed, int | float) else value
+    return parsed if isinstance(parsed, int | float | list) else value
 
 
 def _cut(text: str) -> str:

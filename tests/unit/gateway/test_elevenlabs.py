@@ -236,7 +236,7 @@ def test_formats(query: str, kind: str, size: int | None) -> None:
         ("output_format=aac_44100", "mp3, pcm, wav, opus, ulaw, alaw"),
         ("output_format=pcm_11025", "sample_rate: it should be"),
         ("output_format=pcm_fast", "mp3_44100_128"),
-        ("enable_ssml_parsing=true", "enable_ssml_parsing"),
+        ("enable_ssml_parsing=yes", "enable_ssml_parsing"),
         ("inactivity_timeout=0", "at least 1"),
     ],
 )

@@ -27,7 +27,7 @@ OWN_MODELS = ("sonic",)
 _SPEEDS = {"slow": 0.8, "normal": 1.0, "fast": 1.2}
 _ENCODINGS = {"pcm_f32le": "f32", "pcm_s16le": "", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
 _RAW = {"f32": "pcm_f32", "": "pcm"}  # the others have one name
-_NO_EFFECT = ("add_phoneme_timestamps", "add_timestamps", "duration", "normalization", "save")
+_NO_EFFECT = ("add_phoneme_timestamps", "add_timestamps", "duration", "save")
 
 
 class VoiceId(Lenient):
@@ -81,6 +81,8 @@ class Generation(Lenient):
     locale: str | None = None
     generation_config: GenerationConfig | None = None
     speed: Literal["slow", "normal", "fast"] | None = None
+    normalization: str | None = None
+    """`auto` leaves numbers to the models here; a locale asks for words."""
     pronunciation_dict_id: str | None = None
     context_id: Annotated[str, Field(max_length=128)] | None = None
 
@@ -106,11 +108,13 @@ class Generation(Lenient):
         if self.pronunciation_dict_id is not None:
             raise refused("pronunciation_dict_id", "there are no dictionaries here; write the words as they are spoken")
         config = self.generation_config
+        locale = None if self.normalization in ("auto", "off") else self.normalization
         speed = _SPEEDS.get(self.speed or "") if config is None or config.speed is None else config.speed
         return {
             **self.output_format.values(),
             "model": family_of(self.model_id, OWN_MODELS),
-            "language": language_of(self.language or self.locale),
+            "language": language_of(self.language or self.locale or locale),
+            "normalize": "on" if locale else None,
             "speed": speed,
         }
 

@@ -34,7 +34,7 @@ from ...live.config import StreamConfig
 from ...live.session import Session
 from ...live.utterance import Piece, Utterance
 from ..orders import Lenient, in_their_words
-from ..session import checked, read
+from ..session import TaggedConfig, checked, read
 from .generation import FIELDS, Generation, error_of, has_text_errors
 
 
@@ -110,7 +110,8 @@ class CartesiaSession(Session):
             raise HTTPFailure(429, text, "too_many_utterances")
         values = {name: value for name, value in message.values().items() if value is not None}
         try:
-            config = checked(self._settings, {"streaming_mode": "token_level", "voice": message.voice_id, **values})
+            fields = {"streaming_mode": "token_level", "voice": message.voice_id, **values}
+            config = checked(self._settings, fields, TaggedConfig)
         except HTTPFailure as failed:
             raise in_their_words(failed, FIELDS) from None
         context = self._contexts[lane] = Context(config)

@@ -12,13 +12,11 @@ from ...live.config import StreamConfig
 from ...schemas import Name, Speed, Strict
 from ...services import services_of
 from ..orders import family_of
-from ..session import Query, number, refused
-from .speech_schemas import DEFAULT_FORMAT, OWN_MODELS, format_of
+from ..session import Query, TaggedConfig, number, refused
+from .speech_schemas import DEFAULT_FORMAT, OWN_MODELS, format_of, normalize_of
 
-_NO_EFFECT = (  # options without an effect on what is heard
-    *("enable_logging", "sync_alignment", "auto_mode", "optimize_streaming_latency"),
-    *("apply_text_normalization", "apply_language_text_normalization"),
-)
+_NO_EFFECT = ("enable_logging", "sync_alignment", "auto_mode", "optimize_streaming_latency")  # on what is heard
+_BOOLEANS = ("true", "false")
 
 
 class SocketVoiceSettings(Strict):
@@ -100,12 +98,19 @@ def configure(websocket: WebSocket, voice_id: str | None) -> tuple[StreamConfig,
     query = Query(websocket.query_params)
     for name in _NO_EFFECT:
         query.take(name)
-    query.choose("enable_ssml_parsing", ("false",))  # its tags would be spoken
+    marked_up = query.choose("enable_ssml_parsing", _BOOLEANS, "false") == "true"
+    normalize = normalize_of(
+        query.choose("apply_text_normalization", ("auto", "on", "off")),
+        query.choose("apply_language_text_normalization", _BOOLEANS) == "true",
+    )
     idle = number("inactivity_timeout", query.take("inactivity_timeout"))
     if idle is not None and idle < 1:
         raise refused("inactivity_timeout", "it must be at least 1")
     config = query.config(
         settings,
+        TaggedConfig if marked_up else StreamConfig,
+        input_type=None if marked_up else "text",
+        normalize=normalize,
         voice=voice_id,
         model=family_of(query.take("model_id"), OWN_MODELS),
         language=language_of(query.take("language_code")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from voice_clone_client.errors import quoted
@@ -53,6 +53,8 @@ class Speaking(Lenient):
     language_code: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     voice_settings: VoiceSettings | None = None
+    apply_text_normalization: Literal["auto", "on", "off"] | None = None
+    apply_language_text_normalization: bool | None = None
     settings: VoiceSettings | None = None
     """The name that dialogues have for `voice_settings`."""
     pronunciation_dictionary_locators: Annotated[list[Locator], Field(max_length=MOST_DICTIONARIES)] | None = None
@@ -76,11 +78,18 @@ class Speaking(Lenient):
                 {"dictionary": each.pronunciation_dictionary_id, "version": each.version_id}
                 for each in self.pronunciation_dictionary_locators or ()
             ],
+            "normalize": normalize_of(self.apply_text_normalization, bool(self.apply_language_text_normalization)),
         }
 
     def ignored(self) -> list[str]:
         """Return the names of the given fields that have no effect, though a caller could expect one."""
         return [name for name in self.unused() if name in _NO_EFFECT]
+
+
+def normalize_of(text: str | None, language: bool) -> str | None:
+    """Our field for `apply_text_normalization` and `apply_language_text_normalization`. `auto` leaves numbers to the
+    models here, which read them."""
+    return "on" if text == "on" or language else None
 
 
 def format_of(text: str) -> dict[str, Any]:

@@ -21,6 +21,9 @@ _FORMATS = {
 }
 
 
+_OWN = ("loudness", "language", "input_type", "inline_pauses", "normalize", "pronunciations")
+
+
 class _Part(Strict):
     model_config = ConfigDict(extra="ignore")
 
@@ -37,7 +40,12 @@ class Output(_Part):
     voice: Name | VoiceId | None = None
     speed: float | None = None
     loudness: float | None = None
-    """In LUFS; OpenAI has no such field."""
+    """In LUFS. OpenAI has neither this field nor those of `TextOptions`, which are ours, too."""
+    language: str | None = None
+    input_type: str | None = None
+    inline_pauses: bool | None = None
+    normalize: str | None = None
+    pronunciations: list[Any] | None = None
     format: Format | str | None = None
 
 
@@ -63,7 +71,8 @@ class Speaking(_Part):
         form = output.format.type if isinstance(output.format, Format) else output.format or self.output_audio_format
         voice = output.voice or self.voice
         name = voice.id if isinstance(voice, VoiceId) else voice
-        values: dict[str, Any] = {"voice": name, "speed": output.speed or self.speed, "loudness": output.loudness}
+        values: dict[str, Any] = {"voice": name, "speed": output.speed or self.speed}
+        values |= {own: getattr(output, own) for own in _OWN}
         if form is not None:
             if form not in _FORMATS:
                 message = f"format: {quoted(form)} is none of {', '.join(_FORMATS)}"

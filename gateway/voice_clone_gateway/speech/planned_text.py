@@ -1,0 +1,382 @@
+"""A text with pauses, SSML, pronunciations or numbers that is spoken while it is written.
+
+Its plan is made of increments, and does not depend on them: of what was written, the part that further text could
+change waits, which is about a word. Each span of the plan is a speech of its own, whose text grows with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from voice_clone_client import Cancelled, InvalidArgument
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
+from voice_clone_sound.joined_parts import JoinedInfo, Samples, Shape
+from voice_clone_client.long_text.plan import Report
+from voice_clone_client.long_text.speaker import Speech
+from voice_clone_client.long_text.text import SentenceChunk
+from voice_clone_sound.tempo import Tempo
+from voice_clone_text.normalizers import Missing
+from voice_clone_text.pieces import Mark, Piece, Silence, Style, Words
+from voice_clone_text.planner import Planner, Settings
+from voice_clone_text.sentences import SPOKEN, Sentence, WholeCharacters
+from voice_clone_text.tags import MarkupError
+
+from .segments import checked_rate, refusal_of
+from .streaming_text import FlushTimer, StreamingText
+
+_AT_ONCE = 4096  # characters that are planned without a thread, if their numbers stay as they are
+
+Written = AsyncLongSpeech | StreamingText
+Speak = Callable[[Style, Written], Awaitable[Speech]]
+"""Begins a speech in a style; what it returns has its chunks."""
+
+
+@dataclass(eq=False)
+class _Part:
+    """A span of the plan: a speech of its own."""
+
+    speech: Written
+    style: Style
+    pause: float
+    """Seconds of silence before it."""
+    behind: float | None = None
+    """Behind it; None: not known yet."""
+    begun: asyncio.Task[Speech] | None = None
+    shape: Shape | None = None
+    """From its first chunk on."""
+    sentences: int = 0
+    seconds: float = 0.0
+    """Of audio that was read, with the silence before it."""
+    over: bool = False
+    _words: list[Words] = field(default_factory=list)
+    _begins: list[int] = field(default_factory=list)
+    """Of each of the words, in the text of the speech."""
+    _length: int = 0
+
+    def write(self, words: Words) -> None:
+        """More of its text."""
+        self._words.append(words)
+        self._begins.append(self._length)
+        self._length += len(words.text)
+        self.speech.write(words.text)
+
+    def written(self, sentence: Sentence) -> Sentence:
+        """A sentence of its speech, with the place at which it is written."""
+        return replace(sentence, start=self._place(sentence.start, False), end=self._place(sentence.end, True))
+
+    def _place(self, spoken: int, end: bool) -> int:
+        index = max(0, bisect_right(self._begins, spoken - end) - 1)
+        words, behind = self._words[index], spoken - self._begins[index]
+        return words.start + behind if words.written else words.end if end else words.start
+
+    def report(self, seconds: float, rate: float) -> Report:
+        """What was heard of it in so many seconds of its audio."""
+        whole = self.over and seconds >= self.seconds - 1e-6
+        found = self.speech.report(None if whole else max(0.0, seconds - self.pause) * rate)
+        end = self._words[-1].end if whole else self._place(found.characters, True) if found.characters else 0
+        partial = None if whole or found.partial is None else self.written(found.partial)
+        return Report(found.sentences, end, seconds, partial, found.partial_seconds / rate)
+
+
+class PlannedText(AsyncIterator[SentenceChunk]):
+    """The chunks of such a text; for one event loop. As an `AsyncLongSpeech`; the sentences count through all spans,
+    and have the places at which they are written.
+
+    Args:
+        settings: how the text is read.
+        make: makes a speech whose text will be written.
+        rate: factor of the tempo, beside those of the text.
+        most: characters of the text; None: any.
+        charge: called with the number of characters that are spoken and not written.
+        flush_after: see `StreamingText`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        make: Callable[[], Written],
+        *,
+        rate: float = 1.0,
+        most: int | None = None,
+        charge: Callable[[int], None] = lambda count: None,
+        flush_after: float | None = None,
+    ) -> None:
+        self._planner = Planner(settings)
+        self._aside = settings.normalize != "off"
+        self._make, self._rate, self._most, self._charge = make, rate, most, charge
+        self._timer = FlushTimer(flush_after, self.flush)
+        self._whole = WholeCharacters()
+        self._length = 0
+        self._blank, self._ended = True, False
+        self._texts: asyncio.Queue[tuple[str, bool, bool]] = asyncio.Queue()  # flush, end
+        self._planning: asyncio.Task[None] | None = None
+        self._planned = False  # all of it
+        self._error: Exception | None = None  # of its plan
+        self._before: list[Words] = []  # without a letter or digit, in front of a part
+        self._open: _Part | None = None  # whose text goes on
+        self._pause = 0.0  # behind the latest part
+        self._parts: list[_Part] = []
+        self._current = 0  # which part is read
+        self._changed = asyncio.Event()
+        self._speak: Speak | None = None
+        self._closed = False
+        self._said = JoinedInfo()
+        self._out: deque[SentenceChunk] = deque()
+        self._last: SentenceChunk | None = None  # of a sentence whose last samples may wait
+        self._latest: SentenceChunk | None = None
+        self._tail = 0.0  # seconds of silence behind the last part
+        self._chunks = self._sentences = 0
+        self.warnings: list[str] = []
+        """Sentences: what of the text has no effect, as far as it is known."""
+
+    def begin(self, speak: Speak) -> None:
+        """Start speaking. Text may have been written before."""
+        self._speak = speak
+        self._planning = asyncio.create_task(self._plan())
+
+    def write(self, text: str) -> None:
+        """Add to the text.
+
+        Raises:
+            InvalidArgument: the whole text would be too long, or was ended.
+        """
+        if self._ended:
+            raise InvalidArgument("the text was ended; more text needs another speech")
+        if self._most is not None and self._length + len(text) > self._most:
+            raise InvalidArgument(f"the text is too long; at most {self._most} characters are allowed")
+        self._length += len(text)
+        self._blank = self._blank and not text.strip()
+        self._texts.put_nowait((text, False, False))
+        self._timer.write(text)
+
+    def end(self) -> None:
+        """The text is complete."""
+        self._timer.stop()
+        self._ended = True
+        self._texts.put_nowait(("", False, True))
+
+    def flush(self) -> None:
+        """Speak what was written so far, without waiting for more of it."""
+        self._timer.stop()
+        self._texts.put_nowait(("", True, False))
+
+    @property
+    def length(self) -> int:
+        """Characters of the text so far."""
+        return self._length
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """See `JoinedInfo`."""
+        return self._said.info or None
+
+    def report(self, seconds: float | None = None) -> Report:
+        """How much was spoken in the first `seconds` of the audio that was read; None for all of it."""
+        left = float("inf") if seconds is None else seconds
+        sentences, characters, heard = 0, 0, 0.0
+        for part in self._parts:
+            sent = min(part.seconds, left)
+            heard, left = heard + sent, left - sent
+            found = part.report(sent, self._rate * part.style.rate)
+            sentences, characters = sentences + found.sentences, max(characters, found.characters)
+            if not part.over or sent < part.seconds - 1e-6:
+                return Report(sentences, characters, heard, found.partial, found.partial_seconds)
+        return Report(sentences, characters, heard + min(left, self._tail), None, 0.0)
+
+    def close(self) -> None:
+        """Stop the speech, here and on the server. A task that waits for a chunk gets `Cancelled`."""
+        self._closed = True
+        self._timer.stop()
+        if self._planning is not None:
+            self._planning.cancel()
+        for part in self._parts[self._current :]:
+            begun = part.begun
+            if begun is not None and not begun.cancel() and begun.exception() is None:
+                begun.result().close()
+            part.speech.close()
+        self._changed.set()
+
+    async def _plan(self) -> None:
+        """Make the plan of the increments, one after another."""
+
+        def read(text: str, flush: bool, end: bool) -> list[Piece]:
+            pieces = self._planner.feed(text, end)
+            return pieces + self._planner.flush() if flush else pieces
+
+        try:
+            while not self._planned:
+                text, flush, end = await self._texts.get()
+                text = self._whole.feed(text, flush or end)
+                aside = self._aside or len(text) > _AT_ONCE
+                for piece in await asyncio.to_thread(read, text, flush, end) if aside else read(text, flush, end):
+                    self._add(piece)
+                self.warnings = self._planner.warnings
+                if self._open is not None and flush:
+                    self._open.behind = 0.0  # a silence that comes later leaves its end as it is
+                    self._close_part()
+                if end:
+                    self._end()
+                self._look_ahead()
+        except (MarkupError, Missing) as error:
+            self._end(refusal_of(error, "text"))
+        except Exception as error:  # of any kind; the reader raises it behind the audio before it
+            self._end(error)
+
+    def _add(self, piece: Piece) -> None:
+        """The next piece of the plan."""
+        if isinstance(piece, Mark):
+            return
+        if isinstance(piece, Silence):
+            self._close_part()
+            self._pause += piece.seconds
+            return
+        self._charge(max(0, len(piece.text) - (piece.end - piece.start)))
+        latest = self._open.style if self._open else self._before[0].style if self._before else piece.style
+        if piece.style != latest:
+            self._close_part()
+        if self._open is not None:
+            self._open.write(piece)
+            return
+        self._before.append(piece)
+        if SPOKEN.search(piece.text):
+            checked_rate(self._rate * piece.style.rate)
+            self._know_behind()
+            self._open = _Part(self._make(), piece.style, self._pause)
+            self._parts.append(self._open)
+            for words in self._before:
+                self._open.write(words)
+            self._before, self._pause = [], 0.0
+            self._changed.set()
+
+    def _close_part(self) -> None:
+        if self._open is not None:
+            self._open.speech.end()
+        self._open, self._before = None, []
+
+    def _know_behind(self) -> None:
+        if self._parts and self._parts[-1].behind is None:
+            self._parts[-1].behind = self._pause
+
+    def _end(self, error: Exception | None = None) -> None:
+        """Nothing more comes."""
+        self._error = error
+        self._close_part()
+        self._know_behind()
+        self._planned = True
+        self._look_ahead()
+        self._changed.set()
+
+    def _look_ahead(self) -> None:
+        """Begin the part that is read, and the next one as soon as there is audio of that."""
+        assert self._speak is not None
+        for index in (self._current, self._current + 1):
+            if index < len(self._parts) and not self._closed:
+                part = self._parts[index]
+                if part.begun is None:
+                    part.begun = asyncio.ensure_future(self._speak(part.style, part.speech))
+                if part.shape is None:
+                    break
+
+    async def __anext__(self) -> SentenceChunk:
+        try:
+            while not self._out:
+                await self._read()
+        except BaseException:
+            self.close()
+            raise
+        return self._out.popleft()
+
+    async def _read(self) -> None:
+        """Wait for the next chunk, or for the end of a part."""
+        if self._closed:
+            raise Cancelled("the speech was closed before its end")
+        self._changed.clear()
+        if self._current == len(self._parts):
+            if not self._planned:
+                await self._changed.wait()
+                return
+            if self._error is not None:
+                raise self._error
+            if self._latest is None and not self._blank:
+                raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
+            if self._latest is None or not self._pause:
+                raise StopAsyncIteration
+            tail, self._pause = _silence(self._pause, self._latest.sample_rate), 0.0
+            self._tail = len(tail) / self._latest.sample_rate
+            self._put(replace(self._latest, samples=tail, first=False, last=False), None)
+            return
+        self._look_ahead()
+        part = self._parts[self._current]
+        assert part.begun is not None
+        speech = await part.begun
+        try:
+            chunk = await anext(speech)
+        except StopAsyncIteration:
+            while part.behind is None and not self._closed:
+                await self._changed.wait()
+                self._changed.clear()
+            self._end_part(part)
+        else:
+            assert isinstance(chunk, SentenceChunk)
+            self._said.add(speech.info or {})
+            self._take(part, chunk)
+            self._look_ahead()
+
+    def _take(self, part: _Part, chunk: SentenceChunk) -> None:
+        """Put out what is heard of a chunk."""
+        samples, rate = chunk.samples, chunk.sample_rate
+        first = part.shape is None
+        if part.shape is None:
+            tempo = self._rate * part.style.rate
+            own = None if tempo == 1.0 else Tempo(rate, tempo)
+            part.shape = Shape(rate, part.pause, part.behind, own, part.style.gain)
+        samples = part.shape.push(samples, final=False)
+        if first:
+            samples = np.concatenate([_silence(part.pause, rate), samples])
+        last = chunk.last and not part.shape.waits
+        self._put_last()
+        changed = replace(
+            chunk,
+            samples=samples,
+            sentence=part.written(chunk.sentence),
+            sentence_index=self._sentences + chunk.sentence_index,
+            final=False,
+            last=last,
+        )
+        self._put(changed, part)
+        part.sentences = chunk.sentence_index + 1
+        if chunk.last and not last:
+            self._last = replace(changed, samples=samples[:0], first=False, last=True)
+
+    def _end_part(self, part: _Part) -> None:
+        """The rest of a part."""
+        last = self._last
+        if part.shape is not None and last is not None:
+            rest = part.shape.push(np.zeros(0, np.float32), True, part.behind)
+            self._put_last(rest, part)
+        part.over = True
+        self._said.end()
+        self._sentences += part.sentences
+        self._current += 1
+
+    def _put_last(self, samples: Samples | None = None, part: _Part | None = None) -> None:
+        if self._last is not None:
+            last, self._last = self._last, None
+            self._put(last if samples is None else replace(last, samples=samples), part)
+
+    def _put(self, chunk: SentenceChunk, part: _Part | None) -> None:
+        if part is not None:
+            part.seconds += len(chunk.samples) / chunk.sample_rate
+        self._latest = replace(chunk, index=self._chunks)
+        self._out.append(self._latest)
+        self._chunks += 1
+
+
+def _silence(seconds: float, rate: int) -> Samples:
+    return np.zeros(round(seconds * rate), np.float32)

@@ -1,0 +1,393 @@
+"""Texts with pauses, SSML, pronunciations and numbers that are spoken while they are written: in pieces as at once."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from cartesia import AsyncCartesia
+from deepgram.core.events import EventType
+from deepgram.speak.v1.types import SpeakV1Text
+from elevenlabs.client import ElevenLabs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import AsyncOpenAI
+from voice_clone_client.long_text.long_speech import AsyncLongSpeech
+from voice_clone_client.long_text.plan import Plan
+from voice_clone_client.wav import pcm16
+from voice_clone_gateway.speech.planned_text import PlannedText, Written
+from voice_clone_gateway.speech.streaming_text import StreamingText
+from voice_clone_text.dictionary import Dictionary, Rule
+from voice_clone_text.pieces import Style
+from voice_clone_text.planner import Settings
+
+from tests.support.doubles.gateway_thread import Shared
+from tests.support.doubles.speech_double import FRAME, RATE, Double, samples_of
+from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, run
+from tests.support.official.vendor_calls import calling
+from tests.unit.gateway.test_deepgram import client_of
+
+RULES = Dictionary([Rule("SQL", "sequel"), Rule("New York", "NY"), Rule("New York City", "the city")])
+TEXTS = {
+    "plain": (Settings(), "Nothing is asked here. So nothing changes, <b> neither."),
+    "ssml": (
+        Settings(),
+        "<speak>Good morning.<break time='300ms'/> Then <sub alias='World Wide Web'>WWW</sub> and "
+        "<voice name='bob'>I am Bob.<break/></voice><prosody rate='2' volume='-6dB'>It is &amp; was. </prosody>"
+        "<mark name='here'/><say-as interpret-as='characters'>abc</say-as>!<break time='1s'/></speak>",
+    ),
+    "pauses": (Settings(inline_pauses=True, tag_pauses=True), 'One [pause:250ms] two. <break time="1s"/>Three [pau!'),
+    "dictionary": (Settings(dictionary=RULES), "SQL in New York City, not in New York. MySQL stays, SQL"),
+    "numbers": (
+        Settings(normalize="on", style=Style(language="en")),
+        "It is 3:05 pm and costs $1,234.56, etc. Henry VIII had 2 cats. Call 911",
+    ),
+    "Chinese": (Settings(normalize="on", style=Style(language="zh")), "会议在14:30开始。有2个人和2本书。"),
+    "all": (
+        Settings(normalize="on", dictionary=RULES, style=Style(language="de")),
+        "<speak>SQL kostet 3,50 €.<break/>Am 3. Oktober <lang xml:lang='en'>on May 5th</lang> usw. Ende</speak>",
+    ),
+}
+
+
+async def spoken(text: str, plan: Settings, sizes: list[int], token_level: bool) -> Any:
+    """What is said of a text that comes in pieces of these sizes: sentences with their places, and the samples."""
+    double, told = Double(), list[Style]()
+
+    def make() -> Written:
+        return StreamingText(double, Plan()) if token_level else AsyncLongSpeech(double, Plan())  # type: ignore[arg-type]
+
+    async def speak(style: Style, speech: Written) -> Any:
+        told.append(style)
+        speech.begin({"seed": 7, "voice": style.voice})
+        return speech
+
+    speech = PlannedText(plan, make)
+    speech.begin(speak)
+
+    async def write() -> None:
+        at = 0
+        for size in sizes:
+            speech.write(text[at : at + size])
+            at += size
+            await asyncio.sleep(0)
+        speech.write(text[at:])
+        speech.end()
+
+    writing = asyncio.create_task(write())
+    chunks = [chunk async for chunk in speech]
+    await writing
+    ends = [chunk for chunk in chunks if chunk.last]
+    assert [chunk.sentence_index for chunk in ends] == [*range(len(ends))]
+    assert [chunk.index for chunk in chunks] == [*range(len(chunks))]
+    sentences = [(chunk.sentence.text, chunk.sentence.start, chunk.sentence.end) for chunk in ends]
+    report, samples = speech.report(), np.concatenate([chunk.samples for chunk in chunks])
+    assert report.partial is None and abs(report.seconds - len(samples) / RATE) < 1e-6
+    said = (sentences, told, report.characters, report.sentences, speech.warnings, (speech.info or {})["frames"])
+    return said, samples
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("token_level", [False, True], ids=["sentences", "tokens"])
+def test_characters_one_by_one(name: str, token_level: bool) -> None:
+    async def test() -> None:
+        plan, text = TEXTS[name]
+        whole, samples = await spoken(text, plan, [], token_level)
+        pieces, again = await spoken(text, plan, [1] * len(text), token_level)
+        assert pieces == whole
+        assert np.array_equal(samples, again)
+        assert whole[2] <= len(text) and whole[0]
+
+    asyncio.run(test())
+
+
+@given(st.sampled_from([*TEXTS]), st.lists(st.integers(1, 30), max_size=12), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_any_pieces(name: str, sizes: list[int], token_level: bool) -> None:
+    async def test() -> None:
+        plan, text = TEXTS[name]
+        whole, samples = await spoken(text, plan, [], token_level)
+        pieces, again = await spoken(text, plan, sizes, token_level)
+        assert pieces == whole and np.array_equal(samples, again)
+
+    asyncio.run(test())
+
+
+def silence(seconds: float) -> bytes:
+    return bytes(2 * round(seconds * RATE))
+
+
+def test_our_socket_speaks_ssml() -> None:
+    text = "<speak>Good morning.<break time='300ms'/><voice name='bob'>I am Bob.</voice><break time='1s'/></speak>"
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure()
+            for character in text:
+                await caller.send("input.text", text=character)
+            await caller.send("input.done")
+            messages = await caller.until("session.done")
+        first, second = (pcm16(samples_of(words, 7)) for words in ("Good morning.", "I am Bob."))
+        assert audio_of(messages) == first + silence(0.3) + second + silence(1)
+        assert [speech.options["voice"] for speech in gateway.double.speeches] == ["ada", "bob"]
+        events = events_of(messages)
+        starts = [event for event in events if event["type"] == "audio.start"]
+        assert [(each["sentence_index"], text[each["start"] : each["end"]]) for each in starts] == [
+            (0, "Good morning."),
+            (1, "I am Bob."),
+        ]
+        assert events[-1]["milliseconds"] == 80 * 5 + 1300 and events[-1]["characters"] == text.index("</voice>")
+
+    run(test)
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token_level"])
+def test_what_is_asked_by_fields(mode: str) -> None:
+    text = "SQL costs $5.[pause:200ms] Good."
+    asked = {
+        "inline_pauses": True,
+        "normalize": "on",
+        "language": "English",
+        "pronunciations": [{"string_to_replace": "SQL", "alias": "sequel"}],
+    }
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(**asked, streaming_mode=mode)
+            for character in text:
+                await caller.send("input.text", text=character)
+            await caller.send("input.done")
+            messages = await caller.until("session.done")
+        done = [event for event in events_of(messages) if event["type"] == "audio.done"]
+        assert gateway.double.texts == ["sequel costs five dollars.", " Good."][: len(done)] or [
+            text.strip() for text in gateway.double.texts
+        ] == ["sequel costs five dollars.", "Good."]
+
+    run(test)
+
+
+def test_a_flush_decides_what_waits() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(normalize="on", language="English")
+            await caller.send("input.text", text="I have 5")
+            await caller.send("input.flush")
+            messages = await caller.until("audio.done")
+            assert events_of(messages)[0]["sentence_text"] == "I have five"
+            await caller.send("input.text", text=" cats.")
+            await caller.send("input.done")
+            assert events_of(await caller.until("audio.done"))[0]["sentence_text"] == "cats."
+
+    run(test)
+
+
+def test_wrong_ssml_ends_with_an_error_behind_its_audio() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure()
+            await caller.send("input.text", text="<speak>Good morning. Then ")
+            await caller.send("input.text", text="<b>more</speak>")
+            await caller.send("input.done")
+            messages = await caller.until("session.done")
+            error, done = [event for event in events_of(messages) if event["type"] in ("error", "session.done")]
+            assert error["error"]["code"] == "invalid_ssml" and "line 1" in error["error"]["message"]
+            assert done["failed"] and done["finish_reason"] == "invalid_ssml"
+            assert audio_of(messages).startswith(pcm16(samples_of("Good morning.", 7)))
+            await caller.send("input.text", text="It goes on.")
+            await caller.send("input.done")
+            assert audio_of(await caller.until("session.done")) == pcm16(samples_of("It goes on.", 7))
+
+    run(test)
+
+
+def test_warnings_are_told_and_a_strict_gateway_refuses() -> None:
+    text = "<speak><emphasis>Good</emphasis> morning.</speak>"
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure()
+            await caller.send("input.text", text=text)
+            await caller.send("input.done")
+            messages = events_of(await caller.until("session.done"))
+        told = [event["message"] for event in messages if event["type"] == "warning"]
+        refused = [event["error"]["message"] for event in messages if event["type"] == "error"]
+        assert len(told) + len(refused) == 1 and "emphasis" in [*told, *refused][0]
+        assert bool(refused) == strict
+
+    for strict in (False, True):
+        run(test, strict=strict)
+
+
+def test_expansions_count_for_the_key(tmp_path: Any) -> None:
+    (tmp_path / "keys").write_text("s3cret speak characters_per_minute=100\n")
+    rules = [{"string_to_replace": "a", "alias": "word " * 90}]
+
+    async def test(gateway: Gateway) -> None:
+        headers = {"Authorization": "Bearer s3cret"}
+        async with gateway.call(additional_headers=headers) as caller:
+            await caller.configure(pronunciations=rules)
+            await caller.send("input.text", text="a a ")
+            await caller.send("input.done")
+            error = (await caller.until("error"))[-1]["error"]
+            assert "characters" in error["message"]
+
+    run(test, api_keys_file=str(tmp_path / "keys"))
+
+
+def test_cancelled_between_parts() -> None:
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure()
+            await caller.send("input.text", text="<speak>One two.<break time='2s'/>Three four.<break/>")
+            while not isinstance(await caller.next(), bytes):
+                pass
+            await caller.send("cancel", played_ms=1000)
+            told = (await caller.until("session.cancelled"))[-1]
+            assert told["milliseconds"] <= 1000 and told["characters"] in (0, len("<speak>One two."))
+
+    run(test)
+
+
+@pytest.mark.thorough
+class TestVendors:
+    """By their official clients, where these have the calls."""
+
+    TEXT = 'One two.<break time="0.5s" /> It is $5.'
+    SPOKEN = ("One two.", "It is five dollars.")
+
+    def heard(self, gateway: Gateway) -> list[str]:
+        return [" ".join(text.split()) for text in gateway.double.texts]
+
+    @pytest.mark.parametrize("path", ["stream-input", "multi-stream-input"])
+    def test_elevenlabs(self, path: str) -> None:
+        query = "output_format=pcm_24000&enable_ssml_parsing=true&apply_text_normalization=on&language_code=en"
+
+        async def test(gateway: Gateway) -> None:
+            async with calling(gateway, f"/v1/text-to-speech/ada/{path}?{query}") as caller:
+                await caller.send(text=" ")
+                for character in self.TEXT:
+                    await caller.send(text=character)
+                await caller.send(text=" ", flush=True)
+                if path == "stream-input":
+                    await caller.send(text="")
+                else:
+                    await caller.send(close_context=True)
+                messages = await caller.until(isFinal=True)
+            assert self.heard(gateway) == [*self.SPOKEN]
+            audio = b"".join(base64.b64decode(each["audio"]) for each in messages if each.get("audio"))
+            assert silence(0.5) in audio
+
+        run(test)
+
+    def test_elevenlabs_speaks_tags_where_they_are_not_asked_for(self) -> None:
+        async def test(gateway: Gateway) -> None:
+            query = "output_format=pcm_24000"
+            async with calling(gateway, f"/v1/text-to-speech/ada/stream-input?{query}") as caller:
+                await caller.send(text="<speak>One</speak> ")
+                await caller.send(text="")
+                await caller.until(isFinal=True)
+            assert self.heard(gateway) == ["<speak>One</speak>"]
+
+        run(test)
+
+    def test_elevenlabs_over_http(self, shared: Shared) -> None:
+        triton, http = shared
+        triton.calls.clear()
+        with httpx.Client() as plain:
+            client = ElevenLabs(base_url=str(http.base_url), api_key="unused", httpx_client=plain)
+            spoken = client.text_to_speech.convert(
+                "ada", text="It is $5.", language_code="en", apply_text_normalization="on", output_format="pcm_24000"
+            )
+            assert b"".join(spoken)
+        assert [inputs["text"].decode() for _, inputs in triton.speeches] == ["It is five dollars."]
+
+    @pytest.mark.filterwarnings("ignore:websockets.*deprecated:DeprecationWarning")
+    def test_deepgram(self) -> None:
+        options = {"model": "ada", "encoding": "linear16", "sample_rate": 24000}
+        more = {"input_type": "ssml", "normalize": "on", "language": "en"}
+        rules = json.dumps([{"string_to_replace": "SQL", "alias": "sequel"}])
+
+        def speak(gateway: Gateway) -> list[Any]:
+            heard: list[Any] = []
+            asked = {"additional_query_parameters": {**more, "pronunciations": rules}}
+            with client_of(gateway).speak.v1.connect(**options, request_options=asked) as connection:  # type: ignore[arg-type]
+                connection.on(EventType.MESSAGE, heard.append)
+                for character in "<speak>SQL is $5.<break time='500ms'/>Good.</speak>":
+                    connection.send_text(SpeakV1Text(text=character))
+                connection.send_flush()
+                connection.send_close()
+                connection.start_listening()
+            return heard
+
+        async def test(gateway: Gateway) -> None:
+            heard = await asyncio.to_thread(speak, gateway)
+            assert self.heard(gateway) == ["sequel is five dollars.", "Good."]
+            audio = b"".join(each for each in heard if isinstance(each, bytes))
+            assert len(audio) >= 2 * (RATE // 2 + FRAME)
+
+        run(test)
+
+    @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+    def test_cartesia(self) -> None:
+        form: Any = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
+
+        async def test(gateway: Gateway) -> None:
+            url = f"127.0.0.1:{gateway.port}"
+            client = AsyncCartesia(api_key="unused", base_url=f"http://{url}", websocket_base_url=f"ws://{url}")
+            async with client, client.tts.websocket_connect() as connection:
+                speech = connection.context(
+                    model_id="sonic-3",
+                    voice={"mode": "id", "id": "ada"},
+                    output_format=form,
+                )
+                for character in self.TEXT:
+                    await speech.push(character)
+                await speech.no_more_inputs()
+                audio = b"".join([chunk.audio async for chunk in speech.receive() if chunk.type == "chunk"])
+            assert self.heard(gateway) == ["One two.", "It is $5."]
+            assert silence(0.5) in audio
+
+        run(test)
+
+    def test_cartesia_reads_numbers_of_a_locale(self) -> None:
+        async def test(gateway: Gateway) -> None:
+            form = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
+            message = {"model_id": "sonic-3", "voice": "ada", "output_format": form, "normalization": "en-US"}
+            async with calling(gateway, "/tts/websocket") as caller:
+                for character in self.TEXT:
+                    await caller.send(**message, context_id="a", transcript=character, **{"continue": True})
+                await caller.send(**message, context_id="a", transcript="")
+                await caller.until(type="done")
+            assert self.heard(gateway) == [*self.SPOKEN]
+
+        run(test)
+
+    def test_realtime(self) -> None:
+        said: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "It is $5."}]}
+
+        async def test(gateway: Gateway) -> None:
+            client = AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.port}/v1", api_key="unused")
+            async with client, client.realtime.connect(model="gpt-realtime") as connection:
+                output: Any = {"voice": "ada", "normalize": "on", "language": "en"}
+                await connection.session.update(session={"type": "realtime", "audio": {"output": output}})
+                await connection.conversation.item.create(item=said)
+                await connection.response.create()
+                transcript = await transcript_of(connection)
+            assert transcript == "It is five dollars." and self.heard(gateway) == ["It is five dollars."]
+
+        async def transcript_of(events: AsyncIterator[Any]) -> str:
+            heard = ""
+            async for event in events:
+                if event.type == "response.output_audio_transcript.delta":
+                    heard += event.delta
+                elif event.type == "response.done":
+                    break
+            return heard
+
+        run(test)
