@@ -61,6 +61,7 @@ def wanted() -> dict[Path, str]:
     """The files, as they should be. Those of the models must be written before: docs/settings.md follows them."""
     parts = {
         MODELS / "speech_whole" / "config.pbtxt": {"inputs": _whole_inputs()},
+        MODELS / "text_front_end" / "config.pbtxt": {"inputs": _whole_inputs()},
         DOCS / "triton_api.md": {"inputs": _inputs_table()},
         DOCS / "families.md": {
             "families": table(cards()),
@@ -187,7 +188,7 @@ def _dict(entries: Mapping[str, str]) -> str:
 
 
 def _whole_inputs() -> str:
-    """speech_whole answers at once, so no text can follow."""
+    """For speech_whole and text_front_end, which take a whole text."""
     names = [each for each in FIELDS if each.name != "text_stream"]
     return "".join(tensor(each).line(True, each is names[-1]) + "\n" for each in names)
 

@@ -19,6 +19,7 @@ from voice_clone.settings import (
     PromptSettings,
     SpeakerCacheSettings,
     TalkerSettings,
+    TextSettings,
     WholeSpeechSettings,
 )
 from voice_clone_server.config_file import ConfigFile
@@ -33,6 +34,7 @@ STAGES = {  # as the table names their models
     "encoders": EncoderSettings,
     "speaker_cache": SpeakerCacheSettings,
     "speech_whole": WholeSpeechSettings,
+    "text_front_end": TextSettings,
 }
 OTHERS = {  # variables that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",

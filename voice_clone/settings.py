@@ -462,6 +462,15 @@ class AlignerSettings(PrecisionSettings):
     max_alignments: int = setting(64, "speeches aligned at once, whose pieces are awaited; more are refused")
 
 
+class TextSettings(StageSettings):
+    """Settings of `text_front_end`."""
+
+    max_planned_characters: int = setting(100_000, "maximum length of a text that is planned")
+    max_planned_speeches: int = setting(
+        8, "planned speeches made at once; more are refused. Above 12 the Python backend needs more than 32 threads"
+    )
+
+
 def settings_of(model: str) -> type[StageSettings]:
     """The settings of a model, by the end of its name; one of no stage that all families have is a voice encoder."""
     stages: dict[str, type[StageSettings]] = {
@@ -470,6 +479,7 @@ def settings_of(model: str) -> type[StageSettings]:
         "code2wav": DecoderSettings,
         "speaker_cache": SpeakerCacheSettings,
         "speech_whole": WholeSpeechSettings,
+        "text_front_end": TextSettings,
         "clip_check": ClipCheckSettings,
     }
     found = (stage for stage in stages if f"_{model}".endswith(f"_{stage}"))

@@ -125,6 +125,10 @@ class JoinedParts:
             self._said.add(chunk.info)
         return self._chunk(np.concatenate([before, samples]), chunk.info)
 
+    def go_on(self) -> None:
+        """The next chunk is of another speech, which goes on with the current part."""
+        self._said.end()
+
     def end(self) -> Chunk:
         """The rest of the current part, which has no further chunk; the next one is now the current."""
         samples = self._push(np.zeros(0, np.float32), final=True)

@@ -7,11 +7,11 @@ from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict
-from voice_clone_text.pieces import Plan, Silence, Span
+from voice_clone_text.shown import shown
 
 from ..http.auth import guarded
 from ..http.errors import documented
-from ..schemas import SpeechRequest, Turn
+from ..schemas import SpeechRequest
 from ..services import services_of
 from ..speech.segments import plans_of
 from ..speech.synthesis import check_request
@@ -79,37 +79,6 @@ async def plan_text(payload: SpeechRequest, request: Request) -> TextPlan:
     with request.state.key.gate.pass_through(), services.gate.pass_through():  # a plan may take as long as a speech
         dictionaries, warnings = await services.dictionaries.chosen(services, request.state.client, payload)
         found = await asyncio.to_thread(lambda: [*plans_of(payload, dictionaries)])
-    answer = TextPlan(items=[], marks=[], warnings=[*warnings])
-    for index, (turn, plan) in enumerate(found):
-        _add(answer, index, turn, plan)
-    return answer
-
-
-def _add(answer: TextPlan, index: int, turn: Turn, plan: Plan) -> None:
-    before = len(answer.items)
-    for item in plan.items:
-        answer.items.append(_silence(index, item) if isinstance(item, Silence) else _speech(index, turn, item))
-    answer.marks += [Mark(name=mark.name, item=before + mark.item, character=mark.character) for mark in plan.marks]
-    answer.warnings += [warning for warning in plan.warnings if warning not in answer.warnings]
-    if turn.pause_ms:
-        answer.items.append(Item(type="silence", segment=index, seconds=turn.pause_ms / 1000))
-
-
-def _silence(index: int, item: Silence) -> Item:
-    return Item(type="silence", segment=index, seconds=item.seconds, start=item.start, end=item.end)
-
-
-def _speech(index: int, turn: Turn, item: Span) -> Item:
-    style = item.style
-    return Item(
-        type="speech",
-        segment=index,
-        text=item.text,
-        start=item.start,
-        end=item.end,
-        voice=style.voice,
-        language=style.language,
-        rate=turn.speed * style.rate,
-        gain=style.gain,
-        replaced=[Replaced(**each._asdict()) for each in item.replaced],
-    )
+    plan = TextPlan.model_validate(shown((plan, turn.speed, turn.pause_ms / 1000) for turn, plan in found))
+    plan.warnings[:0] = warnings
+    return plan

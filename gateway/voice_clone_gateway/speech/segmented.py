@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from voice_clone_client import Chunk
@@ -37,7 +38,8 @@ class SegmentedSpeech:
             current = self._joined.current
             speech = self._speeches[current]
             try:
-                chunk = self._joined.take(await anext(speech))
+                heard = await anext(speech)
+                chunk = self._joined.take(replace(heard, info=speech.info) if heard.info else heard)
             except StopAsyncIteration:
                 speech.close()
                 chunk = self._joined.end()

@@ -236,7 +236,7 @@ def limited(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) 
     """A server of endless speeches with one slot, and small limits. It must stop with nothing in flight."""
     limits = {"MAX_STREAMS": "1", "MAX_WHOLE_SECONDS": "40", "MAX_WHOLE_SPEECHES": "2", "TEXT_IDLE_SECONDS": "60"}
     environment = {f"VOICE_CLONE_{name}": value for name, value in limits.items()}
-    options = [*SPEECH_ALONE, f"--load-model={MODEL}"]
+    options = [*SPEECH_ALONE, f"--load-model={MODEL}", "--load-model=text_front_end"]
     folder = tmp_path_factory.mktemp("limited")
     # The default family is that of the setting: this server has no voice encoder, by which speaker_cache finds them.
     environment["VOICE_CLONE_MODEL_TYPES"] = "qwen3_tts"

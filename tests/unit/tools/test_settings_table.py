@@ -37,7 +37,7 @@ def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
     assert names() == {name for settings in SETTINGS_OF.values() for name, _, _ in settings} | set(variables_only())
 
 
-@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole"])
+@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole", "text_front_end"])
 def test_a_configuration_has_the_defaults_and_the_meanings_of_the_stage(model: str) -> None:
     stage = settings_of(model)
     for name, value, meaning in SETTINGS_OF[model]:

@@ -16,7 +16,7 @@ import json
 import math
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,54 +43,29 @@ class WholeSpeechModel(Model):
         """Start to look for clients that leave."""
         settings = WholeSpeechSettings.of(given)
         self._most_seconds = settings.max_whole_seconds
-        self._most = settings.max_whole_speeches
-        self._callers: list[str] = []  # of the speeches that are made
-        self._lock = threading.Lock()
-        self.threads = self._most + REFUSING
-        self._families: tuple[str, ...] = ()
+        most = settings.max_whole_speeches
+        self._places = Places(most, f"{most} whole speeches are made already (max_whole_speeches); try again later")
+        self.threads = most + REFUSING
+        self._families = Families()
         self._clients = Clients()
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Make a speech, and wait for its end."""
-        caller = self.caller(request).name
-        with self._lock:
-            if not may_have_more(self._callers, caller, self._most):
-                raise Overloaded(f"{self._most} whole speeches are made already (max_whole_speeches); try again later")
-            self._callers.append(caller)
-        try:
+        with self._places.taken(self.caller(request).name):
             return self._speak(request, responder)
-        finally:
-            with self._lock:
-                self._callers.remove(caller)
 
     def _speak(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        family = self._family(request.text("model"))
+        family = self._families.choose(request.text("model"))
         stream_id = uuid.uuid4().hex
         parameters = {name: carried(request.parameter(name)) for name in ("owner", "deadline_ms", "mark")}
         parameters |= {"stream_id": stream_id, "errors_in_info": True}
         inputs: dict[str, Value | None] = {name: array for name, array in request.arrays().items() if name != "model"}
         whole = WholeSpeech(family, self._most_seconds)
-        with self._clients.watched(responder, family, stream_id):
+        with self._clients.watched(responder.cancelled, family, stream_id):
             for outputs in responses(family, inputs, parameters):
                 if not whole.takes(outputs):
                     cancel_stream(f"{family}_talker", stream_id)  # the rest of its responses is still read
         return whole.outputs()
-
-    def _family(self, named: str | None) -> str:
-        """Return the family of that name, or the default.
-
-        Raises:
-            InvalidArgument: there is no such family.
-            Unsupported: the server has no family.
-        """
-        if not self._families or (named is not None and named not in self._families):  # it may have loaded since
-            stats = json.loads(call("speaker_cache", {"operation": "stats"})["result"][0])
-            self._families = tuple(stats["model_types"])
-        if not self._families:
-            raise Unsupported("this server has no model family")
-        if named is not None and named not in self._families:
-            raise InvalidArgument(f"`model` must be a family of this server: {', '.join(self._families)}")
-        return named or self._families[0]
 
     def close(self) -> None:
         """Look for no more clients."""
@@ -152,6 +127,60 @@ class WholeSpeech:
         return {"audio": np.concatenate(self._audio), "sample_rate": self._rate, "info": json.dumps(self._info)}
 
 
+class Places:
+    """How many speeches are made at once, with a share for each caller.
+
+    Args:
+        most: of all callers.
+        full: what one learns for whom there is no place.
+    """
+
+    def __init__(self, most: int, full: str) -> None:
+        self._most, self._full = most, full
+        self._callers: list[str] = []  # of the speeches that are made
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self, caller: str) -> Iterator[None]:
+        """Have a place during the `with` block.
+
+        Raises:
+            Overloaded: there is none.
+        """
+        with self._lock:
+            if not may_have_more(self._callers, caller, self._most):
+                raise Overloaded(self._full)
+            self._callers.append(caller)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callers.remove(caller)
+
+
+class Families:
+    """The model families of the server."""
+
+    def __init__(self) -> None:
+        self._known: tuple[str, ...] = ()
+
+    def choose(self, named: str | None) -> str:
+        """The family of that name, or the default.
+
+        Raises:
+            InvalidArgument: there is no such family.
+            Unsupported: the server has no family.
+        """
+        if not self._known or (named is not None and named not in self._known):  # it may have loaded since
+            stats = json.loads(call("speaker_cache", {"operation": "stats"})["result"][0])
+            self._known = tuple(stats["model_types"])
+        if not self._known:
+            raise Unsupported("this server has no model family")
+        if named is not None and named not in self._known:
+            raise InvalidArgument(f"`model` must be a family of this server: {', '.join(self._known)}")
+        return named or self._known[0]
+
+
 class Clients:
     """The clients of running speeches. If one leaves, its speech is cancelled.
 
@@ -162,17 +191,17 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._speeches: dict[str, tuple[Responder, str]] = {}  # by stream
+        self._speeches: dict[str, tuple[Callable[[], bool], str]] = {}  # by stream
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
         self._thread.start()
 
     @contextmanager
-    def watched(self, responder: Responder, family: str, stream_id: str) -> Iterator[None]:
-        """Look for the client of a speech during the `with` block."""
+    def watched(self, left: Callable[[], bool], family: str, stream_id: str) -> Iterator[None]:
+        """Look for the client of a speech during the `with` block; `left`: whether it wants no more of it."""
         with self._lock:
-            self._speeches[stream_id] = responder, family
+            self._speeches[stream_id] = left, family
         try:
             yield
         finally:
@@ -188,8 +217,8 @@ class Clients:
         while not self._closing.wait(LOOK_SECONDS):
             with self._lock:
                 speeches = list(self._speeches.items())
-            for stream_id, (responder, family) in speeches:
-                if responder.cancelled():
+            for stream_id, (left, family) in speeches:
+                if left():
                     cancel_stream(f"{family}_talker", stream_id)
 
 
