@@ -23,7 +23,7 @@ MOST_TURNS = 1000  # of a request
 MOST_PRONUNCIATIONS = 1000  # of a request
 MOST_DICTIONARIES = 3  # that a request names
 
-InputType = Literal["auto", "text", "ssml"]
+InputType = Literal["auto", "text", "ssml", "script"]
 Normalize = Literal["off", "on", "numbers"]
 FormatName = Literal[
     "wav", "pcm", "flac", "mp3", "opus", "aac", "mulaw", "alaw", "pcm_f32", "wav_mulaw", "wav_alaw", "wav_f32"
@@ -226,7 +226,9 @@ class TextOptions(SpeechOptions):
     """Whether `rate="20%"` in SSML is faster, as with Azure, and not a fifth."""
 
     input_type: InputType = "auto"
-    """`ssml`: Speech Synthesis Markup, which is recognised by its `<speak`, too; `text` is never that."""
+    """`ssml`: Speech Synthesis Markup, which is recognised by its `<speak`, too; `text` is never that. `script`: a
+    dialogue, in which each line begins with the name of a voice and a colon; a line without one goes on with the turn
+    before."""
     inline_pauses: bool = False
     """True: `[pause:500ms]` in a text is a silence of this length."""
     pronunciations: Annotated[list[Pronunciation], Field(max_length=MOST_PRONUNCIATIONS)] | None = None

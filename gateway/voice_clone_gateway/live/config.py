@@ -52,4 +52,6 @@ class StreamConfig(TextOptions):
             return "`streaming_mode token_level` sends the audio as it is made; leave out `stream_audio false`"
         if not token_level and (self.flush_after_ms or self.renew_after_ms):
             return "`flush_after_ms` and `renew_after_ms` belong to `streaming_mode token_level`"
+        if self.input_type == "script":
+            return "`input_type script` is for a text that is whole; send a session.config for each voice"
         return super().check()

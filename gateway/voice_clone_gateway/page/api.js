@@ -68,6 +68,12 @@ export async function designVoices(description, input) {
   return (await request("v1/audio/voices/design", { method: "POST", headers, body })).json();
 }
 
+// { items, marks, warnings }: what would be spoken
+export async function planText(fields) {
+  const headers = { "Content-Type": "application/json" };
+  return (await request("v1/audio/text", { method: "POST", headers, body: JSON.stringify(fields) })).json();
+}
+
 export const wavOf = (base64) => new Blob([bytesOf(base64)], { type: "audio/wav" });
 
 // Speaks, and yields events as they arrive:

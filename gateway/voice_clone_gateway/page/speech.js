@@ -6,6 +6,7 @@ import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.j
 import { listen, stopListening } from "./listening.js";
 import { chosenModel, chosenOptions, refreshModels } from "./models.js";
 import { Player } from "./player.js";
+import { setUpPreview } from "./preview.js";
 import { chosenVoice, refreshVoices } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
 import { Waveform } from "./waveform.js";
@@ -41,6 +42,7 @@ export function setUpSpeech() {
     speak();
   });
   watchFields(find("speak"));
+  setUpPreview(textFields);
   find("more").open = !matchMedia("(max-width: 820px)").matches; // on a phone the text is what matters
   find("stop-speech").addEventListener("click", stop);
   find("replay").addEventListener("click", replay);
@@ -131,15 +133,24 @@ async function begin(mine, rate) {
   await mine.player.setRate(rate);
 }
 
+// What is said, and how it is read.
+function textFields() {
+  return {
+    input: find("text").value,
+    language: find("language").value.trim() || "Auto",
+    ...(find("script").checked ? { input_type: "script" } : {}),
+    ...(find("numbers").checked ? { normalize: "on" } : {}),
+  };
+}
+
 function fields({ voice, model }) {
   const seed = find("seed").value.trim();
   const instructions = find("instructions-field").hidden ? "" : find("instructions").value.trim();
   const options = chosenOptions();
   return {
-    input: find("text").value,
+    ...textFields(),
     ...(voice ? { voice } : {}),
     ...(instructions ? { instructions } : {}),
-    language: find("language").value.trim() || "Auto",
     allow_partial: true, // the page says so, see FINISH
     // The page draws the seed, because a seed of the server may be too large for an exact number in JavaScript.
     seed: seed ? Number(seed) : crypto.getRandomValues(new Uint32Array(1))[0],

@@ -16,12 +16,12 @@ from voice_clone_text.dictionary import Dictionary, Rule, Scoped
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Plan, Style
 from voice_clone_text.planner import Settings, plan
-from voice_clone_text.sequence import Sequence, in_sequence
+from voice_clone_text.sequence import Sequence, in_sequence, turns_of
 from voice_clone_text.tags import MarkupError, is_ssml
 
 from ..http.errors import HTTPFailure
 from ..languages import LANGUAGES, language_of
-from ..schemas import Pronunciation, SpeechOptions, SpeechRequest, TextOptions, Turn
+from ..schemas import MOST_TURNS, Pronunciation, SpeechOptions, SpeechRequest, TextOptions, Turn
 
 Options = TypeVar("Options", bound=SpeechOptions)
 
@@ -59,7 +59,8 @@ def is_planned(options: TextOptions, text: str, final: bool) -> bool:
         text: or its beginning.
         final: it is all of it.
     """
-    if options.inline_pauses or options.pronunciations or options.normalize != "off" or options.input_type == "ssml":
+    asked = options.inline_pauses or options.pronunciations or options.normalize != "off"
+    if asked or options.input_type in ("ssml", "script"):
         return True
     if options.tag_pauses and ("<break" in text or not final):
         return True
@@ -77,7 +78,7 @@ def settings_of(options: TextOptions, style: Style, dictionaries: SequenceOf[Sco
     """
     own = _dictionary_of(tuple(options.rules))
     return Settings(
-        input_type=options.input_type,
+        input_type="text" if options.input_type == "script" else options.input_type,
         inline_pauses=options.inline_pauses,
         style=style,
         relative_rates=options.relative_rates,
@@ -103,14 +104,32 @@ def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> I
     Raises:
         HTTPFailure: a text is SSML, and invalid.
     """
-    only = Turn(text=request.input)
-    for index, turn in enumerate(request.segments or [only]):
+    for index, turn in enumerate(request.segments or _turns_of(request)):
         style = Style(turn.voice_name, turn.language or request.language)
         settings = settings_of(request, style, dictionaries)
         try:
             yield turn, plan(turn.text, settings)
         except (MarkupError, Missing) as error:
             raise refusal_of(error, f"segments.{index}.text" if request.segments else "input") from None
+
+
+def _turns_of(request: SpeechRequest) -> list[Turn]:
+    """The turns of a dialogue; another text is one.
+
+    Raises:
+        HTTPFailure: a dialogue begins without a name, or is too long.
+    """
+    if request.input_type != "script":
+        return [Turn(text=request.input)]
+    try:
+        turns = turns_of(request.input)
+        if not turns:
+            raise ValueError("nobody says anything; a line is like `Ada: Good morning.`")
+        if len(turns) > MOST_TURNS:
+            raise ValueError(f"a script has at most {MOST_TURNS} turns; divide it")
+    except ValueError as error:
+        raise HTTPFailure(400, f"input: {error}", "invalid_argument", param="input") from None
+    return [Turn(voice=name, text=text) for name, text in turns]
 
 
 @lru_cache(16)

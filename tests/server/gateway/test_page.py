@@ -249,3 +249,26 @@ def test_the_browser_may_load_nothing_from_elsewhere(gateway: Gateway) -> None:
     for path in linked:
         assert httpx2.get(f"{gateway.url}/{path}", timeout=60.0).status_code == 200
     assert httpx2.get(f"{gateway.url}/page/__init__.py", timeout=60.0).status_code == 404
+
+
+def test_what_would_be_spoken_is_shown(open_page: Page) -> None:
+    page = open_page
+    page.get_by_label("Text", exact=True).fill("Ada: It costs $5.\nBob: Really?")
+    page.get_by_label("Dialogue").check()
+    page.get_by_label("Numbers in words").check()
+    page.get_by_label("Language").fill("English")
+    page.get_by_role("button", name="Preview").click()
+    items = page.locator("#plan-items li")
+    expect(items).to_have_text(["It costs five dollars.Ada, English", "Really?Bob, English"])
+    page.get_by_label("Dialogue").uncheck()
+    expect(page.locator("#plan")).to_be_hidden()
+    page.get_by_label("Text", exact=True).fill(
+        "<speak>One.<break time='500ms'/><prosody rate='1.5'>Two.</prosody><emphasis>!</emphasis></speak>"
+    )
+    page.get_by_role("button", name="Preview").click()
+    expect(items).to_have_text(["One.English", "0.5 s of silence", "Two.English, tempo 1.5", "!English"])
+    expect(page.locator("#plan-warnings")).to_contain_text("emphasis")
+    page.get_by_label("Text", exact=True).fill("<speak>One")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("#text-error")).to_contain_text("line 1")
+    expect(page.locator("#plan")).to_be_hidden()

@@ -269,3 +269,30 @@ def test_quiet_edges_are_cut_alike_in_any_chunks() -> None:
             assert np.array_equal(np.concatenate([*parts, edges.push(signal[:0], final=True)]), whole)
     for untouched in (signal[2000:10_000], loud(100), quiet(1000) * 1e-3):
         assert np.array_equal(QuietEdges(RATE, True, True).push(untouched, final=True), untouched)
+
+
+def test_a_script_is_a_dialogue(shared: Shared) -> None:
+    triton, http = shared
+    triton.calls.clear()
+    pcm(http, input="ada: Good morning.\nbob: Is it?\nI wonder.\n\nada: Yes.", input_type="script")
+    assert asked(triton) == [("ada", "Good morning."), ("bob", "Is it? I wonder."), ("ada", "Yes.")]
+    shown = http.post(TEXT, json={"input": "ada: Good.\nbob: <speak>", "input_type": "script"}).json()
+    assert [(item["voice"], item["text"], item["segment"]) for item in shown["items"]] == [
+        ("ada", "Good.", 0),
+        ("bob", "<speak>", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Good morning.", "a name and a colon"),
+        ("ada:", "Ada: Good morning."),
+        ("a: b\n" * 1001, "at most 1000 turns"),
+    ],
+)
+def test_scripts_that_are_none(shared: Shared, text: str, words: str) -> None:
+    _, http = shared
+    for path in (SPEECH, TEXT):
+        answer = http.post(path, json={"voice": "ada", "input": text, "input_type": "script"})
+        assert answer.status_code == 400 and words in answer.json()["error"]["message"], answer.text
