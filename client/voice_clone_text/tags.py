@@ -13,7 +13,7 @@ MOST_TAG = 1024
 MOST_TAGS = 2000
 """Of a text, with the other such things."""
 
-_TAG = re.compile(r"<(?:[^<>\"']|\"[^<\"]*\"|'[^<']*')*>")
+_TAG = re.compile(r"<[^<>\"']*(?:(?:\"[^<\"]*\"|'[^<']*')[^<>\"']*)*>")
 _OTHERS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}  # by their beginnings, how they end
 _CUT_ENTITY = re.compile(r"&[^;<&]{0,11}\Z")
 
@@ -97,9 +97,10 @@ class TagScanner:
         """The part that begins at a position; None while its end is not there."""
         if self._text[at + 1 : at + 2] in ("!", "?", ""):
             return self._other(at, final)
-        window = self._text[at : at + MOST_TAG + 1]
-        found = _TAG.match(window)
-        return self._whole(at, window, found.end() if found else -1, "tag", final)
+        found = _TAG.match(self._text, at, at + MOST_TAG)
+        if found is not None:
+            return Part("tag", found[0], self._offset + at)
+        return self._whole(at, self._text[at : at + MOST_TAG + 1], -1, "tag", final)
 
     def _other(self, at: int, final: bool) -> Part | None:
         """A comment, an instruction or a section of characters."""
