@@ -5,6 +5,7 @@ It needs the extra `mcp`, which is the protocol's official SDK. `voice-clone mcp
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -19,21 +20,33 @@ from mcp.types import AudioContent, TextContent
 from pydantic import BaseModel, Field
 from voice_clone_client import __version__
 from voice_clone_client.aio import AsyncClient
-from voice_clone_client.errors import Incomplete, VoiceCloneError, VoiceNotFound
+from voice_clone_client.errors import Incomplete, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 from voice_clone_client.fields import MEANINGS
+from voice_clone_client.long_text.async_parts import AsyncParts
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.speeches.speech import AsyncSpeech
 from voice_clone_client.wav import WavWriter
 from voice_clone_program.names import meant
 from voice_clone_provenance.statements import comment_of
+from voice_clone_sound.joined_parts import Filter
+from voice_clone_text.pieces import Style
+from voice_clone_text.planner import Settings, plan
+from voice_clone_text.sequence import in_sequence
+from voice_clone_text.tags import is_ssml
 
-from .audio_file import refusal
+from .audio_file import MISSING, has_codecs, refusal
 from .output import AudioOutput
 
 INLINE_SECONDS = 60.0  # of speech in an answer, which is 4 MB of base64 at 24 kHz
 PAGE = 100  # voices in an answer
 
-Text = Annotated[str, Field(description="The words to speak, in any language of the model.")]
+Text = Annotated[
+    str,
+    Field(
+        description="The words to speak, in any language of the model, or SSML in <speak>: "
+        '<break time="500ms"/>, <voice name="...">, <sub alias="...">.'
+    ),
+]
 Name = Annotated[
     str | None, Field(description="A voice of list_voices. A model that needs none speaks without it, too.")
 ]
@@ -102,16 +115,44 @@ class _Tools:
                 found.append(ListedVoice(name=voice.name, description=voice.description, models=models))
             return found
 
-    def _speech(self, text: str, voice: str | None, language: str | None, seed: int | None) -> AsyncLongSpeech:
-        """A speech that is answered when it is whole."""
-        return self._client.speak_long(text, voice=voice or None, language=language or None, seed=seed, hold=True)
+    async def _speech(
+        self, text: str, voice: str | None, language: str | None, seed: int | None
+    ) -> AsyncLongSpeech | AsyncParts:
+        """A speech that is answered when it is whole.
+
+        Raises:
+            InvalidArgument: the text is SSML, and invalid.
+            Unsupported: it has a tempo, which needs a further package.
+        """
+
+        def say(text: str, style: Style) -> AsyncLongSpeech:
+            return self._client.speak_long(text, voice=style.voice, language=style.language, seed=seed, hold=True)
+
+        style = Style(voice or None, language or None)
+        if not is_ssml(text, final=True):
+            return say(text, style)
+        try:
+            sequence = in_sequence([(await asyncio.to_thread(plan, text, Settings(style=style)), 0.0)])
+        except ValueError as error:
+            raise InvalidArgument(f"`text`: {error}") from None
+        spans = [part.span for part in sequence.parts]
+        if any(span.style.rate != 1.0 for span in spans) and not has_codecs():
+            raise Unsupported(f"the rate of SSML needs a further package: {MISSING}")
+
+        def tempo(index: int, rate: int) -> Filter | None:
+            from voice_clone_sound.tempo import Tempo  # needs the extra
+
+            speed = spans[index].style.rate
+            return Tempo(rate, speed) if speed != 1.0 else None
+
+        return AsyncParts(sequence, lambda index: say(spans[index].text, spans[index].style), tempo)
 
     async def speak(
         self, text: Text, voice: Name = None, language: Language = None, seed: Seed = None
     ) -> list[AudioContent | TextContent]:
         """Speak a text in a voice. The answer has the audio, of at most a minute, as a WAV file."""
         file = io.BytesIO()
-        async with _refusals(self._client, voice), self._speech(text, voice, language, seed) as speech:
+        async with _refusals(self._client, voice), await self._speech(text, voice, language, seed) as speech:
             wav: WavWriter | None = None
             family = await self._client.family()
             async for chunk in speech:
@@ -133,7 +174,7 @@ class _Tools:
         if reason := refusal(file):
             raise ToolError(f"invalid_argument: {reason}")
         seconds = 0.0
-        async with _refusals(self._client, voice), self._speech(text, voice, language, seed) as speech:
+        async with _refusals(self._client, voice), await self._speech(text, voice, language, seed) as speech:
             family = await self._client.family()
             with _new(path), AudioOutput(str(path), partial(comment_of, family, signs=False)) as output:
                 async for chunk in speech:
@@ -156,7 +197,7 @@ def _new(path: Path) -> Iterator[None]:
         raise
 
 
-def _how(seconds: float, voice: str | None, speech: AsyncSpeech) -> str:
+def _how(seconds: float, voice: str | None, speech: AsyncSpeech | AsyncParts) -> str:
     """One line on a speech."""
     said = f"{seconds:.1f} s of speech" + (f" in the voice {voice}" if voice else "")
     return said if speech.whole else f"{said}. {Incomplete(speech.finish_reason)}"

@@ -10,9 +10,11 @@ from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.fields import SOURCES
+from voice_clone_client.long_text.async_parts import AsyncParts
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.long_text.speaker import Speech
+from voice_clone_sound.tempo import Tempo
 
 from ..audio import Encoder, find_format
 from ..fields import Knobs
@@ -20,7 +22,6 @@ from ..http.keys import Key
 from ..schemas import SpeechOptions, SpeechRequest
 from ..services import Services
 from ..settings import Settings
-from .segmented import SegmentedSpeech
 from .segments import Segments, has_segments, segments_of
 
 MOST_SENTENCES = 10_000  # of a text
@@ -260,7 +261,12 @@ async def open_speech(
     orders = await _orders(services, client, found, held)
     warnings = dict.fromkeys([*ignored, *(warning for each in orders for warning in each.warnings)])
     ahead = iter(orders)
-    spoken = SegmentedSpeech(found, lambda segment: begin(next(ahead), segment.text))
+
+    def tempo(index: int, rate: int) -> Tempo | None:
+        speed = found.spoken[index].rate
+        return Tempo(rate, speed) if speed != 1.0 else None
+
+    spoken = AsyncParts(found.sequence, lambda index: begin(next(ahead), found.spoken[index].text), tempo)
     return spoken, replace(orders[0], warnings=tuple(warnings), speed=1.0)
 
 

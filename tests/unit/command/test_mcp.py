@@ -144,6 +144,17 @@ def test_the_voices(triton: Server, server: Running) -> None:
     assert server.call("list_voices", after="Ben").structured_content == {"result": []}
 
 
+def test_ssml_is_spoken_with_its_pauses_and_voices(triton: Server, server: Running) -> None:
+    text = "<speak>One.<break time='500ms'/><voice name='Ben'>Two.</voice></speak>"
+    result = server.call("speak", text=text, voice="Ada", seed=5)
+    [audio] = [content for content in result.content if isinstance(content, AudioContent)]
+    assert pcm_of(base64.b64decode(audio.data)) == PCM + bytes(2 * (RATE // 2)) + PCM
+    said = [(inputs["voice"], inputs["text"]) for _, inputs in triton.speeches]
+    assert said == [(b"Ada", b"One."), (b"Ben", b"Two.")]
+    wrong = server.call("speak", text="<speak>One.", voice="Ada")
+    assert wrong.is_error and "invalid_argument: " in text_of(wrong) and "line 1" in text_of(wrong)
+
+
 def test_a_speech_is_audio_in_the_answer(triton: Server, server: Running) -> None:
     result = server.call("speak", text="Hi.", voice="Ada", language="en", seed=5)
     assert not result.is_error

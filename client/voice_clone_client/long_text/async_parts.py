@@ -1,0 +1,86 @@
+"""The parts of a text as one speech, with silences between them, for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from voice_clone_sound.joined_parts import Filter, JoinedParts
+from voice_clone_text.sequence import Sequence
+
+from ..finish_reasons import is_whole
+from ..types import Chunk
+from .speaker import Speech
+
+
+class AsyncParts:
+    """The chunks of all parts; see `JoinedParts`.
+
+    A part is asked for when the first chunk of the one before it is there, so its audio is ready when that ends.
+
+    Args:
+        sequence: the parts.
+        ask: asks the server for the part of an index.
+        filter_of: see `JoinedParts`.
+    """
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        ask: Callable[[int], Speech],
+        filter_of: Callable[[int, int], Filter | None] = lambda index, rate: None,
+    ) -> None:
+        self._count = len(sequence.parts)
+        self._ask = ask
+        self._speeches = [ask(0)]
+        self._joined = JoinedParts(sequence, filter_of)
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while self._joined.part is not None:
+            current = self._joined.current
+            speech = self._speeches[current]
+            try:
+                heard = await anext(speech)
+                chunk = self._joined.take(replace(heard, info=speech.info) if heard.info else heard)
+            except StopAsyncIteration:
+                speech.close()
+                chunk = self._joined.end()
+            else:
+                if len(self._speeches) == current + 1 < self._count:
+                    self._speeches.append(self._ask(current + 1))
+            if len(chunk.samples) or chunk.index == 0:
+                return chunk
+        raise StopAsyncIteration
+
+    @property
+    def info(self) -> Mapping[str, Any] | None:
+        """See `JoinedParts.info`."""
+        return self._joined.info or None
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The worst of the parts' reasons; None before the end."""
+        return None if self._joined.part is not None else self._joined.info.get("finish_reason")
+
+    @property
+    def whole(self) -> bool:
+        """Whether all parts were read, and each ended with `stop` or `length`."""
+        return is_whole(self.finish_reason)
+
+    def close(self) -> None:
+        """Stop the speeches that are not over."""
+        for speech in self._speeches[self._joined.current :]:
+            speech.close()
+
+    async def __aenter__(self) -> AsyncParts:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
