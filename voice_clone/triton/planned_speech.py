@@ -23,7 +23,7 @@ from voice_clone_client.types import Chunk
 from voice_clone_text.dictionary import Dictionary, Rule
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Plan, Style
-from voice_clone_text.planner import Settings, plan
+from voice_clone_text.planner import InputType, Settings, plan
 from voice_clone_text.sentences import MAX_CHARACTERS, MIN_CHARACTERS, SentenceSplitter
 from voice_clone_text.sequence import Part, Sequence, in_sequence
 from voice_clone_text.shown import shown
@@ -46,6 +46,7 @@ SETTINGS = {
 """What `settings` may have, as POST /v1/audio/speech of the gateway has it. `segments` take the place of the text."""
 SEGMENT = {"text": str, "voice": str, "language": str, "pause_ms": int}
 PRONUNCIATION = {"string_to_replace": str, "alias": str, "case_sensitive": bool, "word_boundaries": bool}
+KINDS: Mapping[str, InputType] = {"auto": "auto", "text": "text", "ssml": "ssml"}
 MOST_PAUSE_MS = 10_000
 _OWN = ("model", "input_type", "settings", "plan_only")
 
@@ -58,8 +59,8 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
         Unsupported: numbers cannot be read here.
     """
     asked = _checked(request.json_object("settings"), SETTINGS, "settings")
-    kind = request.text("input_type") or "auto"
-    if kind not in ("auto", "text", "ssml"):
+    kind = KINDS.get(request.text("input_type") or "auto")
+    if kind is None:
         raise InvalidArgument("`input_type` must be auto, text or ssml")
     turns = [_checked(each, SEGMENT, "segments") for each in asked.pop("segments", ())]
     if bool(turns) == (request.text("text") is not None):
