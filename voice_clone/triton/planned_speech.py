@@ -58,18 +58,18 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
         InvalidArgument: a text is SSML, and invalid, or a setting is.
         Unsupported: numbers cannot be read here.
     """
-    asked = _checked(request.json_object("settings"), SETTINGS, "settings")
+    asked = _checked(request.json_object("settings"), SETTINGS, "the object")
     kind = KINDS.get(request.text("input_type") or "auto")
     if kind is None:
         raise InvalidArgument("`input_type` must be auto, text or ssml")
-    turns = [_checked(each, SEGMENT, "segments") for each in asked.pop("segments", ())]
+    turns = [_checked(each, SEGMENT, "a segment") for each in asked.pop("segments", ())]
     if bool(turns) == (request.text("text") is not None):
-        raise InvalidArgument("give `text` or the `segments` of `settings`, one of them")
+        raise InvalidArgument("give `text` or, in `settings`, segments; not both")
     turns = turns or [{"text": request.text("text")}]
     if sum(len(turn.get("text", "")) for turn in turns) > most_characters:
         raise InvalidArgument(f"`text` has more than {most_characters} characters (max_planned_characters)")
     try:
-        rules = [_checked(each, PRONUNCIATION, "pronunciations") for each in asked.pop("pronunciations", ())]
+        rules = [_checked(each, PRONUNCIATION, "a pronunciation") for each in asked.pop("pronunciations", ())]
         words = [Rule(each.pop("string_to_replace", ""), each.pop("alias", ""), **each) for each in rules]
         dictionary = Dictionary(words) if words else None
         found = list[tuple[Plan, float]]()
@@ -109,7 +109,7 @@ def played(
         raise InvalidArgument(f"`text`: {error}") from None
     warnings = [*dict.fromkeys(text for plan, _ in plans for text in plan.warnings)]
     if any(part.span.style.rate != 1.0 for part in sequence.parts):
-        raise Unsupported("`text`: rates are the gateway's; leave out `rate` of <prosody>")
+        raise Unsupported("`text`: rates are the gateway's; leave out the rate of <prosody>")
     asks = [*_sentences(sequence, request.number("seed"))]
     speeches: list[Asked] = []
 
@@ -244,18 +244,18 @@ def _checked(given: Any, known: Mapping[str, Any], name: str) -> dict[str, Any]:
         InvalidArgument: it is none, or has others.
     """
     if not isinstance(given, dict) or not given.keys() <= known.keys():
-        raise InvalidArgument(f"`{name}`: a JSON object may have {', '.join(known)}")
+        raise InvalidArgument(f"`settings`: {name} may have {', '.join(known)}")
     for entry, value in given.items():
         kind = known[entry]
         if isinstance(kind, tuple) and value not in kind:
-            raise InvalidArgument(f"`{name}`: {entry} must be one of {', '.join(kind)}")
+            raise InvalidArgument(f"`settings`: {entry} of {name} must be one of {', '.join(kind)}")
         if not isinstance(kind, tuple) and (type(value) is not kind):
-            raise InvalidArgument(f"`{name}`: {entry} must be a JSON {kind.__name__}")
+            raise InvalidArgument(f"`settings`: {entry} of {name} must be a JSON {kind.__name__}")
     return dict(given)
 
 
 def _pause_of(turn: Mapping[str, Any]) -> float:
     pause: int = turn.get("pause_ms", 0)
     if not 0 <= pause <= MOST_PAUSE_MS:
-        raise InvalidArgument(f"`segments`: pause_ms must be from 0 to {MOST_PAUSE_MS}")
+        raise InvalidArgument(f"`settings`: pause_ms of a segment must be from 0 to {MOST_PAUSE_MS}")
     return pause / 1000
