@@ -128,7 +128,7 @@ class AsyncSpeaking:
         """
         from .word_times import AsyncWordTimes
 
-        return AsyncWordTimes(self._servers, self._backend, text, language, confidence=confidence)
+        return AsyncWordTimes(self._servers, text, language, confidence=confidence)
 
     def speak_long(
         self,

@@ -20,7 +20,7 @@ from voice_clone_words.units import Unit, units_of
 from voice_clone_words.words import Word, heard_characters
 
 from . import requests, responses
-from .backends import Backend, Job, now
+from .backends import Job, now
 from .errors import Overloaded, VoiceCloneError
 from .long_text.text import SentenceChunk
 from .types import Chunk
@@ -237,15 +237,13 @@ class AsyncWordTimes(WordTimes):
     """Asks the aligner in the background, as long as there is something to ask.
 
     Args:
-        backend: how to wait.
+        servers: with the aligner.
         The others: as of `WordTimes`.
     """
 
-    def __init__(
-        self, servers: Servers, backend: Backend, text: str, language: str | None = None, *, confidence: bool = False
-    ) -> None:
+    def __init__(self, servers: Servers, text: str, language: str | None = None, *, confidence: bool = False) -> None:
         super().__init__(text, language, confidence=confidence)
-        self._servers, self._backend = servers, backend
+        self._servers = servers
         self._running = False
         self._job: Job[None] | None = None
 
@@ -253,13 +251,13 @@ class AsyncWordTimes(WordTimes):
         found = super().feed(samples, rate, last)
         with self._lock:
             if not self._running:
-                self._running, self._job = True, self._backend.start(self._run())
+                self._running, self._job = True, self._servers.backend.start(self._run())
         return found
 
     async def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:
         """All words of a speech that has ended; those that do not come in time are an estimate."""
         if self._job is not None:
-            await self._backend.wait(self._job, seconds)
+            await self._servers.backend.wait(self._job, seconds)
         self.close()
         return self.words
 

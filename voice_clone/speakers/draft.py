@@ -104,7 +104,9 @@ def of_alias(given: SetAlias) -> Draft:
     return Draft(_record(given, "alias", shared=given.owner is None, voice=given.voice.text), None, {})
 
 
-def _record(given: Upload | RecordConsent | SetAlias | KeepDictionary, source: EmbeddingSource, **fields: Any) -> SpeakerRecord:
+def _record(
+    given: Upload | RecordConsent | SetAlias | KeepDictionary, source: EmbeddingSource, **fields: Any
+) -> SpeakerRecord:
     return SpeakerRecord(
         name=given.name.text,
         generation=_NO_GENERATION,

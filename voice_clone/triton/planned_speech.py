@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from voice_clone_client.long_text.joined_parts import JoinedParts
 from voice_clone_client.long_text.plan import sentence_seed
 from voice_clone_client.types import Chunk
-from voice_clone_text.dictionary import Dictionary, Rule
+from voice_clone_sound.joined_parts import JoinedParts
+from voice_clone_text.dictionary import Dictionary, Rule, Scoped
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Plan, Style
 from voice_clone_text.planner import InputType, Settings, plan
@@ -71,11 +71,11 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
     try:
         rules = [_checked(each, PRONUNCIATION, "a pronunciation") for each in asked.pop("pronunciations", ())]
         words = [Rule(each.pop("string_to_replace", ""), each.pop("alias", ""), **each) for each in rules]
-        dictionary = Dictionary(words) if words else None
+        dictionaries = [Scoped(Dictionary(words))] if words else []
         found = list[tuple[Plan, float]]()
         for turn in turns:
             style = Style(turn.get("voice"), turn.get("language") or request.text("language"))
-            settings = Settings(kind, style=style, dictionary=dictionary, **asked)
+            settings = Settings(kind, style=style, dictionaries=dictionaries, **asked)
             found.append((plan(turn.get("text", ""), settings), _pause_of(turn)))
         return found
     except MarkupError as error:

@@ -22,12 +22,12 @@ from voice_clone_client import __version__
 from voice_clone_client.aio import AsyncClient
 from voice_clone_client.errors import Incomplete, InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 from voice_clone_client.fields import MEANINGS
-from voice_clone_client.long_text.async_parts import AsyncParts
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.speeches.speech import AsyncSpeech
 from voice_clone_client.wav import WavWriter
 from voice_clone_program.names import meant
 from voice_clone_provenance.statements import comment_of
+from voice_clone_sound.async_parts import AsyncParts
 from voice_clone_sound.joined_parts import Filter
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan

@@ -10,10 +10,10 @@ from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
 from voice_clone_client.fields import SOURCES
-from voice_clone_client.long_text.async_parts import AsyncParts
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.long_text.speaker import Speech
+from voice_clone_sound.async_parts import AsyncParts
 from voice_clone_sound.tempo import Tempo
 
 from ..audio import Encoder, find_format

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from voice_clone_client import AsyncClient, Client, InvalidArgument, StreamNotFound
+from voice_clone_client.backends import THREADS, now
 from voice_clone_client.requests import alignment
 from voice_clone_client.responses import result
-from voice_clone_client.servers.blocking import Servers
+from voice_clone_client.servers.servers import Servers
 from voice_clone_command import cli
 from voice_clone_words.units import units_of
 
@@ -44,11 +45,12 @@ def aligning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]
 def ask(server: TritonServer, samples: NDArray[np.float32], id: str, *, final: bool = True, **first: Any) -> Any:
     """Of the model itself, as the client asks it."""
     given = (first.get("text"), first.get("rate", RATE), first.get("language"), first.get("confidence", False))
-    servers = Servers(server.url, None, (), None)
+    servers = Servers(THREADS, server.url, None, (), None)
     try:
-        return result(servers.infer(alignment(samples, id, final=final, first=given if first else None), 30.0))  # type: ignore[arg-type]
+        request = alignment(samples, id, final=final, first=given if first else None)  # type: ignore[arg-type]
+        return result(now(servers.infer(request, 30.0)))
     finally:
-        servers.close()
+        now(servers.close())
 
 
 def test_a_speech_and_its_words(aligning: TritonServer) -> None:

@@ -20,6 +20,7 @@ import pytest
 from elevenlabs import PronunciationDictionaryVersionLocator
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
+from voice_clone_gateway.live.config import StreamConfig
 from voice_clone_gateway.speech import dictionaries as kept
 from voice_clone_text.pls import read
 
@@ -209,6 +210,7 @@ def test_defaults_come_by_voice_owner_and_language(triton: Server, gateway: http
         assert said(triton, gateway, "SQL", voice="Bob") == "all"
         segments = [{"text": "SQL", "voice": "Bob"}, {"text": "SQL"}]
         assert said(triton, gateway, "", segments=segments) == "all Ada's"
+        assert said(triton, gateway, "Bob: SQL\nAda: SQL", input_type="script") == "all Ada's"
         assert said(triton, gateway, "SQL", voice=None, speaker_embedding=[0.5] * 8) == "all"
         assert said(triton, gateway, "SQL", pronunciations=by(make("named"))) == "named"
         assert said(triton, gateway, "SQL", key="bob") == "SQL" == said(triton, gateway, "SQL", key="operator")
@@ -225,6 +227,11 @@ def test_phonemes_are_told(triton: Server, gateway: httpx2.Client, client: Clien
     )
     assert "1 phonemes" in answer.headers["x-speech-warning"]
     assert [inputs["text"] for _, inputs in triton.speeches] == [b"sequel tea"]
+
+
+def test_websockets_have_none() -> None:
+    config = StreamConfig.model_validate({"type": "session.config", "pronunciations": by("dict_1")})
+    assert "over HTTP" in (config.check() or "")
 
 
 def test_owners(triton: Server, gateway: httpx2.Client, client: Client) -> None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from voice_clone_sound.joined_parts import Filter, JoinedParts
+from voice_clone_client.long_text.speaker import Speech
+from voice_clone_client.types import Chunk, is_whole
 from voice_clone_text.sequence import Sequence
 
-from ..finish_reasons import is_whole
-from ..types import Chunk
-from .speaker import Speech
+from .joined_parts import Filter, JoinedParts
 
 
 class AsyncParts:
