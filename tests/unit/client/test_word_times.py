@@ -1,0 +1,119 @@
+"""The words of a speech while its chunks are read, with an aligner that answers, fails, or is late."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.grpc import InferResult, service_pb2
+from voice_clone_client import word_times as module
+from voice_clone_client.errors import InvalidArgument, Overloaded, VoiceCloneError
+from voice_clone_client.types import Chunk
+from voice_clone_client.word_times import BlockingWordTimes
+from voice_clone_text.pieces import Style
+from voice_clone_text.planner import Settings, plan
+from voice_clone_words.units import units_of
+
+RATE = 1000
+TEXT = "One, two three four."
+
+
+def reply(result: Any) -> Any:
+    raw = json.dumps(result).encode()
+    answer = service_pb2.ModelInferResponse(raw_output_contents=[struct.pack("<I", len(raw)) + raw])
+    answer.outputs.add(name="result", datatype="BYTES", shape=[1])
+    assert InferResult(answer).as_numpy("result") is not None
+    return answer
+
+
+class Aligner:
+    """Settles a word with each piece but the last one; each takes 100 samples."""
+
+    def __init__(self, before: Callable[[int], None] = lambda asked: None) -> None:
+        self.asked, self.samples = 0, 0
+        self._before = before
+        self._settled = dict[str, list[Any]]()
+
+    def infer(self, request: Any, timeout: float | None, id: str) -> Any:
+        self._before(self.asked)
+        self.asked += 1
+        tensors = dict(zip((each.name for each in request.inputs), request.raw_input_contents, strict=True))
+        self.samples += len(tensors["audio"]) // 4
+        if "text" in tensors:
+            units = units_of(tensors["text"][4:].decode())
+            times = [(100 * at, 100 * at + 100) for at in range(len(units))]
+            self._settled[id] = [{"start": start, "end": end, "estimated": False} for start, end in times]
+            self._left = list(self._settled[id])
+        if tensors["final"] == b"\x01":
+            return reply({"words": self._settled[id], "reason": None})
+        return reply({"words": [self._left.pop(0)] if self._left else [], "reason": None})
+
+
+def chunks(count: int = 4, size: int = 200) -> list[Chunk]:
+    noise = np.random.default_rng(0).normal(0, 0.1, count * size).astype(np.float32)
+    parts = np.split(noise, count)
+    return [Chunk(part, RATE, at, at == count - 1, None) for at, part in enumerate(parts)]
+
+
+def of(aligner: Aligner) -> BlockingWordTimes:
+    servers: Any = aligner
+    return BlockingWordTimes(servers, TEXT)
+
+
+def test_words_come_with_the_chunks() -> None:
+    aligner = Aligner()
+    times = of(aligner)
+    told = [word for chunk in chunks() for word in times.took(chunk).words]
+    words = times.wait()
+    assert [(word.text, word.start, word.end) for word in words] == [
+        ("One,", 0.0, 0.1), ("two", 0.1, 0.2), ("three", 0.2, 0.3), ("four.", 0.3, 0.4),
+    ]  # fmt: skip
+    assert told == words[: len(told)] and not any(word.estimated for word in words)
+    assert aligner.samples == 800, "each sample is sent once"
+    assert times.heard(0.26) == "One, two three" and times.heard(0.0) == ""
+
+
+@pytest.mark.parametrize("error", [Overloaded("full"), InvalidArgument("this server has no model aligner")])
+def test_an_aligner_that_fails_leaves_an_estimate(error: VoiceCloneError) -> None:
+    def fail(asked: int) -> None:
+        raise error
+
+    aligner = Aligner(fail)
+    times = of(aligner)
+    for chunk in chunks():
+        times.took(chunk)
+    words = times.wait()
+    assert [word.text for word in words] == TEXT.split() and all(word.estimated for word in words)
+    assert words[-1].end <= 0.8
+    assert aligner.asked == 0
+
+
+def test_no_chunk_waits_and_late_words_are_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 0.5)
+    go_on = threading.Event()
+    times = of(Aligner(lambda asked: go_on.wait(60.0) and None))
+    taken = [times.took(chunk) for chunk in chunks()]
+    assert [chunk.words for chunk in taken] == [()] * 4
+    assert times.heard(0.1) != TEXT, "it guesses before words are known"
+    words = times.wait(0.01)
+    assert [word.text for word in words] == TEXT.split() and all(word.estimated for word in words)
+    go_on.set()
+
+
+def test_words_that_are_spoken_otherwise_are_the_callers() -> None:
+    text = "He paid 42 dollars [pause:500ms] today."
+    aligner: Any = Aligner()
+    times = BlockingWordTimes(aligner, text)
+    parts = plan(text, Settings("text", inline_pauses=True, normalize="on", style=Style(language="en"))).spans
+    assert "forty" in parts[0].text
+    for part in parts:
+        times.begin(part.text, part.written)
+        times.feed(np.ones(500, np.float32), RATE, True)
+    found = [word.text for word in times.wait()]
+    assert found == ["He", "paid", "42", "dollars", "today."]
+    assert all(text[slice(*word.span)] == word.text for word in times.words)
