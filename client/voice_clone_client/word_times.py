@@ -190,6 +190,11 @@ class WordTimes:
                     segment.give_up()
                     segment.estimate()
 
+    @property
+    def _pending(self) -> bool:
+        """Whether `_due` has something to do."""
+        return any(not each.done and (each.ended or each.unsent >= LEAST_SENT * each.rate) for each in self._segments)
+
     def _due(self) -> tuple[_Segment, bool, Any] | None:
         """The segment that the next request to the aligner is about, whether it is the last one, and the request; None:
         there is nothing to send now."""
@@ -250,7 +255,7 @@ class AsyncWordTimes(WordTimes):
     def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> tuple[Word, ...]:
         found = super().feed(samples, rate, last)
         with self._lock:
-            if not self._running:
+            if self._pending and not self._running:  # the first chunk of a stream is too short to be sent
                 self._running, self._job = True, self._servers.backend.start(self._run())
         return found
 
