@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import CheckpointError
 from voice_clone.qwen3_aligner.config import AUDIO_END, AUDIO_PAD, AUDIO_START, CONFIG_FILE, TIMESTAMP, AlignerConfig
-from voice_clone.stages.text import SETTINGS_FILE, PlainTokenizer, qwen_tokenizer
+from voice_clone.stages.text import SETTINGS_FILE, PlainTokenizer, qwen_vocabulary
 
 Ids = NDArray[np.int64]
 
@@ -33,10 +33,10 @@ class AlignerTokenizer(PlainTokenizer):
     """
 
     def __init__(self, folder: Path, config: AlignerConfig) -> None:
-        tokenizer = qwen_tokenizer(folder)
-        super().__init__(tokenizer, SETTINGS_FILE, config.text.vocab_size, f"vocab_size in {CONFIG_FILE}")
+        where, vocabulary = f"vocab_size in {CONFIG_FILE}", qwen_vocabulary(folder)
+        super().__init__(folder, SETTINGS_FILE, config.text.vocab_size, where, vocabulary=vocabulary)
         for name, token in config.tokens.items():
-            if tokenizer.token_to_id(name) != token:
+            if token not in vocabulary.added or vocabulary.added[token].content != name:
                 raise CheckpointError(f"{SETTINGS_FILE}: the token {name} must have the id {token} of {CONFIG_FILE}")
         self._tokens = config.tokens
 

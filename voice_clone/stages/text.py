@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument, quoted
-from voice_clone.stages.byte_pairs import open_vocabulary
+from voice_clone.stages.byte_pairs import Vocabulary, open_vocabulary
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -52,6 +52,7 @@ class PlainTokenizer:
         room: ids that the talker has.
         where: the configuration says so.
         spoken: whether a text may hold an added token.
+        vocabulary: the tokenizer, if `file` alone is not a whole one.
 
     Raises:
         CheckpointError: the file is missing or malformed, or has more tokens than the talker.
@@ -64,8 +65,11 @@ class PlainTokenizer:
         room: int,
         where: str,
         spoken: Callable[[str], Any] = lambda token: False,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
-        self.vocabulary = vocabulary = open_vocabulary(folder, [file], partial(read_tokenizer, folder, file))
+        if vocabulary is None:
+            vocabulary = open_vocabulary(folder, [file], partial(read_tokenizer, folder, file))
+        self.vocabulary = vocabulary
         if (count := vocabulary.size) > room:
             raise CheckpointError(f"{file}: has {count} tokens, but {where} is {room}")
         self._encode = vocabulary.ids
@@ -162,6 +166,12 @@ def qwen_tokenizer(folder: Path) -> tokenizers.Tokenizer:
         tokenizer = qwen2_tokenizer(folder, VOCABULARY_FILE, MERGES_FILE)
     _add_tokens(tokenizer, folder)
     return tokenizer
+
+
+def qwen_vocabulary(folder: Path) -> Vocabulary:
+    """`qwen_tokenizer`, which a later start need not read. Raises: as that."""
+    names = TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE, SETTINGS_FILE
+    return open_vocabulary(folder, names, partial(qwen_tokenizer, folder))
 
 
 def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_later_start_does_not_read_the_library(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
     write_tokenizer(tmp_path, 151643)
     first = Tokenizer(tmp_path)
-    monkeypatch.setattr("voice_clone.families.qwen3_tts.prompt.qwen_tokenizer", library)
+    monkeypatch.setattr("voice_clone.stages.text.qwen_tokenizer", library)
     second = Tokenizer(tmp_path)
     assert second.role_ids.tolist() == first.role_ids.tolist() == [151644, 77091, 198]
     for text in (ENGLISH, "朋友 <think> 12"):

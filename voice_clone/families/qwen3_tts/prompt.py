@@ -11,7 +11,7 @@ Here it is always Qwen2's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -25,20 +25,16 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
-from voice_clone.stages.byte_pairs import open_vocabulary
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.text import (
-    MERGES_FILE,
     QWEN2_SPLIT,
     SETTINGS_FILE,
-    TOKENIZER_FILE,
-    VOCABULARY_FILE,
     Ids,
     check_no_control_token,
     check_range,
     limited_ids,
-    qwen_tokenizer,
+    qwen_vocabulary,
 )
 
 ROLE = "<|im_start|>assistant\n"
@@ -58,8 +54,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
-        names = TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE, SETTINGS_FILE
-        self.vocabulary = open_vocabulary(folder, names, partial(qwen_tokenizer, folder))
+        self.vocabulary = qwen_vocabulary(folder)
         self._special = {index: token.content for index, token in self.vocabulary.added.items() if token.special}
         role, end = self.vocabulary.ids(ROLE), self.vocabulary.ids(END)
         if len(role) != ROLE_LENGTH or len(end) != 2 or role[0] not in self._special or end[0] not in self._special:
