@@ -197,7 +197,7 @@ class PlannedText(AsyncIterator[SentenceChunk]):
             self._planning.cancel()
         for part in self._parts[self._current :]:
             begun = part.begun
-            if begun is not None and not begun.cancel() and begun.exception() is None:
+            if begun is not None and not begun.cancel() and not begun.cancelled() and begun.exception() is None:
                 begun.result().close()
             part.speech.close()
         self._changed.set()

@@ -18,6 +18,7 @@ from elevenlabs.client import ElevenLabs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
+from voice_clone_client import Cancelled
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.wav import pcm16
@@ -238,6 +239,46 @@ def test_expansions_count_for_the_key(tmp_path: Any) -> None:
             assert "characters" in error["message"]
 
     run(test, api_keys_file=str(tmp_path / "keys"))
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["the first part", "a later part"])
+def test_closed_while_a_part_is_asked_for(begun: int) -> None:
+    """What is closed twice is over once, also where its next speech is not there yet."""
+
+    async def test() -> None:
+        double, asked = Double(), asyncio.Event()
+        made: list[AsyncLongSpeech] = []
+
+        def make() -> Written:
+            made.append(AsyncLongSpeech(double, Plan()))  # type: ignore[arg-type]
+            return made[-1]
+
+        async def speak(style: Style, speech: Written) -> Any:
+            if speech is made[begun]:
+                asked.set()
+                await asyncio.Event().wait()
+            speech.begin({"seed": 7, "voice": style.voice})
+            return speech
+
+        speech = PlannedText(Settings(inline_pauses=True), make)
+        speech.write("One. [pause:1s] Two.")
+        speech.end()
+        speech.begin(speak)
+
+        async def read() -> list[Any]:
+            return [chunk async for chunk in speech]
+
+        reading = asyncio.create_task(read())
+        await asyncio.wait_for(asked.wait(), 10)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await asyncio.sleep(0)
+        speech.close()
+        with pytest.raises(Cancelled):
+            await anext(made[begun])
+
+    asyncio.run(test())
 
 
 def test_cancelled_between_parts() -> None:
