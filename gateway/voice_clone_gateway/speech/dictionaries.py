@@ -99,7 +99,8 @@ class Dictionaries:
             applies = _scope(kept, default_voice, request.language)
             turns = [(turn.voice_name, turn.language or request.language) for turn in request.segments or ()]
             styles = [Style(*turn) for turn in turns] or [Style(None, request.language)]
-            if "<" in request.input or any(map(applies, styles)):  # SSML may have any
+            marked_up = "<" in request.input or request.input_type == "script"  # either may have any voice
+            if marked_up or any(map(applies, styles)):
                 await add(kept, None, applies)
         return Chosen(found, warnings)
 

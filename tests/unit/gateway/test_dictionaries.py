@@ -210,7 +210,8 @@ def test_defaults_come_by_voice_owner_and_language(triton: Server, gateway: http
         assert said(triton, gateway, "SQL", voice="Bob") == "all"
         segments = [{"text": "SQL", "voice": "Bob"}, {"text": "SQL"}]
         assert said(triton, gateway, "", segments=segments) == "all Ada's"
-        assert said(triton, gateway, "Bob: SQL\nAda: SQL", input_type="script") == "all Ada's"
+        for voice in ("Ada", "Bob", "Carl"):
+            assert said(triton, gateway, "Bob: SQL\nAda: SQL", voice=voice, input_type="script") == "all Ada's"
         assert said(triton, gateway, "SQL", voice=None, speaker_embedding=[0.5] * 8) == "all"
         assert said(triton, gateway, "SQL", pronunciations=by(make("named"))) == "named"
         assert said(triton, gateway, "SQL", key="bob") == "SQL" == said(triton, gateway, "SQL", key="operator")
