@@ -10,6 +10,9 @@ import regex
 from .pieces import Plan, Silence, Span
 from .sentences import LINE_ENDS, SPOKEN
 
+MOST_SILENCE = 300.0
+"""Seconds between two parts: it is made at once."""
+
 _TURN = regex.compile(r"(?P<name>[^\s:][^:]{0,99}?)[^\S\n]*:(?:\s|\Z)")
 
 
@@ -39,7 +42,7 @@ def in_sequence(plans: Iterable[tuple[Plan, float]]) -> Sequence:
     """Texts one after the other, each with the seconds of silence behind it.
 
     Raises:
-        ValueError: there is nothing to speak.
+        ValueError: there is nothing to speak, or too much silence in one place.
     """
     parts, marks, pause = list[Part](), list[tuple[str, int, int]](), 0.0
     for turn, (plan, behind) in enumerate(plans):
@@ -54,6 +57,8 @@ def in_sequence(plans: Iterable[tuple[Plan, float]]) -> Sequence:
         begins.append(len(parts))
         marks += [(mark.name, begins[mark.item], mark.character) for mark in plan.marks]
         pause += behind
+    if any(each > MOST_SILENCE for each in (pause, *(part.pause for part in parts))):
+        raise ValueError(f"there are more than {MOST_SILENCE:g} s of silence in one place; make them shorter")
     if not parts:
         raise ValueError("there is nothing to speak; a text needs at least one letter or digit")
     return Sequence(tuple(parts), pause, tuple(marks))

@@ -47,7 +47,7 @@ SETTINGS = {
 SEGMENT = {"text": str, "voice": str, "language": str, "pause_ms": int}
 PRONUNCIATION = {"string_to_replace": str, "alias": str, "case_sensitive": bool, "word_boundaries": bool}
 KINDS: Mapping[str, InputType] = {"auto": "auto", "text": "text", "ssml": "ssml"}
-MOST_PAUSE_MS = 10_000
+MOST_PAUSE_MS, MOST_SEGMENTS = 10_000, 1000
 _OWN = ("model", "input_type", "settings", "plan_only")
 
 
@@ -63,6 +63,8 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
     if kind is None:
         raise InvalidArgument("`input_type` must be auto, text or ssml")
     turns = [_checked(each, SEGMENT, "a segment") for each in asked.pop("segments", ())]
+    if len(turns) > MOST_SEGMENTS:
+        raise InvalidArgument(f"`settings`: there are {len(turns)} segments; at most {MOST_SEGMENTS} are allowed")
     if bool(turns) == (request.text("text") is not None):
         raise InvalidArgument("give `text` or, in `settings`, segments; not both")
     turns = turns or [{"text": request.text("text")}]

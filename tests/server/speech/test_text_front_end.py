@@ -169,6 +169,11 @@ def test_the_plan_is_that_of_the_gateway(server: TritonServer, gateway: str) -> 
         ({"settings": '{"inline_pauses": 1}'}, "inline_pauses of the object must be"),
         ({"settings": '{"pronunciations": [{"string_to_replace": " ", "alias": ""}]}'}, "1 to 200 characters"),
         ({"text": None, "settings": '{"segments": [{"text": "A", "pause_ms": -1}]}'}, "from 0 to 10000"),
+        (
+            {"text": None, "settings": json.dumps({"segments": [{"pause_ms": 10_000}] * 31 + [{"text": "A"}]})},
+            "more than 300 s of silence",
+        ),
+        ({"text": None, "settings": json.dumps({"segments": [{}] * 1001})}, "at most 1000"),
         ({"text": "<speak><prosody rate='2'>A</prosody></speak>"}, "unsupported: text: rates"),
         ({"voice": "somebody"}, "speaker_not_found"),
         ({"text": "<speak>One.<voice name='somebody'>Two.</voice></speak>"}, "speaker_not_found"),

@@ -20,6 +20,14 @@ def test_nothing_to_speak() -> None:
         in_sequence([(plan("<speak><break/>...</speak>"), 0.0), (plan(" "), 1.0)])
 
 
+def test_silences_add_up_to_a_limit() -> None:
+    word, silent = plan("A."), plan("...")
+    assert in_sequence([(word, 10.0), *[(silent, 10.0)] * 29, (word, 0.0)]).parts[1].pause == 300
+    for plans in ([(word, 10.0), *[(silent, 10.0)] * 30, (word, 0.0)], [(word, 10.0), *[(silent, 10.0)] * 30]):
+        with pytest.raises(ValueError, match="more than 300 s of silence"):
+            in_sequence(plans)
+
+
 @pytest.mark.parametrize(
     ("script", "turns"),
     [
