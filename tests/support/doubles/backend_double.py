@@ -17,7 +17,7 @@ import numpy as np
 
 FINAL = 1
 MODULES = ("tensors", "telemetry", "responder", "calls", "request", "model")
-STAGES = ("encoder", "talker")
+STAGES = ("aligner", "encoder", "talker")
 
 
 class TritonError:

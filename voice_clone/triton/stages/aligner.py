@@ -39,6 +39,7 @@ from voice_clone.turns import may_have_more
 MOST_CHARACTERS = 20_000
 MOST_SECONDS = 600.0
 LOWEST_RATE, HIGHEST_RATE = 8_000, 192_000
+MOST_HELD = 1 << 26  # samples of all speeches of which more pieces may come: an engine may keep them
 IDLE_SECONDS = 60.0  # without a piece; then a speech is forgotten
 
 
@@ -102,6 +103,10 @@ class AlignerModel(Model):
             speech.samples += len(samples)
             if speech.samples > MOST_SECONDS * speech.rate:
                 raise InvalidArgument(f"a speech has at most {MOST_SECONDS:.0f} s; align its parts")
+            with self._lock:
+                others = sum(each.samples for each in self._open.values() if each is not speech)
+            if others and others + speech.samples > MOST_HELD:
+                raise Overloaded("the speeches that are aligned already are too long together; try again later")
             words: list[dict[str, Any]] = []
             for piece in pieces(samples, speech.rate):
                 words += speech.speech.feed(piece)
