@@ -166,17 +166,18 @@ class Dictionaries:
             return await asyncio.shield(task)
         except VoiceNotFound:
             raise _missing(f"there is no dictionary {kept.id!r} any more") from None
-        finally:
-            if task.done() and (task.cancelled() or task.exception()):
-                self._drop(key, task)
 
     def _drop(self, key: tuple[str, str], task: asyncio.Task[Dictionary]) -> None:
         if self._ready.get(key) is task:
             del self._ready[key]
 
     def _make_room(self) -> None:
-        done = [(key, task) for key, task in self._ready.items() if task.done() and not task.cancelled()]
-        ready = [(key, task) for key, task in done if task.exception() is None]
+        """Drop what could not be read, even if nobody waits for it any more, and what was used least recently."""
+        ready = [(key, task) for key, task in self._ready.items() if task.done()]
+        for key, task in ready:
+            if task.cancelled() or task.exception() is not None:
+                self._drop(key, task)
+        ready = [(key, task) for key, task in ready if key in self._ready]
         rules = sum(task.result().size for _, task in ready)
         for key, task in ready[:-1]:
             if rules > MOST_RULES:

@@ -5,13 +5,15 @@ The voices and the dictionaries are those of a true speaker cache; the speech is
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import httpx
@@ -20,7 +22,9 @@ import pytest
 from elevenlabs import PronunciationDictionaryVersionLocator
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
+from voice_clone_client import ConnectionFailed, KeptDictionary
 from voice_clone_gateway.live.config import StreamConfig
+from voice_clone_gateway.schemas import SpeechRequest
 from voice_clone_gateway.speech import dictionaries as kept
 from voice_clone_text.pls import read
 
@@ -376,3 +380,40 @@ def test_what_no_gateway_has_written(triton: Server, gateway: httpx2.Client, cli
             gateway.post(f"{PATH}/dict_{number}/add-rules", json={"rules": [SQL]}, headers=headers),
         ):
             assert answer.status_code in (200, 400, 404), (number, answer.text)
+
+
+def test_a_failure_is_not_kept() -> None:
+    """Not even where the caller has left for whom the dictionary was read."""
+
+    async def test() -> None:
+        found = KeptDictionary("dict_1", 1, 0.0, None, json.dumps({"name": "x", "version": "a"}))
+        reading, failing = asyncio.Event(), asyncio.Event()
+
+        class Caller:
+            owner = None
+
+            async def dictionaries(self, **page: Any) -> list[KeptDictionary]:
+                return [found]
+
+            async def dictionary(self, id: str) -> KeptDictionary:
+                if not reading.is_set():
+                    reading.set()
+                    await failing.wait()
+                    raise ConnectionFailed("the server is away")
+                return replace(found, content=b'[["a", 1, 30]]\n["SQL", "sequel", true, true]\n')
+
+        caller: Any = Caller()
+        request = SpeechRequest.model_validate({"input": "SQL", "voice": "Ada", "pronunciations": by("dict_1")})
+        dictionaries, services = kept.Dictionaries(), cast(Any, None)
+        leaves = asyncio.create_task(dictionaries.chosen(services, caller, request))
+        await asyncio.wait_for(reading.wait(), 10)
+        leaves.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaves
+        failing.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        [one] = (await dictionaries.chosen(services, caller, request)).dictionaries
+        assert one.dictionary.size == 1
+
+    asyncio.run(test())
