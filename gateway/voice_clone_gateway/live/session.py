@@ -31,7 +31,7 @@ from ..speech.audited import audited, audited_result, finish_reason
 from ..speech.planned_text import PlannedText
 from ..speech.segments import is_planned, settings_of, styled
 from ..speech.streaming_text import StreamingText
-from ..speech.synthesis import long_plan, long_speech, order
+from ..speech.synthesis import Order, long_plan, long_speech, order
 from .config import StreamConfig
 from .output import Output
 from .utterance import Piece, Utterance
@@ -343,6 +343,7 @@ class Session(ABC):
     async def _send_speech(self, utterance: Utterance) -> None:
         with self._services.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
             config, services, told = utterance.config, self._services, set[str]()
+            orders = dict[tuple[str | None, str | None], Order]()  # those that are spoken alike share a clip
 
             async def warn(warnings: Sequence[str]) -> None:
                 for warning in warnings:
@@ -352,7 +353,9 @@ class Session(ABC):
 
             async def speak(style: Style, speech: AsyncLongSpeech | StreamingText) -> Speech:
                 options, ignored = styled(config, style)
-                ordered = await order(services, self._client, options, hold)
+                alike = options.voice_name, options.language
+                ordered = orders.get(alike) or await order(services, self._client, options, hold)
+                orders[alike] = ordered
                 await warn([*ignored, *ordered.warnings])
                 speech.begin(ordered.arguments)
                 return services.loudness.levelled(speech, self._client, ordered.arguments, ordered.loudness)

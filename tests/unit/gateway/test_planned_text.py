@@ -281,6 +281,20 @@ def test_closed_while_a_part_is_asked_for(begun: int) -> None:
     asyncio.run(test())
 
 
+def test_parts_of_one_voice_share_its_clip() -> None:
+    async def test(gateway: Gateway) -> None:
+        clip = "data:audio/wav;base64," + base64.b64encode(b"RIFF" + bytes(100)).decode()
+        async with gateway.call() as caller:
+            await caller.configure(voice=None, reference_audio=clip, inline_pauses=True)
+            await caller.send("input.text", text="One. [pause:1s] Two. [pause:1s] Three.")
+            await caller.send("input.done")
+            await caller.until("session.done")
+        first, *others = (speech.options["reference_audio"] for speech in gateway.double.speeches)
+        assert first and len(others) == 2 and all(each is first for each in others)
+
+    run(test)
+
+
 def test_cancelled_between_parts() -> None:
     async def test(gateway: Gateway) -> None:
         async with gateway.call() as caller:
