@@ -74,16 +74,20 @@ def _matched(stops: list[int], weights: list[int], pauses: list[tuple[int, int]]
     if len(stops) == len(pauses):
         return stops
     shares = np.concatenate([[0], np.cumsum(weights)]) / sum(weights)
-    quiet, places = 0, []
+    quiet, found = 0, []
     spoken = max(1, last - first - sum(b - a for a, b in pauses))
     for a, b in pauses:
-        places.append((a - first - quiet) / spoken)
+        found.append((a - first - quiet) / spoken)
         quiet += b - a
-    best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # by the number of pauses that have a stop
-    for stop in stops:
-        for count in sorted(best, reverse=True):
-            if count < len(places):
-                cost = best[count][0] + abs(places[count] - float(shares[stop]))
-                if count + 1 not in best or cost < best[count + 1][0]:
-                    best[count + 1] = (cost, [*best[count][1], stop])
-    return best[len(places)][1]
+    places = np.array(found)
+    costs = np.array([0.0, *[np.inf] * len(places)])  # by the number of pauses that have a stop
+    taken = np.zeros((len(stops), len(places)), np.bool_)  # whether this stop is the best so far for a pause
+    for row, stop in zip(taken, stops, strict=True):
+        with_stop = costs[:-1] + np.abs(places - shares[stop])
+        row[:] = with_stop < costs[1:]
+        costs[1:] = np.where(row, with_stop, costs[1:])
+    matched: list[int] = []
+    for row, stop in zip(taken[::-1], stops[::-1], strict=True):
+        if len(matched) < len(places) and row[len(places) - len(matched) - 1]:
+            matched.append(stop)
+    return matched[::-1]

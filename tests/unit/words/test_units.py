@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -65,6 +66,15 @@ def test_punctuation_is_where_the_pauses_are() -> None:
     assert np.allclose([seconds[0], seconds[1], seconds[5], seconds[6]][0], (0.2, 1.2), atol=0.01)
     assert abs(seconds[1][0] - 1.5) < 0.01 and abs(seconds[5][1] - 3.5) < 0.01
     assert np.allclose(seconds[6], (3.6, 4.1), atol=0.01)
+
+
+def test_a_long_text_of_many_pauses_is_estimated_at_once() -> None:
+    """As much as the server's aligner takes. Minutes of it would hold up all others."""
+    silent = np.arange(60_000) % 16 > 8
+    began = time.monotonic()
+    found = estimate(units_of("a, " * 6600), silent, 80, 60_000 * 80)
+    assert time.monotonic() - began < 30
+    assert len(found) == 6600 and [each[0] for each in found] == sorted(each[0] for each in found)
 
 
 @given(st.lists(st.integers(0, 5000), max_size=20))
