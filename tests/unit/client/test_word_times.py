@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import InferResult, service_pb2
 from voice_clone_client import word_times as module
+from voice_clone_client.backends import THREADS
 from voice_clone_client.errors import InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone_client.types import Chunk
-from voice_clone_client.word_times import BlockingWordTimes
+from voice_clone_client.word_times import AsyncWordTimes, BlockingWordTimes
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_words.units import units_of
@@ -34,12 +35,14 @@ def reply(result: Any) -> Any:
 class Aligner:
     """Settles a word with each piece but the last one; each takes 100 samples."""
 
+    backend = THREADS
+
     def __init__(self, before: Callable[[int], None] = lambda asked: None) -> None:
         self.asked, self.samples = 0, 0
         self._before = before
         self._settled = dict[str, list[Any]]()
 
-    def infer(self, request: Any, timeout: float | None, id: str) -> Any:
+    async def infer(self, request: Any, timeout: float | None, id: str) -> Any:
         self._before(self.asked)
         self.asked += 1
         tensors = dict(zip((each.name for each in request.inputs), request.raw_input_contents, strict=True))
@@ -60,9 +63,9 @@ def chunks(count: int = 4, size: int = 200) -> list[Chunk]:
     return [Chunk(part, RATE, at, at == count - 1, None) for at, part in enumerate(parts)]
 
 
-def of(aligner: Aligner) -> BlockingWordTimes:
+def of(aligner: Aligner, text: str = TEXT) -> BlockingWordTimes:
     servers: Any = aligner
-    return BlockingWordTimes(servers, TEXT)
+    return BlockingWordTimes(AsyncWordTimes(servers, text))
 
 
 def test_words_come_with_the_chunks() -> None:
@@ -107,8 +110,7 @@ def test_no_chunk_waits_and_late_words_are_an_estimate(monkeypatch: pytest.Monke
 
 def test_words_that_are_spoken_otherwise_are_the_callers() -> None:
     text = "He paid 42 dollars [pause:500ms] today."
-    aligner: Any = Aligner()
-    times = BlockingWordTimes(aligner, text)
+    times = of(Aligner(), text)
     parts = plan(text, Settings("text", inline_pauses=True, normalize="on", style=Style(language="en"))).spans
     assert "forty" in parts[0].text
     for part in parts:
