@@ -12,6 +12,8 @@ MOST_TAG = 1024
 """Characters of a tag, and of any other thing between `<` and `>`."""
 MOST_TAGS = 2000
 """Of a text, with the other such things."""
+MOST_BEFORE = 4096
+"""Characters of a text, up to the end of the `<speak` by which it is recognised. A caller may write them one by one."""
 
 _TAG = re.compile(r"<[^<>\"']*(?:(?:\"[^<\"]*\"|'[^<']*')[^<>\"']*)*>")
 _OTHERS = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}  # by their beginnings, how they end
@@ -139,7 +141,8 @@ class TagScanner:
 def is_ssml(text: str, final: bool = False) -> bool | None:
     """Whether a text begins as SSML does, with `<speak` behind white space, an XML declaration and comments; None
     while that is not certain."""
-    rest = text.lstrip("\ufeff \t\r\n")
+    final = final or len(text) > MOST_BEFORE
+    rest = text[:MOST_BEFORE].lstrip("\ufeff \t\r\n")
     ends = {"<?xml": "?>", "<!--": "-->"}
     while begin := next((begin for begin, end in ends.items() if rest.startswith(begin) and end in rest), ""):
         rest = rest[rest.index(ends[begin]) + len(ends[begin]) :].lstrip()
