@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,7 @@ class PartsSpeech(Iterator[Chunk]):
         ask: asks the server for one; gives the speech, and its chunks as they are heard.
         rates: factors of the tempo of the parts, of which others than 1 need the extra `audio`.
         times: follows the speech; None: nobody asks for its words.
+        begins: where the texts that `sequence` has begin in that of `times`.
     """
 
     def __init__(
@@ -32,11 +34,12 @@ class PartsSpeech(Iterator[Chunk]):
         ask: Callable[[Part], tuple[Speech, Iterator[Chunk]]],
         rates: list[float],
         times: BlockingWordTimes | None = None,
+        begins: list[int] | None = None,
     ) -> None:
         self._parts = sequence.parts
         self._ask = ask
         self._rates = rates
-        self._times = times
+        self._times, self._begins = times, begins or [0]
         self._followed = -1  # the part whose words are looked for
         self._joined = JoinedParts(sequence, self._tempo)
         self._speeches = [ask(sequence.parts[0])]
@@ -54,8 +57,8 @@ class PartsSpeech(Iterator[Chunk]):
                     self._speeches.append(self._ask(self._parts[current + 1]))
             if self._times is not None:
                 if self._followed < current:
-                    self._followed, span = current, self._parts[current].span
-                    self._times.begin(span.text, span.written)
+                    self._followed, part = current, self._parts[current]
+                    self._times.begin(part.span.text, _written(part, self._begins[part.turn]))
                 self._times.feed(chunk.samples, chunk.sample_rate, self._joined.current > current)
             if len(chunk.samples) or chunk.index == 0:
                 return chunk
@@ -98,6 +101,16 @@ def plans_of(text: str, settings: Settings, script: bool) -> list[Plan]:
     return [plan(words, _with_voice(settings, name)) for name, words in turns]
 
 
+def captioned(text: str, script: bool) -> tuple[str, list[int]]:
+    """What the captions of a text show, which of a dialogue is what is said, a turn a line; where each turn begins.
+
+    Raises:
+        ValueError: it is no dialogue.
+    """
+    turns = [words for _, words in turns_of(text)] if script else [text]
+    return "\n".join(turns), [0, *accumulate(len(words) + 1 for words in turns)]
+
+
 def sequence_of(plans: list[Plan]) -> Sequence:
     """Texts one after the other.
 
@@ -105,6 +118,16 @@ def sequence_of(plans: list[Plan]) -> Sequence:
         ValueError: there is nothing to speak.
     """
     return in_sequence((each, 0.0) for each in plans)
+
+
+def _written(part: Part, begin: int) -> Callable[[int, int], tuple[int, int]]:
+    """Where words of a part are in the text of the captions, in which its turn begins there."""
+
+    def written(start: int, end: int) -> tuple[int, int]:
+        first, last = part.span.written(start, end)
+        return begin + first, begin + last
+
+    return written
 
 
 def _with_voice(settings: Settings, voice: str | None) -> Settings:

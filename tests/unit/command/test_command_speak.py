@@ -484,6 +484,16 @@ def test_parts_of_a_text(triton: Server, run: Run, tmp_path: Path, options: tupl
     assert pcm_of(out) == pcm_of_chunks(3) + silence + pcm_of_chunks(3)
 
 
+def test_subtitles_of_a_dialogue(triton: Server, run: Run, tmp_path: Path) -> None:
+    """They show what is said, and no names."""
+    options = ("--voice", "Ada", "--quiet", "-o", tmp_path / "out.wav", "--subtitles", tmp_path / "out.json")
+    assert run("speak", "--script", PARTED["--script",], *options) == 0
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["text"] == "Good morning.\nIs it?"
+    words = [(word["text"], found["text"][slice(*word["span"])]) for word in found["words"]]
+    assert words == [(each, each) for each in ("Good", "morning.", "Is", "it?")]
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

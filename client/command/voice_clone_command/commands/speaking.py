@@ -38,7 +38,7 @@ from voice_clone_words.words import Word
 
 from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
 from ..output import AudioOutput, progress
-from ..parts import PartsSpeech, plans_of, sequence_of
+from ..parts import PartsSpeech, captioned, plans_of, sequence_of
 from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
@@ -174,7 +174,10 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         outputs: list[AudioOutput | Player] = []
         if parsed.play:  # it ends after the file, which does not depend on it
             outputs.append(stack.enter_context(Player(parsed.output)))
-        times = client.word_times(parsed.text, parsed.language) if parsed.subtitles is not None else None
+        times = None
+        if parsed.subtitles is not None:
+            shown_text, _ = _captioned(parsed.text, parsed.script)
+            times = client.word_times(shown_text, parsed.language)
         speech, chunks = _begin(client, parsed, how, times)
         if parsed.output is not None:
             seal = sign and partial(sign, client, speech)
@@ -186,7 +189,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
                 output.write(chunk)
             shown.update(chunk)
     if times is not None:
-        _write_subtitles(parsed, times.wait(), parsed.text)
+        _write_subtitles(parsed, times.wait(), shown_text)
     if parsed.output not in (None, "-"):
         report(parsed, f"{parsed.output}\t{shown.audio:.2f} s{_frames(speech.info)}")
     if (speech.info or {}).get("mark") == "failed":
@@ -196,6 +199,13 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))
+
+
+def _captioned(text: str, script: bool) -> tuple[str, list[int]]:
+    try:
+        return captioned(text, script)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 def _write_subtitles(parsed: argparse.Namespace, words: Sequence[Word], text: str) -> None:
@@ -332,7 +342,7 @@ def _parts(
         speech = _whole_text(client, part.span.text, parsed, spoken)
         return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)
 
-    return PartsSpeech(sequence, ask, rates, times)
+    return PartsSpeech(sequence, ask, rates, times, _captioned(text, parsed.script)[1])
 
 
 def _pair(text: str) -> tuple[str, Any]:
