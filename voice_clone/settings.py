@@ -462,6 +462,7 @@ class AlignerSettings(PrecisionSettings):
     max_alignments: int = setting(64, "speeches aligned at once, whose pieces are awaited; more are refused")
 
 
+@dataclass(frozen=True, kw_only=True)
 class TextSettings(StageSettings):
     """Settings of `text_front_end`."""
 
