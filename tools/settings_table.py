@@ -36,8 +36,11 @@ STAGES = {  # as the table names their models
     "speech_whole": WholeSpeechSettings,
     "text_front_end": TextSettings,
 }
-OTHERS = {  # variables that no settings object reads
+OTHERS = {  # variables of optional models, and those that no settings object reads
     f"{GATEWAY_PREFIX}API_KEYS": "gateway: lines of --api-keys-file, separated by ;",
+    "VOICE_CLONE_ALIGNER_CHECKPOINT_DIR": "aligner: the folder of a checkpoint in place of pocketsphinx, see "
+    "[word_times.md](word_times.md#other-languages-a-checkpoint-of-qwen3-forcedaligner)",
+    "VOICE_CLONE_MAX_ALIGNMENTS": "aligner: speeches aligned at once, whose pieces are awaited; default: 64",
     "VOICE_CLONE_CPU_INSTRUCTIONS": "models on a CPU: avx512bf16, avx512, avx2 or plain; default: the widest that the "
     "processor has, see [operations.md](operations.md#instructions-of-the-processor)",
     "VOICE_CLONE_SERVER": "`voice-clone`: as --url, host:port of the server's gRPC endpoint",

@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 ERRORS = {name for name, each in vars(errors).items() if isinstance(each, type)}
 PARAMETERS = ("owner", "mark", "deadline_ms", "stream_id", TOKEN_PARAMETER)
 OPTIONS = {name for form in FORMS.values() for name in form.options}
-INPUTS = {each.name for path in ROOT.glob("model_repository/*/") for each in ConfigFile.read(path).message.input}
+MODELS = [*ROOT.glob("model_repository/*/"), *ROOT.glob("tools/optional_models/*/")]
+INPUTS = {each.name for path in MODELS for each in ConfigFile.read(path).message.input}
 KNOWN = {*PARAMETERS, *OPTIONS, *INPUTS}
 
 
