@@ -98,6 +98,8 @@ class WordTimes:
         self._next: tuple[str, Callable[[int, int], tuple[int, int]]] | None = None
         self._samples = 0
         self._given_up = False
+        self._telling = 0  # the segment that `news` is at
+        self._untold: Word | None = None  # of which more words may be a part
 
     @property
     def words(self) -> list[Word]:
@@ -141,7 +143,8 @@ class WordTimes:
             if chunk.index == 0:
                 self.begin(self._text)
             last = chunk.final
-        return replace(chunk, words=self.feed(chunk.samples, chunk.sample_rate, last))
+        self.feed(chunk.samples, chunk.sample_rate, last)
+        return replace(chunk, words=self.news())
 
     def begin(
         self, text: str, written: Callable[[int, int], tuple[int, int]] = lambda first, last: (first, last)
@@ -152,8 +155,34 @@ class WordTimes:
                 segment.ended = True
             self._next = text, written
 
-    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> tuple[Word, ...]:
-        """The next samples; returns the words that are known since the call before.
+    def news(self) -> tuple[Word, ...]:
+        """The words that are known since the call before, in order, as the caller wrote them; each comes once."""
+        with self._lock:
+            found: list[Word] = []
+            for segment in self._segments[self._telling :]:
+                for word in segment.words[segment.told :]:
+                    if self._untold is not None and self._untold.span == word.span:
+                        self._untold = replace(self._untold, end=word.end)
+                        continue
+                    found += self._all_told()
+                    written = replace(word, text=self._text[slice(*word.span)])
+                    if written == word:
+                        found.append(word)
+                    else:  # other words may be spoken in its place, too
+                        self._untold = written
+                segment.told = max(segment.told, len(segment.words))
+                if not segment.done:
+                    break
+                found += self._all_told()
+                self._telling += 1
+            return tuple(found)
+
+    def _all_told(self) -> list[Word]:
+        word, self._untold = self._untold, None
+        return [] if word is None else [word]
+
+    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> None:
+        """The next samples.
 
         Args:
             last: no more samples of the text of `begin` follow.
@@ -175,11 +204,6 @@ class WordTimes:
                 segment.unsent += len(samples)
                 if segment.unsent > MOST_WAITING * rate:
                     segment.give_up()
-            found: list[Word] = []
-            for each in self._segments:
-                found += each.words[each.told :]
-                each.told = max(each.told, len(each.words))
-            return tuple(found)
 
     def close(self) -> None:
         """Ask for no more words: those that are not known are an estimate."""
@@ -252,12 +276,11 @@ class AsyncWordTimes(WordTimes):
         self._running = False
         self._job: Job[None] | None = None
 
-    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> tuple[Word, ...]:
-        found = super().feed(samples, rate, last)
+    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> None:
+        super().feed(samples, rate, last)
         with self._lock:
             if self._pending and not self._running:  # the first chunk of a stream is too short to be sent
                 self._running, self._job = True, self._servers.backend.start(self._run())
-        return found
 
     async def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:
         """All words of a speech that has ended; those that do not come in time are an estimate."""
@@ -290,8 +313,8 @@ class BlockingWordTimes:
 
     def __init__(self, times: AsyncWordTimes) -> None:
         self._times = times
-        self.begin, self.took, self.feed, self.close = times.begin, times.took, times.feed, times.close
-        self.heard = times.heard
+        self.begin, self.took, self.feed, self.news = times.begin, times.took, times.feed, times.news
+        self.heard, self.close = times.heard, times.close
 
     @property
     def words(self) -> list[Word]:

@@ -23,6 +23,7 @@ class AsyncParts:
         sequence: the parts.
         ask: asks the server for the part of an index.
         filter_of: see `JoinedParts`.
+        heard: called with the index of a part, each chunk of it and whether that is its last one.
     """
 
     def __init__(
@@ -30,9 +31,11 @@ class AsyncParts:
         sequence: Sequence,
         ask: Callable[[int], Speech],
         filter_of: Callable[[int, int], Filter | None] = lambda index, rate: None,
+        heard: Callable[[int, Chunk, bool], None] = lambda index, chunk, last: None,
     ) -> None:
         self._count = len(sequence.parts)
         self._ask = ask
+        self._heard = heard
         self._speeches = [ask(0)]
         self._joined = JoinedParts(sequence, filter_of)
 
@@ -52,6 +55,7 @@ class AsyncParts:
             else:
                 if len(self._speeches) == current + 1 < self._count:
                     self._speeches.append(self._ask(current + 1))
+            self._heard(current, chunk, self._joined.current > current)
             if len(chunk.samples) or chunk.index == 0:
                 return chunk
         raise StopAsyncIteration

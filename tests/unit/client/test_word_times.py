@@ -19,6 +19,7 @@ from voice_clone_client.word_times import AsyncWordTimes, BlockingWordTimes
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_words.units import units_of
+from voice_clone_words.words import Word
 
 RATE = 1000
 TEXT = "One, two three four."
@@ -113,9 +114,13 @@ def test_words_that_are_spoken_otherwise_are_the_callers() -> None:
     times = of(Aligner(), text)
     parts = plan(text, Settings("text", inline_pauses=True, normalize="on", style=Style(language="en"))).spans
     assert "forty" in parts[0].text
+    told = list[Word]()
     for part in parts:
         times.begin(part.text, part.written)
         times.feed(np.ones(500, np.float32), RATE, True)
+        told += times.news()
     found = [word.text for word in times.wait()]
     assert found == ["He", "paid", "42", "dollars", "today."]
+    assert [*told, *times.news()] == times.words, "each word is told once, when nothing more can be a part of it"
+    assert times.news() == ()
     assert all(text[slice(*word.span)] == word.text for word in times.words)
