@@ -17,10 +17,11 @@ TASKS = {"Base": "", "CustomVoice": "_custom_voice", "VoiceDesign": "_voice_desi
 """vLLM-Omni's kinds of speech, and what the name of a model of each ends with."""
 
 _Asks = Callable[[Any], bool]
+_TIMES = "false; timestamp_granularities gives the times of words"
 _NOTHING: dict[str, tuple[_Asks, str]] = {  # whether a value asks for nothing, and one that does
     "stream_options": (lambda value: isinstance(value, dict), "an object"),  # events have the usage in any case
-    "word_timestamps": (lambda value: value is False, "false"),
-    "return_timestamps": (lambda value: value is False, "false"),
+    "word_timestamps": (lambda value: value is False, _TIMES),
+    "return_timestamps": (lambda value: value is False, _TIMES),
     "return_download_link": (lambda value: value is False, "false"),
     "volume_multiplier": (lambda value: not isinstance(value, bool) and value == 1, "1"),
     "lang_code": (lambda value: False, "null, and name a language"),

@@ -264,6 +264,9 @@ class SpeechRequest(TextOptions):
     """`audio` streams the bytes of the file as they are made; `sse` streams events."""
     stream: bool | None = None
     """False answers with the complete file, whose header has the length. True without stream_format means events."""
+    timestamp_granularities: Annotated[list[Literal["word"]], Field(max_length=1)] | None = None
+    """`["word"]`: each event has `words`, those whose times are known since the event before; the last one has the
+    rest. Times are seconds of the audio."""
 
     @model_validator(mode="before")
     @classmethod
@@ -282,6 +285,8 @@ class SpeechRequest(TextOptions):
             return "`input` is blank; give at least one word to say"
         if self.stream is False and self.stream_format == "sse":
             return "`stream_format sse` is a stream; leave out `stream`, or set it to true"
+        if self.timestamp_granularities and not self.events:
+            return "`timestamp_granularities` needs a stream of events; set `stream_format` to sse"
         return super().check()
 
     @property
@@ -294,7 +299,8 @@ class BatchRequest(TextOptions):
     """The body of POST /v1/audio/speech/batch. The fields beside `items` are the defaults of each item."""
 
     items: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    """Each is like the body of /v1/audio/speech, without stream and stream_format, and is checked and fails alone."""
+    """Each is like the body of /v1/audio/speech, without stream, stream_format and timestamp_granularities, and is
+    checked and fails alone."""
 
 
 def _check_json(options: dict[str, Any]) -> None:

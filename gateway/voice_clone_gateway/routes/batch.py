@@ -108,7 +108,7 @@ def _merge(defaults: dict[str, Any], item: dict[str, Any]) -> SpeechRequest:
     if any(own.get(name) is not None for name in (*SOURCES, "reference_text")):
         defaults = {name: value for name, value in defaults.items() if name not in (*SOURCES, "reference_text")}
     merged = SpeechRequest.model_validate({**defaults, **own})
-    for name in ("stream", "stream_format"):
+    for name in ("stream", "stream_format", "timestamp_granularities"):
         if getattr(merged, name) is not None:
             raise HTTPFailure(400, f"{name}: a batch does not stream; leave it out", "invalid_argument", param=name)
     return merged

@@ -37,7 +37,8 @@ _AUDIO = {entry.base_type.partition(";")[0]: _BINARY for entry in FORMATS.values
     responses={
         200: {
             "description": "The audio, or (stream_format sse) events: speech.audio.delta with audio in base64, then "
-            "speech.audio.done with usage and finish_reason, or speech.audio.error.",
+            "speech.audio.done with usage and finish_reason, or speech.audio.error. With timestamp_granularities each "
+            "of the first two has words: objects with word, start, end, estimated and span.",
             "headers": {
                 "X-Request-ID": {
                     "description": "The id of the speech, for GET /v1/audio/speech/{speech_id}",
@@ -66,7 +67,8 @@ _AUDIO = {entry.base_type.partition(";")[0]: _BINARY for entry in FORMATS.values
 async def create_speech(payload: SpeechRequest, request: Request) -> Response:
     """Speak a text."""
     whole = payload.stream is False or (payload.stream_format is None and _reads_whole(request, payload))
-    return SpeechResponse(request, payload, Events() if payload.events else Form(whole))
+    form = Events(timed=bool(payload.timestamp_granularities)) if payload.events else Form(whole)
+    return SpeechResponse(request, payload, form)
 
 
 def _reads_whole(request: Request, payload: SpeechRequest) -> bool:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from voice_clone_words.words import Word
+
 from ..audio import Encoder
 from ..http.errors import HTTPFailure
 from .audited import finish_reason, usage
@@ -19,8 +21,14 @@ class Form:
         whole: answer with the complete file, whose header is exact, when it is made.
     """
 
+    timed = False
+    """Whether it tells when the words are spoken."""
+
     def __init__(self, whole: bool = False) -> None:
         self.whole = whole
+
+    def know(self, words: Sequence[Word]) -> None:
+        """The next words and their times, for the next piece or the end. A whole file has all of them."""
 
     def media_type(self, encoder: Encoder) -> str:
         """The value of the header Content-Type."""
@@ -50,7 +58,25 @@ class Form:
 
 
 class Events(Form):
-    """Server-sent events, as the OpenAI API has them."""
+    """Server-sent events, as the OpenAI API has them.
+
+    Args:
+        timed: each event has the words that are known since the one before.
+    """
+
+    def __init__(self, timed: bool = False) -> None:
+        super().__init__()
+        self.timed = timed
+        self._words: list[Word] = []
+
+    def know(self, words: Sequence[Word]) -> None:
+        self._words += words
+
+    def _known(self) -> Mapping[str, Any]:
+        if not self.timed:
+            return {}
+        words, self._words = self._words, []
+        return {"words": [_transcribed(word) for word in words]}
 
     def media_type(self, encoder: Encoder) -> str:
         return "text/event-stream; charset=utf-8"
@@ -63,17 +89,24 @@ class Events(Form):
                 "response_format": encoder.format.name,
                 "sample_rate": encoder.sample_rate,
                 "index": index,
+                **self._known(),
             },
         )
 
     def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
         warned = {"warnings": warnings} if warnings else {}
         done = {"usage": usage(info), "finish_reason": info.get("finish_reason"), "info": info, **warned}
-        return _event("speech.audio.done", done)
+        return _event("speech.audio.done", {**done, **self._known()})
 
     def broken(self, failed: HTTPFailure, error: Exception) -> bytes | None:
         detail = {**failed.body()["error"], "code": failed.status_code, "partial_audio": True, "action": "discard"}
         return _event("speech.audio.error", {"error": detail | {"finish_reason": finish_reason(error)}})
+
+
+def _transcribed(word: Word) -> dict[str, Any]:
+    """A word as OpenAI's transcriptions have it, and what they lack."""
+    times = {"start": round(word.start, 4), "end": round(word.end, 4)}
+    return {"word": word.text, **times, "estimated": word.estimated, "span": word.span}
 
 
 def _event(kind: str, values: Mapping[str, Any]) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
-from voice_clone_client import Incomplete
+from voice_clone_client import Chunk, Incomplete
 from voice_clone_client.long_text.speaker import Speech
 
 from ..audio import Encoder
@@ -119,14 +119,23 @@ class SpeechResponse(Response):
     async def _answer(self, send: Send) -> list[Message]:
         """Send all messages but the last ones, which are returned."""
         whole = self._form.whole
-        held, headers = self._held.add, self._trace.headers
-        spoken, ordered = await open_speech(self._services, self._key, self._payload, held, hold=whole, headers=headers)
+        spoken, ordered = await open_speech(
+            self._services,
+            self._key,
+            self._payload,
+            self._held.add,
+            hold=whole,
+            timed=self._form.timed,
+            headers=self._trace.headers,
+        )
         self._spoken, self._warnings = spoken, (*self._warnings, *ordered.warnings)
         self._trace.asked()
         try:
             return await (self._whole(spoken, ordered) if whole else self._stream(spoken, ordered, send))
         finally:
             spoken.close()
+            if ordered.words is not None:
+                ordered.words.close()
             self._trace.end(spoken.info, self._progress.seconds)
             self._services.metrics.count_mark(self._key, spoken.info)
             self._entry |= audited_result(spoken.info, self._progress.seconds)
@@ -147,6 +156,7 @@ class SpeechResponse(Response):
         kind, sign = encoder.format.base_type, self._services.signing.signed
         data = await sign(data, kind, ordered.family, spoken.info, client, self._held)
         info = self.info
+        await self._know_rest(ordered)
         data = self._form.piece(encoder, 0, data) + self._form.end(info, self._warnings)
         self._answer_bytes.has(len(data))
         self._progress.finish(info.get("finish_reason"), info.get("segments"))
@@ -164,6 +174,7 @@ class SpeechResponse(Response):
                 if piece:
                     await send(body_message(self._form.piece(encoder, index, piece)))
                     index += 1
+            await self._know_rest(ordered)
         except Exception as error:
             self._services.metrics.count_failed(error, began=True)
             failed = self._failed(error)
@@ -186,10 +197,16 @@ class SpeechResponse(Response):
         rate, comment = first.sample_rate, self._statement
         encoder = encoder_of(self._payload, rate, ordered.speed, streaming=streaming, comment=comment)
 
+        def know(chunk: Chunk) -> None:
+            if ordered.words is not None:
+                self._form.know(ordered.words.take(chunk))
+
         async def pieces() -> AsyncIterator[bytes]:
+            know(first)
             yield await encoder.encode_aside(first.samples)
             self._progress.seconds = encoder.seconds
             async for chunk in spoken:
+                know(chunk)
                 yield await encoder.encode_aside(chunk.samples)
                 self._progress.seconds = encoder.seconds
             yield await encoder.finish_aside()
@@ -197,6 +214,10 @@ class SpeechResponse(Response):
             log.info("request %s: %.2f s of %s", self._id, encoder.seconds, encoder.format.name)
 
         return encoder, pieces()
+
+    async def _know_rest(self, ordered: Order) -> None:
+        if ordered.words is not None:
+            self._form.know(await ordered.words.rest())
 
     def _start(self, headers: Mapping[str, str], spoken: Speech) -> Message:
         """The head of the answer, with the server's info so far: mode, cache status, seed, milliseconds by stage."""

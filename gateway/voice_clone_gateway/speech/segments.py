@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import TypeVar
 
 from voice_clone_client import InvalidArgument, Unsupported
@@ -14,7 +15,7 @@ from voice_clone_client.types import MAX_NAME
 from voice_clone_sound import MAX_SPEED, MIN_SPEED
 from voice_clone_text.dictionary import Dictionary, Rule, Scoped
 from voice_clone_text.normalizers import Missing
-from voice_clone_text.pieces import Plan, Style
+from voice_clone_text.pieces import Plan, Span, Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sequence import Sequence, in_sequence, turns_of
 from voice_clone_text.tags import MarkupError, is_ssml
@@ -35,6 +36,14 @@ class Segment:
     """How it is spoken, but for the rate."""
     rate: float
     """Factor of the tempo in all."""
+    span: Span
+    begin: int
+    """Where the text that the span is of begins in that of all turns."""
+
+    def written(self, first: int, last: int) -> tuple[int, int]:
+        """Where a part [first, last) of the text is in that of all turns."""
+        start, end = self.span.written(first, last)
+        return self.begin + start, self.begin + end
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,8 @@ class Segments:
     sequence: Sequence
     spoken: tuple[Segment, ...]
     """Of each part of the sequence."""
+    text: str
+    """Of all turns, with a blank between them."""
     warnings: tuple[str, ...]
 
 
@@ -160,6 +171,7 @@ def segments_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -
         sequence = in_sequence(zip(plans, (turn.pause_ms / 1000 for turn in turns), strict=True))
     except ValueError as error:
         raise InvalidArgument(f"`text`: {error}") from None
+    begins = [0, *accumulate(len(turn.text) + 1 for turn in turns)]
     spoken, warnings = list[Segment](), dict.fromkeys(text for plan in plans for text in plan.warnings)
     for part in sequence.parts:
         turn = turns[part.turn]
@@ -171,9 +183,9 @@ def segments_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -
         )
         options, ignored = styled(given, part.span.style)
         rate = checked_rate(request.speed * turn.speed * part.span.style.rate)
-        spoken.append(Segment(part.span.text, options, rate))
+        spoken.append(Segment(part.span.text, options, rate, part.span, begins[part.turn]))
         warnings |= dict.fromkeys(ignored)
-    return Segments(sequence, tuple(spoken), tuple(warnings))
+    return Segments(sequence, tuple(spoken), " ".join(turn.text for turn in turns), tuple(warnings))
 
 
 def styled(options: Options, style: Style) -> tuple[Options, list[str]]:

@@ -23,6 +23,7 @@ from ..schemas import SpeechOptions, SpeechRequest
 from ..services import Services
 from ..settings import Settings
 from .segments import Segments, has_segments, segments_of
+from .spoken_words import PartTimes, SpokenWords
 
 MOST_SENTENCES = 10_000  # of a text
 
@@ -41,6 +42,8 @@ class Order:
     """Factor of the tempo, which the encoder sets."""
     loudness: float | None = None
     """LUFS that its voice is to have."""
+    words: SpokenWords | None = None
+    """When they are spoken; None if nobody asks."""
 
     @property
     def family(self) -> str:
@@ -223,6 +226,7 @@ async def open_speech(
     *,
     hold: bool,
     in_one: bool = False,
+    timed: bool = False,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Speech, Order]:
     """Begin to speak what is asked for; a long text sentence by sentence. Returns the speech, and its order.
@@ -232,6 +236,7 @@ async def open_speech(
         hold: see `long_speech`.
         in_one: a long one, too, is one speech of the server, as is one without a voice: each sentence would have a
             voice of its own.
+        timed: find out when the words are spoken.
         headers: of the calls of the server.
 
     Raises:
@@ -257,6 +262,10 @@ async def open_speech(
 
     if found is None:
         ordered = await order(services, client, request, held)
+        if timed:
+            times = client.word_times(text, request.language)
+            words = SpokenWords(times, lambda chunk: times.took(chunk).words, ordered.speed)
+            ordered = replace(ordered, words=words)
         return begin(ordered, text), ordered
     orders = await _orders(services, client, found, held)
     warnings = dict.fromkeys([*ignored, *(warning for each in orders for warning in each.warnings)])
@@ -266,8 +275,17 @@ async def open_speech(
         speed = found.spoken[index].rate
         return Tempo(rate, speed) if speed != 1.0 else None
 
-    spoken = AsyncParts(found.sequence, lambda index: begin(next(ahead), found.spoken[index].text), tempo)
-    return spoken, replace(orders[0], warnings=tuple(warnings), speed=1.0)
+    ordered = replace(orders[0], warnings=tuple(warnings), speed=1.0)
+
+    def ask(index: int) -> Speech:
+        return begin(next(ahead), found.spoken[index].text)
+
+    if not timed:
+        return AsyncParts(found.sequence, ask, tempo), ordered
+    languages = {each.options.language for each in found.spoken}
+    times = client.word_times(found.text, languages.pop() if len(languages) == 1 else None)
+    spoken = AsyncParts(found.sequence, ask, tempo, PartTimes(times, found).heard)
+    return spoken, replace(ordered, words=SpokenWords(times, lambda chunk: times.news()))
 
 
 async def _orders(

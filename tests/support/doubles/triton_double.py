@@ -20,6 +20,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from voice_clone_words.units import units_of
 
 PART = 4 << 20  # bytes of a bundle that are answered at once
 RATE = 24000
@@ -68,6 +69,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.max_characters: dict[str, int] = {}
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
+        self.align: Callable[[dict[str, Any]], Any] = without_aligner  # the result of `aligner` for inputs
         self.keeps_dictionaries = False  # whether `answer` lists them; a gateway asks for them by itself
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.metadata: list[dict[str, Any]] = []
@@ -98,9 +100,10 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
         if not self.keeps_dictionaries and is_list_of_dictionaries(decoded(request)):
             return response({"result": b'{"speakers": [], "count": 0}'})
-        inputs = self._remember(request, context)
+        aligns = request.model_name == "aligner"
+        inputs = decoded(request) if aligns else self._remember(request, context)
         try:
-            outputs = self.answer(inputs)
+            outputs = {"result": json.dumps(self.align(inputs)).encode()} if aligns else self.answer(inputs)
         except Failure as failure:
             context.abort(failure.code, failure.details)
         if inputs.get("operation") == b"stats" and "result" in outputs:
@@ -155,6 +158,32 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
             self.spoken.append(Spoken(owner, mark, metadata))
         self.calls.append((request.model_name, inputs))
         return inputs
+
+
+def without_aligner(inputs: dict[str, Any]) -> Any:
+    """As a server that has none."""
+    raise Failure(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'aligner' is not found")
+
+
+class AlignerDouble:
+    """Says that each word lasts so many samples, one after another. It tells them when they are over."""
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+        self._units: dict[bytes, int] = {}
+        self._heard: dict[bytes, int] = {}
+        self._told: dict[bytes, int] = {}
+
+    def __call__(self, inputs: dict[str, Any]) -> Any:
+        id, step = inputs["alignment"], self._samples
+        if "text" in inputs:
+            self._units[id] = len(units_of(inputs["text"].decode()))
+        self._heard[id] = self._heard.get(id, 0) + len(inputs["audio"])
+        final = bool(inputs["final"][0])
+        first = 0 if final else self._told.get(id, 0)
+        last = self._told[id] = self._units[id] if final else min(self._units[id], self._heard[id] // step)
+        words = [{"start": at * step, "end": (at + 1) * step, "estimated": False} for at in range(first, last)]
+        return {"words": words, "reason": None}
 
 
 def is_list_of_dictionaries(inputs: dict[str, Any]) -> bool:
