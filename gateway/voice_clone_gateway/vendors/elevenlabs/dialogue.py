@@ -61,7 +61,7 @@ async def convert_with_timestamps(
     body: TextToDialogue, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_dialogue.convert_with_timestamps`."""
-    return _speak(request, body, output_format, Timed(body.characters, whole=True))
+    return _speak(request, body, output_format, _timed(body, whole=True))
 
 
 @router.post(f"{PATH}/stream/with-timestamps")
@@ -69,7 +69,7 @@ async def stream_with_timestamps(
     body: TextToDialogue, request: Request, output_format: OutputFormat = DEFAULT_FORMAT
 ) -> SpeechResponse:
     """`text_to_dialogue.stream_with_timestamps`."""
-    return _speak(request, body, output_format, Timed(body.characters))
+    return _speak(request, body, output_format, _timed(body))
 
 
 def _speak(request: Request, body: TextToDialogue, output_format: str, form: Form) -> SpeechResponse:
@@ -81,10 +81,14 @@ def _speak(request: Request, body: TextToDialogue, output_format: str, form: For
     return response
 
 
+def _timed(body: TextToDialogue, whole: bool = False) -> Timed:
+    return Timed(" ".join(turn.text for turn in body.inputs), whole, body.characters)
+
+
 def _voices(turns: Sequence[Turn], info: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Which voice speaks when, in seconds, and which characters of all texts."""
+    """Which voice speaks when, in seconds, and which characters of all texts, between which there are blanks."""
     found = list[dict[str, Any]]()
-    ends = [*accumulate(len(turn.text) for turn in turns)]
+    ends = [end - 1 for end in accumulate(len(turn.text) + 1 for turn in turns)]
     for index, entries in groupby(info.get("segments", ()), key=lambda entry: int(entry["index"])):
         first, *_, last = [*entries] * 2
         found.append(

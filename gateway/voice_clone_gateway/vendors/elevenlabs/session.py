@@ -15,7 +15,7 @@ From the client, each message an object:
 
 To the client
 
-    audio           base64, with contextId. alignment and normalizedAlignment are null: no model here gives it.
+    audio           base64, with contextId. alignment and normalizedAlignment are null.
     isFinal         true: all audio of a text, or of a context, was sent. A connection of one text is then closed.
     error           a code, with message and the code with which the connection is then closed: 1008 or, if the server
                     is at fault, 1011.

@@ -63,5 +63,5 @@ def _speak(
     request: Request, voice_id: str, body: TextToSpeech, output_format: str, whole: bool, timed: bool = False
 ) -> SpeechResponse:
     values = {"input": body.text, "voice": voice_id, **body.values(output_format)}
-    form = (Timed if timed else Spoken)(len(body.text), whole)
+    form = Timed(body.text, whole) if timed else Spoken(len(body.text), whole)
     return speak(request, values, FIELDS, form, body.ignored(), TaggedRequest)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from voice_clone_client.errors import quoted
+from voice_clone_words.words import Word
 
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
@@ -16,6 +17,7 @@ from ...languages import language_of
 from ...schemas import MOST_DICTIONARIES, Name, Speed
 from ...speech.forms import Form
 from ..orders import Lenient, family_of
+from .alignment import CharacterTimes
 
 CLIENT_HEADER = "xi-api-key"
 OWN_MODELS = ("eleven_",)
@@ -121,11 +123,16 @@ class Spoken(Form):
 class Timed(Spoken):
     """Lines of JSON, each an object with a piece of the file in base64 and the times of its characters.
 
-    The times are null, because no model here gives them.
+    A line of a stream has the characters whose times are known since the line before; the last one has the rest, and no
+    audio. Both alignments are of the text as the caller wrote it.
     """
 
-    def __init__(self, characters: int, whole: bool = False) -> None:
-        super().__init__(characters, whole)
+    timed = True
+
+    def __init__(self, text: str, whole: bool = False, characters: int | None = None) -> None:
+        super().__init__(len(text) if characters is None else characters, whole)
+        self._times = CharacterTimes(text)
+        self._words: list[Word] = []
         self.more: Callable[[], Mapping[str, Any]] = dict
         """Makes the further fields of an object."""
 
@@ -133,6 +140,18 @@ class Timed(Spoken):
         return "application/json"
 
     def piece(self, encoder: Encoder, index: int, data: bytes) -> bytes:
-        alignment = {"alignment": None, "normalized_alignment": None}
+        return self._line(data, last=self.whole)
+
+    def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
+        return b"" if self.whole else self._line(b"", last=True)
+
+    def know(self, words: Sequence[Word]) -> None:
+        self._words += words
+
+    def _line(self, data: bytes, last: bool) -> bytes:
+        words, self._words = self._words, []
+        found = self._times.take(words, last)
+        times = found.seconds() if found.characters else None
+        alignment = {"alignment": times, "normalized_alignment": times}
         line = {"audio_base64": base64.b64encode(data).decode(), **alignment, **self.more()}
         return json.dumps(line).encode() + b"\n"
