@@ -19,16 +19,22 @@ class Form:
 
     Args:
         whole: answer with the complete file, whose header is exact, when it is made.
+        timed: it tells when the words are spoken.
     """
 
-    timed = False
-    """Whether it tells when the words are spoken."""
-
-    def __init__(self, whole: bool = False) -> None:
+    def __init__(self, whole: bool = False, timed: bool = False) -> None:
         self.whole = whole
+        self.timed = timed
+        self._words: list[Word] = []
 
     def know(self, words: Sequence[Word]) -> None:
         """The next words and their times, for the next piece or the end. A whole file has all of them."""
+        self._words += words
+
+    def known(self) -> list[Word]:
+        """The words that were not told yet."""
+        words, self._words = self._words, []
+        return words
 
     def media_type(self, encoder: Encoder) -> str:
         """The value of the header Content-Type."""
@@ -65,18 +71,7 @@ class Events(Form):
     """
 
     def __init__(self, timed: bool = False) -> None:
-        super().__init__()
-        self.timed = timed
-        self._words: list[Word] = []
-
-    def know(self, words: Sequence[Word]) -> None:
-        self._words += words
-
-    def _known(self) -> Mapping[str, Any]:
-        if not self.timed:
-            return {}
-        words, self._words = self._words, []
-        return {"words": [_transcribed(word) for word in words]}
+        super().__init__(timed=timed)
 
     def media_type(self, encoder: Encoder) -> str:
         return "text/event-stream; charset=utf-8"
@@ -89,14 +84,17 @@ class Events(Form):
                 "response_format": encoder.format.name,
                 "sample_rate": encoder.sample_rate,
                 "index": index,
-                **self._known(),
+                **self._told(),
             },
         )
 
     def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
         warned = {"warnings": warnings} if warnings else {}
         done = {"usage": usage(info), "finish_reason": info.get("finish_reason"), "info": info, **warned}
-        return _event("speech.audio.done", {**done, **self._known()})
+        return _event("speech.audio.done", {**done, **self._told()})
+
+    def _told(self) -> Mapping[str, Any]:
+        return {"words": [_transcribed(word) for word in self.known()]} if self.timed else {}
 
     def broken(self, failed: HTTPFailure, error: Exception) -> bytes | None:
         detail = {**failed.body()["error"], "code": failed.status_code, "partial_audio": True, "action": "discard"}

@@ -20,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.speech_double import FRAME, Double
-from tests.support.doubles.triton_double import Server, chunk, samples_of
+from tests.support.doubles.triton_double import AlignerDouble, Server, chunk, samples_of
 from tests.support.doubles.voice_book import CLIP, VoiceBook
 from tests.support.doubles.websocket_calls import Gateway, eventually, run
 from tests.support.official.vendor_calls import VendorCaller, calling
@@ -100,6 +100,19 @@ class TestOfficialClient:
         triton.play = lambda context: iter([chunk(0), chunk(1, final=True, info={"finish_reason": "budget"})])
         *_, last = client_of(http).tts.generate_sse(**SPEECH)
         assert last.type == "error" and (last.error_code, last.status_code) == ("incomplete", 500)
+
+    def test_times_of_words(self, http: httpx2.Client, triton: Server) -> None:
+        triton.align = AlignerDouble(480)
+        said = {**SPEECH, "transcript": 'Well, <break time="1s"/> hello there.'}
+        events = list(client_of(http).tts.generate_sse(**said, add_timestamps=True, context_id="c1"))
+        found = [event.word_timestamps for event in events if event.type == "timestamps"]
+        assert [word for each in found for word in each.words] == ["Well,", "hello", "there."]
+        starts, ends = ([time for each in found for time in getattr(each, name)] for name in ("start", "end"))
+        assert starts == pytest.approx([0.0, 0.24, 0.26], abs=1e-3)
+        assert ends == pytest.approx([start + 0.02 for start in starts])
+        assert events[-1].type == "done" and {event.context_id for event in events} == {"c1"}
+        heard = client_of(http).tts.generate(**said, extra_body={"add_timestamps": True})
+        assert heard.headers["x-speech-warning"].startswith("add_timestamps:"), "a file has no events"
 
     def test_voices(self, http: httpx2.Client, book: VoiceBook) -> None:
         client = client_of(http)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import HTTPConnection
 from voice_clone_client.errors import quoted
+from voice_clone_words.words import Word
 
 from ...http.errors import HTTPFailure
 from ...languages import language_of
@@ -27,7 +29,7 @@ OWN_MODELS = ("sonic",)
 _SPEEDS = {"slow": 0.8, "normal": 1.0, "fast": 1.2}
 _ENCODINGS = {"pcm_f32le": "f32", "pcm_s16le": "", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
 _RAW = {"f32": "pcm_f32", "": "pcm"}  # the others have one name
-_NO_EFFECT = ("add_phoneme_timestamps", "add_timestamps", "duration", "save")
+_NO_EFFECT = ("add_phoneme_timestamps", "duration", "save")
 
 
 class VoiceId(Lenient):
@@ -85,6 +87,8 @@ class Generation(Lenient):
     """`auto` leaves numbers to the models here; a locale asks for words."""
     pronunciation_dict_id: str | None = None
     context_id: Annotated[str, Field(max_length=128)] | None = None
+    add_timestamps: bool | None = None
+    """Where there are events: tell when the words are spoken, as the caller wrote them."""
 
     @property
     def voice_id(self) -> str:
@@ -124,6 +128,12 @@ class Generation(Lenient):
         voice = [] if isinstance(self.voice, str) else self.voice.unused()
         extra = self.model_extra or {}
         return [*(name for name in _NO_EFFECT if extra.get(name)), *config, *voice]
+
+
+def timestamps_of(words: Sequence[Word]) -> dict[str, Any]:
+    """The fields of an event that tells when words are spoken."""
+    starts, ends = [round(word.start, 4) for word in words], [round(word.end, 4) for word in words]
+    return {"word_timestamps": {"words": [word.text for word in words], "start": starts, "end": ends}}
 
 
 def version_of(connection: HTTPConnection) -> str | None:

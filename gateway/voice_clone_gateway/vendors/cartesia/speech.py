@@ -21,7 +21,7 @@ from ...speech.response import SpeechResponse
 from ..orders import TaggedRequest, speak
 from ..session import refused
 from ..vendor import adapter
-from .generation import FIELDS, Generation, error_of
+from .generation import FIELDS, Generation, error_of, timestamps_of
 from .session import CartesiaSession
 
 router = adapter()
@@ -34,10 +34,11 @@ class Events(Form):
     Args:
         request_id: of the request.
         context_id: what the client calls the speech.
+        timed: events tell when the words are spoken.
     """
 
-    def __init__(self, request_id: str, context_id: str | None) -> None:
-        super().__init__()
+    def __init__(self, request_id: str, context_id: str | None, timed: bool) -> None:
+        super().__init__(timed=timed)
         self._id = request_id
         self._context = {} if context_id is None else {"context_id": context_id}
         self._since = time.monotonic()  # the latest piece
@@ -48,10 +49,15 @@ class Events(Form):
     def piece(self, encoder: Encoder, index: int, data: bytes) -> bytes:
         now = time.monotonic()
         step, self._since = 1000 * (now - self._since), now
-        return self._event("chunk", 200, False, {"data": base64.b64encode(data).decode(), "step_time": step})
+        chunk = self._event("chunk", 200, False, {"data": base64.b64encode(data).decode(), "step_time": step})
+        return self._told() + chunk
+
+    def _told(self) -> bytes:
+        words = self.known()
+        return self._event("timestamps", 200, False, timestamps_of(words)) if words else b""
 
     def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
-        return self._event("done", 200, True, {})
+        return self._told() + self._event("done", 200, True, {})
 
     def broken(self, failed: HTTPFailure, error: Exception) -> bytes | None:
         return self._event("error", failed.status_code, True, error_of(failed, self._id))
@@ -64,7 +70,8 @@ class Events(Form):
 @router.post("/tts/bytes")
 async def generate(body: Generation, request: Request) -> SpeechResponse:
     """`tts.generate`."""
-    return _speak(request, body, Form(whole=body.output_format.container == "wav"))
+    ignored = ["add_timestamps"] if body.add_timestamps else []
+    return _speak(request, body, Form(whole=body.output_format.container == "wav"), ignored)
 
 
 @router.post("/tts/sse")
@@ -72,12 +79,12 @@ async def generate_sse(body: Generation, request: Request) -> SpeechResponse:
     """`tts.generate_sse`."""
     if body.output_format.container != "raw":
         raise refused("output_format.container", "events have pieces of audio without a header: it must be raw")
-    return _speak(request, body, Events(request.state.request_id, body.context_id))
+    return _speak(request, body, Events(request.state.request_id, body.context_id, bool(body.add_timestamps)))
 
 
-def _speak(request: Request, body: Generation, form: Form) -> SpeechResponse:
+def _speak(request: Request, body: Generation, form: Form, ignored: Sequence[str] = ()) -> SpeechResponse:
     values = {"input": body.transcript, "voice": body.voice_id, **body.values()}
-    return speak(request, values, FIELDS, form, body.ignored(), TaggedRequest)
+    return speak(request, values, FIELDS, form, [*body.ignored(), *ignored], TaggedRequest)
 
 
 @sockets.websocket("/tts/websocket")

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from voice_clone_client.errors import quoted
-from voice_clone_words.words import Word
 
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
@@ -127,12 +126,10 @@ class Timed(Spoken):
     audio. Both alignments are of the text as the caller wrote it.
     """
 
-    timed = True
-
     def __init__(self, text: str, whole: bool = False, characters: int | None = None) -> None:
         super().__init__(len(text) if characters is None else characters, whole)
+        self.timed = True
         self._times = CharacterTimes(text)
-        self._words: list[Word] = []
         self.more: Callable[[], Mapping[str, Any]] = dict
         """Makes the further fields of an object."""
 
@@ -145,12 +142,8 @@ class Timed(Spoken):
     def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
         return b"" if self.whole else self._line(b"", last=True)
 
-    def know(self, words: Sequence[Word]) -> None:
-        self._words += words
-
     def _line(self, data: bytes, last: bool) -> bytes:
-        words, self._words = self._words, []
-        found = self._times.take(words, last)
+        found = self._times.take(self.known(), last)
         times = found.seconds() if found.characters else None
         alignment = {"alignment": times, "normalized_alignment": times}
         line = {"audio_base64": base64.b64encode(data).decode(), **alignment, **self.more()}
