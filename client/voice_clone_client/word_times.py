@@ -90,7 +90,8 @@ class WordTimes:
     """
 
     def __init__(self, text: str, language: str | None = None, *, confidence: bool = False) -> None:
-        self._text = text
+        self.text = text
+        """Of the caller. More may be added to it before that is spoken."""
         self._language = language
         self._confidence = confidence
         self._lock = threading.RLock()
@@ -111,7 +112,7 @@ class WordTimes:
             if found and found[-1].span == word.span:
                 found[-1] = replace(found[-1], end=word.end)
             else:
-                found.append(replace(word, text=self._text[slice(*word.span)]))
+                found.append(replace(word, text=self.text[slice(*word.span)]))
         return found
 
     def heard(self, seconds: float) -> str:
@@ -130,18 +131,18 @@ class WordTimes:
                     segment.word(unit, *each, estimated=True)
                     for unit, each in zip(segment.units[known:], times, strict=True)
                 ]
-        return self._text[: heard_characters(words, seconds)]
+        return self.text[: heard_characters(words, seconds)]
 
     def took(self, chunk: C) -> C:
         """A chunk of the speech that is read, with the words that are known since the chunk before."""
         if isinstance(chunk, SentenceChunk):
             if chunk.first:
                 start, end = chunk.sentence.start, chunk.sentence.end
-                self.begin(self._text[start:end], lambda first, last: (start + first, start + last))
+                self.begin(self.text[start:end], lambda first, last: (start + first, start + last))
             last = chunk.last
         else:
             if chunk.index == 0:
-                self.begin(self._text)
+                self.begin(self.text)
             last = chunk.final
         self.feed(chunk.samples, chunk.sample_rate, last)
         return replace(chunk, words=self.news())
@@ -165,7 +166,7 @@ class WordTimes:
                         self._untold = replace(self._untold, end=word.end)
                         continue
                     found += self._all_told()
-                    written = replace(word, text=self._text[slice(*word.span)])
+                    written = replace(word, text=self.text[slice(*word.span)])
                     if written == word:
                         found.append(word)
                     else:  # other words may be spoken in its place, too

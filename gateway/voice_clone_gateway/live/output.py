@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from voice_clone_client.long_text.text import SentenceChunk
+from voice_clone_words.words import Word
 
 from ..audio import Encoder
 from ..speech.synthesis import encoder
@@ -21,6 +22,9 @@ class Listener(Protocol):
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         """Audio, in the configured format."""
+
+    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        """The next words and their times."""
 
     async def tell_end(self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]) -> None:
         """All audio of a piece was sent; `info` is the server's on it."""
@@ -55,6 +59,8 @@ class Output:
             form, rate = self._encoder.format.name, self._encoder.sample_rate
             self._piece = Piece(chunk.sentence_index, chunk.sentence, chunk.seed, form, rate)
             await self._listener.tell_start(utterance, self._piece)
+        if utterance.words is not None:
+            self._listener.know(utterance, utterance.words.take(chunk, utterance.complete.is_set()))
         data = await self._encoder.encode_aside(chunk.samples)
         self._unsent += len(chunk.samples) / chunk.sample_rate
         if not config.stream_audio:
@@ -73,6 +79,8 @@ class Output:
         """Send the rest of the encoder's output."""
         if self._encoder is not None and self._piece is not None and self._config.stream_audio:
             await self._send(self._piece, await self._encoder.finish_aside())
+        if self._utterance.words is not None:
+            self._listener.know(self._utterance, await self._utterance.words.rest())
 
     async def _send(self, piece: Piece, data: bytes) -> None:
         if not data:

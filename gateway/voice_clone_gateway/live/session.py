@@ -19,6 +19,7 @@ from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_text.pieces import Style
+from voice_clone_words.words import Word
 
 from ..http.auth import admit
 from ..http.errors import HTTPFailure, failure
@@ -35,6 +36,7 @@ from ..speech.synthesis import Order, long_plan, long_speech, order
 from .config import StreamConfig
 from .output import Output
 from .utterance import Piece, Utterance
+from .written_words import WrittenWords
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,12 @@ class Session(ABC):
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._active = self._loop.time()  # time of the latest activity
+
+    timed = False
+    """Whether the protocol tells when words are spoken."""
+
+    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:  # noqa: B027 # not in all protocols
+        """The next words and their times, for the next message or the end of the utterance."""
 
     @abstractmethod
     async def follow(self, message: Any) -> None:
@@ -173,7 +181,7 @@ class Session(ABC):
         if utterance is None and text.strip():
             self._open[lane] = self._begin(config, lane, self._speak, text)
         elif utterance is not None and not utterance.failed:
-            self._add_text(utterance.speech, text)
+            self._add_text(utterance, text)
         self.keep(config)
 
     def flush(self, lane: str = "") -> None:
@@ -245,8 +253,11 @@ class Session(ABC):
         speech = self._speech(config, text)
         if isinstance(speech, PlannedText):
             config = config.model_copy(update={"speed": 1.0})  # it has the tempo
-        self._add_text(speech, text)
         utterance = Utterance(self._count, lane, config, speech, self._loop.time())
+        if self.timed:
+            times = self._client.word_times("", config.language)
+            utterance.words = WrittenWords(times, config.speed, self._websocket.state.held.add)
+        self._add_text(utterance, text)
         before = next((each.task for each in reversed(self._utterances) if each.lane == lane), None)
         self._count += 1
         self._utterances.append(utterance)
@@ -284,10 +295,12 @@ class Session(ABC):
             paragraph_pause=config.paragraph_pause_ms / 1000,
         )
 
-    def _add_text(self, speech: AsyncLongSpeech | StreamingText | PlannedText, text: str) -> None:
+    def _add_text(self, utterance: Utterance, text: str) -> None:
         """Add to a text, as far as the key may still speak."""
         self._key.characters.take(len(text))
-        speech.write(text)
+        utterance.speech.write(text)
+        if utterance.words is not None:
+            utterance.words.write(text)
 
     async def _pass(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
         """The turn of an utterance without text."""
@@ -322,6 +335,8 @@ class Session(ABC):
     def _finish(self, utterance: Utterance) -> None:
         """Release the resources of an utterance, however its task ended, and even if it never began."""
         utterance.speech.close()
+        if utterance.words is not None:
+            utterance.words.close()
         self._utterances.remove(utterance)
         metrics = self._services.metrics
         metrics.audio_seconds.inc(utterance.sent / utterance.config.speed)

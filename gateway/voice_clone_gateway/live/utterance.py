@@ -11,6 +11,7 @@ from voice_clone_text.sentences import Sentence
 from ..speech.planned_text import PlannedText
 from ..speech.streaming_text import StreamingText
 from .config import StreamConfig
+from .written_words import WrittenWords
 
 
 @dataclass(eq=False)
@@ -38,6 +39,8 @@ class Utterance:
     pieces: int = 0
     """Complete ones that were sent."""
     task: asyncio.Task[None] | None = None
+    words: WrittenWords | None = None
+    """When they are spoken; None: nobody asks."""
 
     def milliseconds(self, seconds: float) -> int:
         """The duration after the change of speed."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from voice_clone_client import Cancelled, Chunk, Family, Incomplete, Overloaded, SpeechStatus
+from voice_clone_client import Cancelled, Chunk, Family, Incomplete, InvalidArgument, Overloaded, SpeechStatus
 from voice_clone_client.backends import EVENT_LOOP, Changes
 from voice_clone_client.speeches.parts_reader import PartsReader
 from voice_clone_client.speeches.streaming_text import AsyncStreamingTextSpeech
+from voice_clone_client.word_times import AsyncWordTimes
 from voice_clone_text.parts import Part, WrittenText
+
+from tests.support.doubles.triton_double import Failure, decoded, response, without_aligner
 
 RATE = 24000
 FRAME = 1920
@@ -137,7 +142,7 @@ class Double:
     """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples.
 
     `rates` are the sample rates of the families; the first is the default. `misses` says of a text whether this time
-    its end is missed.
+    its end is missed. `align` is the aligner, see `triton_double`.
     """
 
     owner = None
@@ -149,8 +154,10 @@ class Double:
         rates: Mapping[str, int] = RATES,
         misses: Callable[[str], bool] = lambda text: False,
         part_characters: int | None = None,
+        align: Callable[[dict[str, Any]], Any] = without_aligner,
     ) -> None:
         self.gate = gate
+        self.align = align
         self.misses = misses
         self.part_characters = part_characters
         self.rates = rates
@@ -179,6 +186,17 @@ class Double:
 
         reader = PartsReader(text, options.get("seed"), None, options.get("require_whole", False))
         return AsyncStreamingTextSpeech(begin, 0.0, reader, changed)
+
+    def word_times(self, text: str, language: str | None = None) -> AsyncWordTimes:
+        servers: Any = SimpleNamespace(backend=EVENT_LOOP, infer=self.infer)
+        return AsyncWordTimes(servers, text, language)
+
+    async def infer(self, request: Any, timeout: float | None, id: str) -> Any:
+        await asyncio.sleep(0)
+        try:
+            return response({"result": json.dumps(self.align(decoded(request))).encode()})
+        except Failure as failure:
+            raise InvalidArgument(failure.details) from None
 
     @property
     def texts(self) -> list[str]:

@@ -17,6 +17,12 @@ class Alignment:
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
 
+    def milliseconds(self, since: float) -> dict[str, list[str] | list[int]]:
+        """As their WebSockets have it, in times since a second. Neither times nor sums of durations leave a hole."""
+        starts, ends = ([round(1000 * t) - round(1000 * since) for t in times] for times in (self.starts, self.ends))
+        durations = [end - start for start, end in zip(starts, ends, strict=True)]
+        return {"chars": self.characters, "charStartTimesMs": starts, "charDurationsMs": durations}
+
     def seconds(self) -> dict[str, list[str] | list[float]]:
         """As their HTTP calls have it."""
         return {
@@ -38,9 +44,11 @@ class CharacterTimes:
     """
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self.text = text
+        """More may be added to it."""
         self._place = 0
-        self._time = 0.0
+        self.time = 0.0
+        """When the latest of them ends."""
 
     def take(self, words: Sequence[Word], last: bool = False) -> Alignment:
         """The characters behind those before, up to the end of the latest of these words.
@@ -51,13 +59,13 @@ class CharacterTimes:
         found = Alignment()
         for word in words:
             start, end = (max(self._place, at) for at in word.span)
-            begin, over = max(self._time, word.start), max(self._time, word.end)
+            begin, over = max(self.time, word.start), max(self.time, word.end)
             if self._place == 0 and start == 0:
-                self._time = begin  # silence before the text has no character
+                self.time = begin  # silence before the text has no character
             self._share(found, start, begin)
             self._share(found, end, over)
         if last:
-            self._share(found, len(self._text), self._time)
+            self._share(found, len(self.text), self.time)
         return found
 
     def _share(self, found: Alignment, place: int, time: float) -> None:
@@ -65,8 +73,8 @@ class CharacterTimes:
         count = place - self._place
         if count <= 0:
             return
-        edges = [round(float(edge), 4) for edge in np.linspace(self._time, time, count + 1)]
-        found.characters += self._text[self._place : place]
+        edges = [round(float(edge), 4) for edge in np.linspace(self.time, time, count + 1)]
+        found.characters += self.text[self._place : place]
         found.starts += edges[:-1]
         found.ends += edges[1:]
-        self._place, self._time = place, time
+        self._place, self.time = place, time

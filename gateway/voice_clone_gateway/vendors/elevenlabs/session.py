@@ -15,7 +15,11 @@ From the client, each message an object:
 
 To the client
 
-    audio           base64, with contextId. alignment and normalizedAlignment are null.
+    audio           base64, with contextId.
+    alignment       characters whose times are known since the message before, or null: chars, charStartTimesMs and
+                    charDurationsMs. With `sync_alignment=true` times are those of the context, else since the end of
+                    the character that was sent before; they leave no hole, and the text ends with a blank. A message
+                    may have it without audio. normalizedAlignment is the same.
     isFinal         true: all audio of a text, or of a context, was sent. A connection of one text is then closed.
     error           a code, with message and the code with which the connection is then closed: 1008 or, if the server
                     is at fault, 1011.
@@ -25,13 +29,18 @@ from __future__ import annotations
 
 import base64
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from voice_clone_words.words import Word
 
 from ...http.errors import HTTPFailure
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
 from ..session import VendorSession, read, refused
+from .alignment import CharacterTimes
 from .messages import Message, TextMessage
 
 M = TypeVar("M", bound=Message)
@@ -44,6 +53,15 @@ class Context:
     config: StreamConfig
     unflushed: bool = False
     """Whether there is text behind the last flush."""
+
+
+@dataclass
+class Times:
+    """When an utterance is spoken."""
+
+    characters: CharacterTimes = field(default_factory=lambda: CharacterTimes(""))
+    words: list[Word] = field(default_factory=list)
+    """That were not told yet."""
 
 
 class ElevenLabsSession(VendorSession, Generic[M]):
@@ -93,6 +111,15 @@ class _TextSession(ElevenLabsSession[TextMessage]):
     """A session of one voice, in which a context is an utterance."""
 
     messages = TextMessage
+    timed = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._synchronous = self._websocket.query_params.get("sync_alignment") == "true"
+        self._times = WeakKeyDictionary[Utterance, Times]()
+
+    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        self._times.setdefault(utterance, Times()).words.extend(words)
 
     def add(self, context: Context, lane: str, message: TextMessage) -> None:
         """Add a message's text to its context."""
@@ -104,17 +131,35 @@ class _TextSession(ElevenLabsSession[TextMessage]):
             context.unflushed = False
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
-        await self._tell(base64.b64encode(data).decode(), None, self.place(utterance))
+        times = self._alignment(utterance)
+        await self._tell(base64.b64encode(data).decode(), None, self.place(utterance), times)
 
     async def tell_end_of(self, utterance: Utterance) -> None:
+        times = self._alignment(utterance, last=True)
+        if times is not None:
+            await self._tell(None, None, self.place(utterance), times)
         await self.tell_final(self.place(utterance))
 
     async def tell_final(self, place: dict[str, str]) -> None:
         """All audio of a context was sent."""
         await self._tell(None, True, place)
 
-    async def _tell(self, audio: str | None, final: bool | None, place: dict[str, str]) -> None:
-        alignment = {"alignment": None, "normalizedAlignment": None}
+    def _alignment(self, utterance: Utterance, last: bool = False) -> dict[str, Any] | None:
+        """The characters that were not told yet, as far as their times are known."""
+        times = self._times.get(utterance)
+        if times is None or utterance.words is None:
+            return None
+        text, characters = utterance.words.text, times.characters
+        characters.text = f"{text} " if last and not text[-1:].isspace() else text
+        since = 0.0 if self._synchronous else characters.time
+        found = characters.take(times.words, last)
+        times.words.clear()
+        return found.milliseconds(since) if found.characters else None
+
+    async def _tell(
+        self, audio: str | None, final: bool | None, place: dict[str, str], times: dict[str, Any] | None = None
+    ) -> None:
+        alignment = {"alignment": times, "normalizedAlignment": times}
         await self.send_message({"audio": audio, "isFinal": final, **alignment, **place})
 
 
