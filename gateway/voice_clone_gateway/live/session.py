@@ -73,8 +73,9 @@ class Session(ABC):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._active = self._loop.time()  # time of the latest activity
 
-    timed = False
-    """Whether the protocol tells when words are spoken."""
+    def is_timed(self, lane: str) -> bool:
+        """Whether the protocol tells when the words of a lane are spoken."""
+        return False
 
     def know(self, utterance: Utterance, words: Sequence[Word]) -> None:  # noqa: B027 # not in all protocols
         """The next words and their times, for the next message or the end of the utterance."""
@@ -254,7 +255,7 @@ class Session(ABC):
         if isinstance(speech, PlannedText):
             config = config.model_copy(update={"speed": 1.0})  # it has the tempo
         utterance = Utterance(self._count, lane, config, speech, self._loop.time())
-        if self.timed:
+        if self.is_timed(lane):
             times = self._client.word_times("", config.language)
             utterance.words = WrittenWords(times, config.speed, self._websocket.state.held.add)
         self._add_text(utterance, text)

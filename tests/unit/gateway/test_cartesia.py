@@ -287,6 +287,26 @@ class TestSocket:
 
         run(test)
 
+    def test_times_of_words(self) -> None:
+        async def test(gateway: Gateway) -> None:
+            client = AsyncCartesia(api_key="unused", websocket_base_url=f"ws://127.0.0.1:{gateway.port}")
+            async with client.tts.websocket_connect() as connection:
+                for name, timed in (("a", True), ("b", None)):
+                    context = connection.context(name)
+                    more = {"add_timestamps": timed, "generation_config": {"speed": 2.0}}
+                    await context.send(**wanted(name, "One two. ", flush=True, **more), continue_=True)
+                    await context.send(**wanted(name, "Three ", **more), continue_=True)
+                    await context.send(**wanted(name, "four."), continue_=False)
+                    heard = [event async for event in context.receive()]
+                    found = [event.word_timestamps for event in heard if event.type == "timestamps"]
+                    words = [word for each in found if each for word in each.words]
+                    assert words == (["One", "two.", "Three", "four."] if timed else [])
+                    starts = [time for each in found if each for time in each.start]
+                    assert starts == pytest.approx([at * FRAME / 2 / 24000 for at in range(len(words))], abs=1e-3)
+                    assert heard[-1].type == "done"
+
+        run(test, Double(align=AlignerDouble(FRAME // 2)))
+
     def test_nothing_comes_after_a_cancel(self) -> None:
         async def test(gateway: Gateway) -> None:
             async with calling(gateway, "/tts/websocket") as caller:

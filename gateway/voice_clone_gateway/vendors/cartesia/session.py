@@ -12,6 +12,8 @@ From the client, each message an object:
 To the client
 
     chunk           data: audio in base64.
+    timestamps      word_timestamps: words whose times are known since the one before, as the client wrote them, with
+                    start and end in seconds of the context; if its first message has add_timestamps.
     flush_done      flush_id: all audio of the text before a flush was sent. The first one of a context is 1.
     done            all audio of a context was sent. The connection stays open.
     error           title, message, error_code: a message cannot be followed, or a context has ended with it. The
@@ -21,12 +23,14 @@ To the client
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from fastapi import WebSocket
 from pydantic import Field
+from voice_clone_words.words import Word
 
 from ...http.errors import HTTPFailure, failure
 from ...http.keys import Key
@@ -35,7 +39,7 @@ from ...live.session import Session
 from ...live.utterance import Piece, Utterance
 from ..orders import Lenient, in_their_words
 from ..session import TaggedConfig, checked, read
-from .generation import FIELDS, Generation, error_of, has_text_errors
+from .generation import FIELDS, Generation, error_of, has_text_errors, timestamps_of
 
 
 class Message(Generation):
@@ -57,6 +61,7 @@ class Context:
     """A text whose messages still come."""
 
     config: StreamConfig
+    timed: bool = False
     flushes: int = 0
 
 
@@ -67,6 +72,8 @@ class CartesiaSession(Session):
         super().__init__(websocket, key)
         self._contexts: dict[str, Context] = {}
         self._flushes: dict[int, int] = {}  # of utterances that a flush has ended
+        self._words = WeakKeyDictionary[Utterance, list[Word]]()  # that were not told yet
+        self._before: dict[str, float] = {}  # seconds of a context, of the audio of its utterances that are over
         self._since = self._loop.time()  # the latest chunk
         self._context_id: str | None = None  # of the message that is followed
 
@@ -88,6 +95,7 @@ class CartesiaSession(Session):
     async def _stop(self, lane: str, failed: Utterance | None = None) -> None:
         """End a context at once; an utterance that has failed ends by itself."""
         self._contexts.pop(lane, None)
+        self._before.pop(lane, None)
         for utterance in await self.stop(lambda each: each.lane == lane and each is not failed):
             self._flushes.pop(utterance.index, None)
 
@@ -114,21 +122,39 @@ class CartesiaSession(Session):
             config = checked(self._settings, fields, TaggedConfig)
         except HTTPFailure as failed:
             raise in_their_words(failed, FIELDS) from None
-        context = self._contexts[lane] = Context(config)
+        context = self._contexts[lane] = Context(config, bool(message.add_timestamps))
         return context
+
+    def is_timed(self, lane: str) -> bool:
+        return lane in self._contexts and self._contexts[lane].timed
+
+    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        self._words.setdefault(utterance, []).extend(words)
+
+    async def _tell_words(self, utterance: Utterance) -> None:
+        words, before = self._words.pop(utterance, None), self._before.get(utterance.lane, 0.0)
+        if words:
+            moved = [replace(word, start=word.start + before, end=word.end + before) for word in words]
+            await self._tell("timestamps", utterance.lane, timestamps_of(moved))
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         now = self._loop.time()
         step, self._since = 1000 * (now - self._since), now
+        await self._tell_words(utterance)
         await self._tell("chunk", utterance.lane, {"data": base64.b64encode(data).decode(), "step_time": step})
 
     async def tell_done(self, utterance: Utterance) -> None:
         flush = self._flushes.pop(utterance.index, None)
         if utterance.failed:
             return  # the error was the end
+        await self._tell_words(utterance)
         if flush is None:
+            self._before.pop(utterance.lane, None)
             await self._tell("done", utterance.lane, {"done": True})
         else:
+            if utterance.words is not None:
+                spoken = utterance.sent / utterance.config.speed
+                self._before[utterance.lane] = self._before.get(utterance.lane, 0.0) + spoken
             await self._tell("flush_done", utterance.lane, {"flush_done": True, "flush_id": flush})
 
     async def tell_failure(self, error: Exception, utterance: Utterance | None = None) -> None:

@@ -111,12 +111,14 @@ class _TextSession(ElevenLabsSession[TextMessage]):
     """A session of one voice, in which a context is an utterance."""
 
     messages = TextMessage
-    timed = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._synchronous = self._websocket.query_params.get("sync_alignment") == "true"
         self._times = WeakKeyDictionary[Utterance, Times]()
+
+    def is_timed(self, lane: str) -> bool:
+        return True
 
     def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
         self._times.setdefault(utterance, Times()).words.extend(words)
