@@ -3,8 +3,8 @@
     python livekit_stream.py VENDOR URL VOICE TEXT OPTIONS
 
 VENDOR: see vendor_services.py. URL is that of the gateway, OPTIONS are those of the plugin as JSON. Prints JSON lines:
-the seconds of audio of TEXT; `interrupted` after it left a text while that was spoken; when stdin has a line, the
-seconds of TEXT again. Or the error.
+the seconds of audio of TEXT, and its `words` with their starts, as far as the plugin knows them; `interrupted` after it
+left a text while that was spoken; when stdin has a line, the first line again. Or the error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 import aiohttp
 from livekit.agents import APIError, tts
-from livekit.agents.types import APIConnectOptions
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, APIConnectOptions
 from vendor_services import livekit_plugin
 
 
@@ -27,15 +27,16 @@ def begin(speaker: tts.TTS, text: str) -> tts.SynthesizeStream:
     return stream
 
 
-async def seconds(speaker: tts.TTS, text: str) -> float:
-    """The duration of a text."""
+async def spoken(speaker: tts.TTS, text: str) -> dict[str, object]:
+    """The duration of a text, and its words."""
     stream = begin(speaker, text)
     stream.end_input()
-    duration = 0.0
+    duration, words = 0.0, []
     async for event in stream:
         duration += event.frame.duration
+        words += [(str(word), word.start_time) for word in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, ())]
     await stream.aclose()
-    return duration
+    return {"seconds": duration, "words": words}
 
 
 async def interrupt(speaker: tts.TTS, text: str) -> None:
@@ -54,11 +55,11 @@ async def speak(vendor: str, url: str, voice: str, text: str, options: str) -> N
     async with aiohttp.ClientSession() as http:
         speaker = livekit_plugin(vendor, url, voice=voice, http_session=http, **json.loads(options))
         try:
-            tell(seconds=await seconds(speaker, text))
+            tell(**await spoken(speaker, text))
             await interrupt(speaker, text)
             tell(interrupted=True)
             await asyncio.to_thread(sys.stdin.readline)
-            tell(seconds=await seconds(speaker, text))
+            tell(**await spoken(speaker, text))
         except APIError as error:
             tell(error=repr(error), cause=repr(error.__cause__))
         finally:

@@ -21,6 +21,7 @@ from pipecat.frames.frames import (
     LLMTextFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.runner import PipelineRunner
@@ -35,6 +36,7 @@ class Sink(FrameProcessor):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
+        self.words: list[tuple[str, int | None]] = []
         self.heard = asyncio.Event()
         self.stopped = asyncio.Event()
 
@@ -43,6 +45,8 @@ class Sink(FrameProcessor):
         if isinstance(frame, TTSAudioRawFrame):
             self.bytes += len(frame.audio)
             self.heard.set()
+        elif isinstance(frame, TTSTextFrame):
+            self.words.append((frame.text, frame.pts))
         elif isinstance(frame, TTSStoppedFrame):
             self.stopped.set()
         await self.push_frame(frame, direction)
@@ -58,6 +62,7 @@ async def converse(task: PipelineTask, sink: Sink, text: str) -> None:
 
     async def say(complete: bool) -> None:
         sink.bytes = 0
+        sink.words = []
         sink.heard.clear()
         sink.stopped.clear()
         # A service that sends whole sentences waits for the next one before it sends the first of an incomplete text.
@@ -67,13 +72,13 @@ async def converse(task: PipelineTask, sink: Sink, text: str) -> None:
         await (sink.stopped if complete else sink.heard).wait()
 
     await say(complete=True)
-    tell(seconds=sink.bytes / 2 / RATE)
+    tell(seconds=sink.bytes / 2 / RATE, words=sink.words)
     await say(complete=False)
     await task.queue_frames([InterruptionFrame()])
     tell(interrupted=True)
     await asyncio.to_thread(sys.stdin.readline)
     await say(complete=True)
-    tell(seconds=sink.bytes / 2 / RATE)
+    tell(seconds=sink.bytes / 2 / RATE, words=sink.words)
     await task.queue_frames([EndFrame()])
 
 
