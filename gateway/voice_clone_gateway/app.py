@@ -35,7 +35,7 @@ from .listening import bound, check_certificate, most_files, named
 from .places import Places
 from .provenance.manifest_reader import ManifestReader
 from .provenance.signing import Signing
-from .routes import batch, bundles, design, marks, models, speech, text, voices, websocket
+from .routes import batch, bundles, captions, design, marks, models, speech, text, voices, websocket
 from .services import Services
 from .settings import Settings
 from .speech.dictionaries import Dictionaries
@@ -160,7 +160,7 @@ def create_app(settings: Settings) -> FastAPI:
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if keys else []
     for router in vendors.ROUTERS:  # before the others, with which they share paths
         app.include_router(router)
-    speaking = (speech.router, batch.router, text.router)
+    speaking = (speech.router, captions.router, batch.router, text.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
     for router in (*speaking, *of_voices, marks.router, models.router):
         app.include_router(router, dependencies=key)

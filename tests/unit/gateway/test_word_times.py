@@ -18,7 +18,7 @@ from voice_clone_gateway.vendors.elevenlabs.alignment import CharacterTimes
 from voice_clone_words.words import Word
 
 from tests.support.doubles.gateway_thread import Shared
-from tests.support.doubles.triton_double import RATE, AlignerDouble, chunk, without_aligner
+from tests.support.doubles.triton_double import FAMILY, RATE, AlignerDouble, chunk, without_aligner
 
 SPEECH = "/v1/audio/speech"
 TEXT = "One, two three. “Four” five six."
@@ -228,6 +228,27 @@ class TestElevenLabs:
             assert "".join(said.alignment.characters[characters]) == turn["text"]
             starts = said.alignment.character_start_times_seconds[characters]
             assert starts[0] == pytest.approx(found.start_time_seconds, abs=1e-3)
+
+
+def test_captioned_speech_as_kokoro_has_it(shared: Shared) -> None:
+    triton, http = shared
+    triton.align = AlignerDouble(STEP)
+    plain = http.post(SPEECH, json={"voice": "ada", "response_format": "pcm", "input": TEXT}).content
+    body: dict[str, Any] = {"model": FAMILY, "voice": "ada", "response_format": "pcm", "input": TEXT}
+    for more, count in (({}, None), ({"stream": True}, None), ({"stream": False, "return_timestamps": True}, 1)):
+        answer = http.post("/dev/captioned_speech", json=body | more)
+        assert answer.headers["content-type"] == "application/json", answer.text
+        lines = [json.loads(line) for line in answer.text.splitlines()]
+        assert len(lines) == count if count else len(lines) > 1
+        assert b"".join(base64.b64decode(line["audio"]) for line in lines) == plain
+        assert {line["audio_format"] for line in lines} == {"audio/pcm;rate=24000"}
+        told = [word for line in lines for word in line["timestamps"]]
+        assert [word["word"] for word in told] == WORDS
+        assert told[1] == {"word": "two", "start_time": pytest.approx(SECONDS), "end_time": pytest.approx(2 * SECONDS)}
+    untold = http.post("/dev/captioned_speech", json=body | {"return_timestamps": False, "stream": False}).json()
+    assert untold["timestamps"] == [] and base64.b64decode(untold["audio"]) == plain
+    refused = http.post("/dev/captioned_speech", json=body | {"return_timestamps": "no"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "return_timestamps")
 
 
 def test_characters_have_the_time_of_their_words() -> None:
