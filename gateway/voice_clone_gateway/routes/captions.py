@@ -7,18 +7,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from pydantic import model_validator
 
 from ..audio import Encoder
 from ..compatibility import translate
 from ..http.auth import guarded
-from ..http.errors import documented
 from ..schemas import SpeechRequest
 from ..speech.forms import Form
 from ..speech.response import SpeechResponse
 
-router = APIRouter(route_class=guarded("speak"), tags=["speech"])
+router = APIRouter(route_class=guarded("speak"))
 
 
 class CaptionedRequest(SpeechRequest):
@@ -62,18 +61,7 @@ class Captioned(Form):
         return json.dumps({"audio": audio, "audio_format": self._kind, "timestamps": words}).encode() + b"\n"
 
 
-@router.post(
-    "/dev/captioned_speech",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "Lines of JSON, or one: audio in base64, its audio_format, and timestamps: objects with "
-            "word, start_time and end_time.",
-            "content": {"application/json": {}},
-        },
-        **documented(400, 401, 403, 404, 413, 429, 500, 501, 503, 504),
-    },
-)
+@router.post("/dev/captioned_speech", include_in_schema=False)
 async def create_captioned_speech(payload: CaptionedRequest, request: Request) -> SpeechResponse:
     """Speak a text, and tell when each word is spoken."""
     return SpeechResponse(request, payload, Captioned(payload.stream is False, payload.return_timestamps))

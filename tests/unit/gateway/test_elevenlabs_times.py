@@ -98,7 +98,8 @@ def test_words_at_another_speed() -> None:
             await caller.send(text="Good morning. ", voice_settings={"speed": 2.0})
             await caller.send(text="")
             words = words_at(synchronous(told(await caller.until(isFinal=True))))
-        assert words == [("Good", 0), ("morning.", pytest.approx(STEP / 2, abs=1))]
+        assert [word for word, _ in words] == ["Good", "morning."]
+        assert [begin for _, begin in words] == pytest.approx([0, STEP / 2], abs=1)
 
     run(test, aligned())
 
