@@ -93,7 +93,8 @@ class WindowLayers(nn.Module):
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(WindowLayer(config) for _ in range(config.num_hidden_layers))
-        self._cached: CachedOnGpu[Tensor] = CachedOnGpu()  # slopes, or frequencies
+        self._cached: CachedOnGpu[Tensor] = CachedOnGpu()
+        self._frequencies: Tensor | None = None
 
     def forward(self, x: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
         """`position` int64 [B]: of each stream's first row in x, counted from its beginning."""
@@ -124,8 +125,10 @@ class WindowLayers(nn.Module):
         config, length = self.config, x.shape[1]
         positions = position[:, None] + torch.arange(length, device=position.device)  # [B, T]
         head_dim, theta, device = config.head_dim, config.rope_theta, position.device
-        frequencies = self._cached.get(position, lambda: rotary_frequencies(head_dim, theta, device))
-        cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, frequencies)
+        if self._frequencies is None or self._frequencies.device != device:  # before a CUDA graph is captured
+            with torch.inference_mode(False):
+                self._frequencies = rotary_frequencies(head_dim, theta, device)
+        cos, sin = rotary_cos_sin(positions, head_dim, theta, config.rope_dtype, self._frequencies)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)  # once, not in each layer
         assert config.sliding_window is not None
         mask = sliding_window_mask(position, length, config.sliding_window)

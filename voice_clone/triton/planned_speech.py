@@ -83,7 +83,7 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
     except MarkupError as error:
         raise InvalidArgument(f"`text` is no SSML: {error}") from None
     except (Missing, ModuleNotFoundError):
-        message = "`settings` ask for what this server was installed without: pip install 'voice-clone-client[text]'"
+        message = "`settings` need damga, wetext and ahocorasick-rs, which this server was installed without"
         raise Unsupported(message) from None
     except ValueError as error:
         raise InvalidArgument(f"`settings`: {error}") from None

@@ -1,4 +1,4 @@
-"""The file formats of the gateway: names, media types, extensions and sample rates.
+"""The file formats of the gateway: names, media types and sample rates.
 
 All formats are mono and can be streamed.
 
