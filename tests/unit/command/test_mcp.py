@@ -308,7 +308,7 @@ def test_a_cancelled_call_stops_the_speech(triton: Server, server: Running, fold
     async def session(client: Client) -> bool:
         async with anyio.create_task_group() as calling:
             calling.start_soon(client.call_tool, "speak_to_file", {"text": "Hi.", "file": "hello.wav"})
-            await anyio.to_thread.run_sync(lambda: until(lambda: list(folder.iterdir())))
+            await anyio.to_thread.run_sync(lambda: until(lambda: list(folder.iterdir()) and triton.speeches))
             calling.cancel_scope.cancel()
         return await anyio.to_thread.run_sync(lambda: triton.left.acquire(timeout=WAIT))
 
