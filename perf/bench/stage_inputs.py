@@ -107,6 +107,7 @@ def requests(url: str, streams: int) -> dict[str, list[Tensors]]:
         "qwen3_tts": [{**speech, **limits}],
         "qwen3_tts_prompt": [speech],
         "speech_whole": [speech],
+        "text_front_end": [{**speech, **limits}],
         "qwen3_tts_talker": [
             {**call, "prompt_info": tensor(json.dumps({**info, "stream_id": name}))} for name in names
         ],
