@@ -183,7 +183,7 @@ class _Threads(Backend):
 
     def start(self, work: Coroutine[Any, Any, T]) -> Job[T]:
         future: futures.Future[T] = futures.Future()
-        future.set_running_or_notify_cancel()  # nobody can cancel it
+        future.set_running_or_notify_cancel()  # from now on a cancel has no effect
 
         def run() -> None:
             try:

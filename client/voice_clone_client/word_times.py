@@ -61,7 +61,7 @@ class _Segment:
     given_up: bool = False
     done: bool = False
     words: list[Word] = field(default_factory=list)
-    told: int = 0
+    reported: int = 0
 
     def word(self, unit: Unit, start: int, end: int, confidence: float | None = None, estimated: bool = False) -> Word:
         """A word of the whole speech, of samples of this segment."""
@@ -100,7 +100,7 @@ class WordTimes:
         self._samples = 0
         self._given_up = False
         self._telling = 0  # the segment that `news` is at
-        self._untold: Word | None = None  # of which more words may be a part
+        self._unreported: Word | None = None  # of which more words may be a part
 
     @property
     def words(self) -> list[Word]:
@@ -161,25 +161,25 @@ class WordTimes:
         with self._lock:
             found: list[Word] = []
             for segment in self._segments[self._telling :]:
-                for word in segment.words[segment.told :]:
-                    if self._untold is not None and self._untold.span == word.span:
-                        self._untold = replace(self._untold, end=word.end)
+                for word in segment.words[segment.reported :]:
+                    if self._unreported is not None and self._unreported.span == word.span:
+                        self._unreported = replace(self._unreported, end=word.end)
                         continue
-                    found += self._all_told()
+                    found += self._all_reported()
                     written = replace(word, text=self.text[slice(*word.span)])
                     if written == word:
                         found.append(word)
                     else:  # other words may be spoken in its place, too
-                        self._untold = written
-                segment.told = max(segment.told, len(segment.words))
+                        self._unreported = written
+                segment.reported = max(segment.reported, len(segment.words))
                 if not segment.done:
                     break
-                found += self._all_told()
+                found += self._all_reported()
                 self._telling += 1
             return tuple(found)
 
-    def _all_told(self) -> list[Word]:
-        word, self._untold = self._untold, None
+    def _all_reported(self) -> list[Word]:
+        word, self._unreported = self._unreported, None
         return [] if word is None else [word]
 
     def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> None:

@@ -24,7 +24,7 @@ class PartsSpeech(Iterator[Chunk]):
         sequence: the parts.
         ask: asks the server for one; gives the speech, and its chunks as they are heard.
         rates: factors of the tempo of the parts, of which others than 1 need the extra `audio`.
-        times: follows the speech; None: nobody asks for its words.
+        times: finds the times of its words; None if the caller does not want them.
         begins: where the texts that `sequence` has begin in that of `times`.
     """
 

@@ -74,7 +74,7 @@ class Session(ABC):
         self._active = self._loop.time()  # time of the latest activity
 
     def is_timed(self, lane: str) -> bool:
-        """Whether the protocol tells when the words of a lane are spoken."""
+        """Whether the protocol reports the times of the words of a lane."""
         return False
 
     def know(self, utterance: Utterance, words: Sequence[Word]) -> None:  # noqa: B027 # not in all protocols
@@ -358,13 +358,13 @@ class Session(ABC):
 
     async def _send_speech(self, utterance: Utterance) -> None:
         with self._services.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
-            config, services, told = utterance.config, self._services, set[str]()
+            config, services, sent = utterance.config, self._services, set[str]()
             orders = dict[tuple[str | None, str | None], Order]()  # those that are spoken alike share a clip
 
             async def warn(warnings: Sequence[str]) -> None:
                 for warning in warnings:
-                    if warning not in told:
-                        told.add(warning)
+                    if warning not in sent:
+                        sent.add(warning)
                         await self.tell_warning(utterance, warning)
 
             async def speak(style: Style, speech: AsyncLongSpeech | StreamingText) -> Speech:

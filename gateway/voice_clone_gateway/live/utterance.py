@@ -40,7 +40,7 @@ class Utterance:
     """Complete ones that were sent."""
     task: asyncio.Task[None] | None = None
     words: WrittenWords | None = None
-    """When they are spoken; None: nobody asks."""
+    """Their times; None if the client does not want them."""
 
     def milliseconds(self, seconds: float) -> int:
         """The duration after the change of speed."""

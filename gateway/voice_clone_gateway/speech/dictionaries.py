@@ -172,7 +172,7 @@ class Dictionaries:
             del self._ready[key]
 
     def _make_room(self) -> None:
-        """Drop what could not be read, even if nobody waits for it any more, and what was used least recently."""
+        """Drop failed reads, also those without a waiting caller, and what was used least recently."""
         ready = [(key, task) for key, task in self._ready.items() if task.done()]
         for key, task in ready:
             if task.cancelled() or task.exception() is not None:
