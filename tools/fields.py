@@ -22,6 +22,7 @@ from voice_clone.metrics import SeriesForm
 from voice_clone.request_fields import FIELDS, KNOBS, RequestField
 from voice_clone.speakers import metrics
 from voice_clone_server.families.cards import PACKAGES, cards
+from voice_clone_server.families.recognition import OPTIONAL
 from voice_clone_server.triton_server import MODELS, ROOT
 
 CLIENT = ROOT / "client" / "voice_clone_client" / "fields.py"
@@ -61,7 +62,7 @@ def wanted() -> dict[Path, str]:
     """The files, as they should be. Those of the models must be written before: docs/settings.md follows them."""
     parts = {
         MODELS / "speech_whole" / "config.pbtxt": {"inputs": _whole_inputs()},
-        MODELS / "text_front_end" / "config.pbtxt": {"inputs": _whole_inputs()},
+        OPTIONAL / "text_front_end" / "config.pbtxt": {"inputs": _whole_inputs()},
         DOCS / "triton_api.md": {"inputs": _inputs_table()},
         DOCS / "families.md": {
             "families": table(cards()),

@@ -8,7 +8,6 @@ themselves.
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
 from voice_clone_gateway.settings import PREFIX as GATEWAY_PREFIX
 from voice_clone_gateway.settings import Settings as GatewaySettings
@@ -24,7 +23,7 @@ from voice_clone.settings import (
 )
 from voice_clone_server.config_file import ConfigFile
 from voice_clone_server.families.names import owner
-from voice_clone_server.families.recognition import PARAMETER, families
+from voice_clone_server.families.recognition import OPTIONAL, PARAMETER, families, models
 from voice_clone_server.triton_server import MODELS
 
 STAGES = {  # as the table names their models
@@ -64,16 +63,17 @@ def variables_only() -> dict[str, tuple[str, str]]:
     return {name: (shown[name], meanings[name]) for name in found}
 
 
-def parameters(repository: Path = MODELS) -> list[tuple[str, str, str, str]]:
+def parameters() -> list[tuple[str, str, str, str]]:
     """(model, setting, default, meaning) of every setting, in the order of the files."""
     found = []
-    for config in sorted(repository.glob("*/config.pbtxt")):
-        file = ConfigFile.read(config.parent)
+    optional = [OPTIONAL / stage for stage in STAGES if (OPTIONAL / stage).is_dir()]
+    for model, folder in models([MODELS, *optional]).items():
+        file = ConfigFile.read(folder)
         if set(file.parameters) != set(file.meanings):
-            raise ValueError(f"{config.parent.name}: a parameter is not on a line of its own")
+            raise ValueError(f"{model}: a parameter is not on a line of its own")
         if PARAMETER in file.parameters:
             continue  # the public model of a family: its parameters say what the family is
-        found += [(config.parent.name, name, value, file.meanings[name]) for name, value in file.parameters.items()]
+        found += [(model, name, value, file.meanings[name]) for name, value in file.parameters.items()]
     return found
 
 

@@ -25,7 +25,14 @@ from voice_clone.settings import EncoderSettings, Settings
 from voice_clone_server.config_file import ConfigError, ConfigFile
 from voice_clone_server.families.names import owner
 from voice_clone_server.families.operating import EncoderGraph, RepositoryOptions, repository_options
-from voice_clone_server.families.recognition import FamilyError, add_repository_option, families, family_of, models_of
+from voice_clone_server.families.recognition import (
+    FamilyError,
+    add_repository_option,
+    add_with_option,
+    families,
+    family_of,
+    models_of,
+)
 from voice_clone_server.new_folder import new_folder, refusal
 from voice_clone_server.preflight import check_checkpoints
 from voice_clone_server.program import program
@@ -153,6 +160,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Plan, Path]:
     parser = Parser(prog=program("build_repository"), description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the checkpoint")
     add_repository_option(parser)
+    add_with_option(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder of the repository; must not be there yet")
     parser.add_argument("--force", action="store_true", help="replace the repository that is there")
     parser.add_argument(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from voice_clone_program.arguments import Parser
 
 from voice_clone_server import addresses
-from voice_clone_server.families.recognition import FamilyError, add_repository_option
+from voice_clone_server.families.recognition import FamilyError, add_repository_option, add_with_option
 from voice_clone_server.gateway_process import GatewayFailed, GatewayProcess
 from voice_clone_server.preflight import named_checkpoints, occupied
 from voice_clone_server.program import program
@@ -146,6 +146,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         "--models", type=Path, default=MODELS, metavar="DIR", help="model repository (default: ours, %(default)s)"
     )
     add_repository_option(parser)
+    add_with_option(parser)
     parser.add_argument("--voices", type=Path, help="folder of the registered voices (default: the user's data folder)")
     parser.add_argument(
         "--first-voice",

@@ -28,6 +28,7 @@ from typing import ClassVar
 from voice_clone_server import addresses, guard
 from voice_clone_server.families.names import owner
 from voice_clone_server.families.recognition import families, families_of, lent_models, models_of
+from voice_clone_server.families.recognition import models as every_model
 from voice_clone_server.preflight import check_backends, check_checkpoints, check_settings
 from voice_clone_server.server_log import ServerLog
 from voice_clone_server.server_memory import FOLDER, SCRATCH, ServerMemory, remove_dead, start_privately
@@ -188,9 +189,7 @@ class TritonServer:
         guard.remove_at_end(self.scratch, self.memory.pattern)
         command, needed = server_command(self.scratch)
         known, variables = families(repositories), _variables(self.families, repositories)
-        if self.families:
-            loaded = models_of(self.families, repositories)
-            repositories = [_linked(loaded, self.scratch / "models")]
+        loaded = models_of(self.families, repositories) if self.families else every_model(repositories)
         defaults = dict(VARIABLES)
         if len(self.families) > 1:  # the first one is the default for callers that name none
             defaults["VOICE_CLONE_MODEL_TYPES"] = ",".join(self.families)
@@ -204,7 +203,7 @@ class TritonServer:
             self.environment["VOICE_CLONE_VOICE_DIR"] = str(self.voices)
         self.command = [
             *command,
-            *(f"--model-repository={repository}" for repository in repositories),
+            f"--model-repository={_linked(loaded, self.scratch / 'models')}",
             *OPTIONS,
             f"--grpc-address={f'[{address}]' if ':' in address else address}",
             # In the words of libevent, which knows no names.

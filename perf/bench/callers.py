@@ -30,6 +30,7 @@ import psutil
 
 from perf.bench.attacks import ATTACKS, CLIP, SPEECH, VOICES
 from perf.bench.gateway_process import Gateway
+from voice_clone_server.families.recognition import OPTIONAL
 from voice_clone_server.guard import marked
 from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(scratch)
         keys = [f"key-{number}" for number in range(given.keys + 1)]
         (folder / "keys").write_text("\n".join(f"{key} speak,manage" for key in keys))
-        models = [MODELS, ROOT / "tools" / "optional_models"] if "detections" in given.attacks else [MODELS]
+        models = [MODELS, OPTIONAL] if "detections" in given.attacks else [MODELS]
         with (
             TritonServer(given.checkpoint, folder / "voices", log=folder / "log", models=models) as server,
             Gateway(server.url, folder / "gateway", "--api-keys-file", str(folder / "keys")) as gateway,

@@ -18,7 +18,8 @@ from tests.support.servers.cache_calls import Cache
 from tests.support.servers.endless import SMALL, endless, repository_with
 from tests.support.servers.running import SETTINGS, running
 from tests.support.servers.server_logs import Logs
-from voice_clone_server.triton_server import TritonServer
+from voice_clone_server.families.recognition import OPTIONAL
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 STARTING = 800.0  # seconds until a server is ready: the first one of a checkout compiles, and a machine may be busy
 
@@ -48,8 +49,9 @@ def no_tracebacks(logs: Logs) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server(checkpoint_folder: CheckpointFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A running server, shared by all tests of a run."""
-    with running(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("server")) as server:
+    """A running server, shared by all tests of a run, that can plan texts, too."""
+    models = [MODELS, OPTIONAL / "text_front_end"]
+    with running(checkpoint_folder("tiny", 0), tmp_path_factory.mktemp("server"), models) as server:
         yield server
 
 

@@ -83,5 +83,5 @@ def test_a_family_is_named_in_its_own_packages_alone() -> None:
 
 
 def test_adapters_are_short() -> None:
-    for path in sources("model_repository", "tools/optional_models"):
+    for path in sources("model_repository", "voice_clone_server/optional_models"):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 15, path

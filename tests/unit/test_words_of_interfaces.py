@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 ERRORS = {name for name, each in vars(errors).items() if isinstance(each, type)}
 PARAMETERS = ("owner", "mark", "deadline_ms", "stream_id", TOKEN_PARAMETER)
 OPTIONS = {name for form in FORMS.values() for name in form.options}
-MODELS = [*ROOT.glob("model_repository/*/"), *ROOT.glob("tools/optional_models/*/")]
+MODELS = [*ROOT.glob("model_repository/*/"), *ROOT.glob("voice_clone_server/optional_models/*/")]
 INPUTS = {each.name for path in MODELS for each in ConfigFile.read(path).message.input}
 KNOWN = {*PARAMETERS, *OPTIONS, *INPUTS}
 

@@ -25,7 +25,8 @@ from voice_clone_server.families.cards import card_of_weights
 from voice_clone_server.families.names import owner
 from voice_clone_server.program import program
 
-PARAMETER = "checkpoint"
+PARAMETER, CONFIG = "checkpoint", "config.pbtxt"
+OPTIONAL = Path(__file__).parent.parent / "optional_models"
 HUB_NAME = re.compile(  # OWNER/NAME, or its page; `Path` makes one slash of two
     r"(?:https?:/+(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*?)(?:/tree/main)?", re.ASCII
 )
@@ -100,7 +101,7 @@ class Mark:
 
 
 def models(repositories: Sequence[Path]) -> dict[str, Path]:
-    """The folder of every model by its name.
+    """The folder of every model by its name. A repository may also be the folder of one model.
 
     Raises:
         FamilyError: a repository is not there or none, or two have a model of the same name.
@@ -109,9 +110,10 @@ def models(repositories: Sequence[Path]) -> dict[str, Path]:
     for repository in repositories:
         if not repository.is_dir():
             raise FamilyError(f"there is no model repository {repository}")
-        configs = sorted(repository.glob("*/config.pbtxt"))
+        alone = repository / CONFIG
+        configs = [alone] if alone.is_file() else sorted(repository.glob(f"*/{CONFIG}"))
         if not configs:
-            raise FamilyError(f"{repository} is no model repository: no folder in it has a config.pbtxt")
+            raise FamilyError(f"{repository} is no model repository: no folder in it has a {CONFIG}")
         for config in configs:
             model = config.parent
             if model.name in found:
@@ -279,4 +281,26 @@ def add_repository_option(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="DIR",
         help="a further model repository, for families from elsewhere; may be repeated",
+    )
+
+
+def add_with_option(parser: argparse.ArgumentParser) -> None:
+    """The option `--with`: models that come with the server and that most servers do not need.
+
+    Their folders join those of `--repository`.
+    """
+    names = sorted(each.parent.name for each in OPTIONAL.glob(f"*/{CONFIG}"))
+
+    def optional(name: str) -> Path:
+        if name not in names:
+            raise argparse.ArgumentTypeError(f"{name!r} is no optional model; they are {', '.join(names)}")
+        return OPTIONAL / name
+
+    parser.add_argument(
+        "--with",
+        type=optional,
+        action="append",
+        dest="repository",
+        metavar="MODEL",
+        help=f"a further model that comes with the server, of {', '.join(names)}; may be repeated",
     )

@@ -27,11 +27,10 @@ from tests.support.servers.server_processes import processes
 from tests.support.waiting import until
 from voice_clone.marking.marker import PerthMarker
 from voice_clone_server.demo import CLIP
-from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
+from voice_clone_server.families.recognition import OPTIONAL
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
-
-OPTIONAL = ROOT / "tools" / "optional_models"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from voice_clone_client import Client
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.running import running
 from voice_clone_server.demo import CLIP, SHIPPED
-from voice_clone_server.triton_server import MODELS, ROOT
+from voice_clone_server.families.recognition import OPTIONAL
+from voice_clone_server.triton_server import MODELS
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
@@ -29,9 +30,7 @@ SPOKEN: dict[str, Any] = {"voice": "ada", "seed": 7}
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Client]]:
     """A gateway, and a client of the server behind it, which speaks and aligns."""
     folder = tmp_path_factory.mktemp("aligning")
-    (folder / "models").mkdir()
-    (folder / "models" / "aligner").symlink_to(ROOT / "tools" / "optional_models" / "aligner")
-    with running(SHIPPED, folder, [MODELS, folder / "models"]) as server, Client(server.url) as client:
+    with running(SHIPPED, folder, [MODELS, OPTIONAL / "aligner"]) as server, Client(server.url) as client:
         client.upload("ada", CLIP.read_bytes(), wait=True)
         with Gateway(server.url, folder / "log") as gateway:
             yield gateway, client

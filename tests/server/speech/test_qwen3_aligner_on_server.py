@@ -19,11 +19,11 @@ from tools.qwen3_aligner import make_checkpoint
 from voice_clone.aligner.speech import AlignedSpeech
 from voice_clone.qwen3_aligner.engine import load
 from voice_clone.settings import PrecisionSettings
-from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
+from voice_clone_server.families.recognition import OPTIONAL
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
-OPTIONAL = ROOT / "tools" / "optional_models"
 CHECKPOINT = "VOICE_CLONE_ALIGNER_CHECKPOINT_DIR"
 RATE, TEXT = 24_000, "Die Stimme eines Freundes, 12 Worte; 朋友 🙂 well-known!"
 Samples = np.ndarray[Any, np.dtype[np.float32]]

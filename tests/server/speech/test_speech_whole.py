@@ -24,7 +24,8 @@ from tests.support.same_audio import is_same_audio
 from tests.support.servers.endless import SPEECH_ALONE, endless
 from tests.support.servers.server_metrics import metric, wait_until_quiet
 from tests.support.waiting import WAIT, until
-from voice_clone_server.triton_server import TritonServer
+from voice_clone_server.families.recognition import OPTIONAL
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = pytest.mark.share("servers")
 
@@ -240,7 +241,8 @@ def limited(endless_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("limited")
     # The default family is that of the setting: this server has no voice encoder, by which speaker_cache finds them.
     environment["VOICE_CLONE_MODEL_TYPES"] = "qwen3_tts"
-    with endless(endless_checkpoint, folder, options=options, **environment) as server:
+    models = [MODELS, OPTIONAL / "text_front_end"]
+    with endless(endless_checkpoint, folder, models, options, **environment) as server:
         yield server
 
 

@@ -22,7 +22,8 @@ from voice_clone_words.units import units_of
 
 from tests.support.servers.running import running
 from voice_clone_server.demo import CLIP, SHIPPED
-from voice_clone_server.triton_server import MODELS, ROOT, TritonServer
+from voice_clone_server.families.recognition import OPTIONAL
+from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = [pytest.mark.thorough, pytest.mark.share("servers")]
 
@@ -34,9 +35,7 @@ RATE = 24_000
 def aligning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """A server that speaks and aligns."""
     folder = tmp_path_factory.mktemp("aligning")
-    (folder / "models").mkdir()
-    (folder / "models" / "aligner").symlink_to(ROOT / "tools" / "optional_models" / "aligner")
-    with running(SHIPPED, folder, [MODELS, folder / "models"]) as server:
+    with running(SHIPPED, folder, [MODELS, OPTIONAL / "aligner"]) as server:
         with Client(server.url) as client:
             client.upload("ada", CLIP.read_bytes(), wait=True)
         yield server

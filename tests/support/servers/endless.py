@@ -22,7 +22,11 @@ SMALL = 60  # frames; the shipped clip has 65
 
 @contextmanager
 def endless(
-    checkpoint: Path, folder: Path, models: Path = MODELS, options: Sequence[str] = (), **environment: str
+    checkpoint: Path,
+    folder: Path,
+    models: Path | Sequence[Path] = MODELS,
+    options: Sequence[str] = (),
+    **environment: str,
 ) -> Iterator[TritonServer]:
     """A server with such a checkpoint; at the end it must stop with nothing in flight."""
     server = TritonServer(

@@ -350,7 +350,7 @@ def test_a_family_without_options_of_its_own(checkpoint: Path, tmp_path: Path, c
     command = ["--checkpoint", str(theirs), "--output", str(tmp_path / "models"), "--repository", str(elsewhere)]
     assert main(command) == 0
     copied = sorted(each.name for each in (tmp_path / "models").iterdir())
-    assert copied == ["other", "other_talker", "speaker_cache", "speech_whole", "text_front_end"]
+    assert copied == ["other", "other_talker", "speaker_cache", "speech_whole"]
     assert setting(tmp_path / "models", "other_talker", "checkpoint_dir") == str(theirs)
     for wrong in (["--precision", "fp32"], ["--native-encoders", "onnx"]):
         assert main([*command, "--force", *wrong]) == 1

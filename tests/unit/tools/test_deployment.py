@@ -170,7 +170,7 @@ def test_the_server_s_package_has_the_models_and_the_demo_s_voice() -> None:
     tables = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     package = ROOT / "voice_clone_server"
     packed = {path for each in tables["package-data"][package.name] for path in package.glob(each) if path.is_file()}
-    linked = [package / "data", package / "model_repository"]
+    linked = [package / "data", package / "model_repository", package / "optional_models"]
     there = {path for link in linked for path in link.resolve().rglob("*") if path.is_file()}
     packed.remove(package / "py.typed")
     assert {path.resolve() for path in packed} == {path for path in there if "__pycache__" not in path.parts}

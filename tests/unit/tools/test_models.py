@@ -18,7 +18,7 @@ from voice_clone_server.triton_server import MODELS, ROOT
 
 CARDS = [(package, card) for package in PACKAGES for card in cards([package])]
 NAMES = [card.name for _, card in CARDS]
-BY_HAND = {"speaker_cache", "speech_whole", "text_front_end"}
+BY_HAND = {"speaker_cache", "speech_whole"}
 
 
 @pytest.mark.parametrize(("package", "card"), CARDS, ids=NAMES)

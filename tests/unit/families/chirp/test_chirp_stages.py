@@ -163,7 +163,7 @@ def test_repositories_distinguish_the_families(checkpoint: Path, tmp_path: Path)
     repositories = [MODELS, tmp_path]
     assert families_of([checkpoint], repositories) == {"chirp": checkpoint}
     names = ("", "_code2wav", "_prompt", "_talker", "_voice_encoder")
-    of_no_family = {"speaker_cache", "speech_whole", "text_front_end"}
+    of_no_family = {"speaker_cache", "speech_whole"}
     assert set(models_of(["chirp"], repositories)) == of_no_family | {f"chirp{name}" for name in names}
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(FamilyError, match=r"chirp has chirp\.json with model_type = chirp"):
