@@ -14,6 +14,7 @@ def test_another_family_speaks(engine: Engine, tmp_path: Path) -> None:
     """VoxCPM2, with random weights, beside the demo's checkpoint: two families in one container."""
     engine.build("cpu", f"--build-arg=TORCH={defaults('packages')['TORCH']}+cpu", name="cpu-torch")
     checkpoint_maker("voxcpm2").make_checkpoint("tiny", 0, tmp_path / "voxcpm2", "bf16", 1)
+    tmp_path.chmod(0o755)  # pytest's own is for its user alone
     cache, ports = engine.volume(), Ports()
     mounts = (f"--volume={tmp_path}:/more:ro", f"--volume={cache}:/cache", f"--volume={engine.volume()}:/voices")
     command = serve("/more/voxcpm2", "--checkpoint=/checkpoint", *ports.options)
