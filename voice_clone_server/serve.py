@@ -273,7 +273,7 @@ def _wait(server: TritonServer, gateway: GatewayProcess | None, given: argparse.
             ended = time.monotonic()
             if not restarts.again(status):
                 return status or 1
-            server.restart(given.load_seconds)
+            server.restart(given.load_seconds, restarts.again)
             print(f"tritonserver is ready again, after {time.monotonic() - ended:.1f} s.", file=sys.stderr, flush=True)
         time.sleep(PERIOD)
 

@@ -235,18 +235,22 @@ class TritonServer:
         """Address of the metrics."""
         return f"http://{addresses.at(self.host, self.metrics_port)}/metrics"
 
-    def start(self, timeout: float = 300.0) -> TritonServer:
+    def start(self, timeout: float = 300.0, again: Callable[[int], bool] = lambda status: False) -> TritonServer:
         """Start and wait until every model is ready.
 
         If the process of a model is held up for a second while it loads, as when the machine is paused, Triton takes it
         for dead and frees memory that it still reads; both crash (fault: held-up-load). No request is lost yet: the
         server is started again, unless its log shows another reason.
 
+        Args:
+            timeout: seconds.
+            again: whether a server that exits with this status while it loads is started once more.
+
         Raises:
             ServerFailed: the server exits or is not ready in time.
         """
         try:
-            self._start(time.monotonic() + timeout)
+            self._start(time.monotonic() + timeout, again)
         except TimeoutError:
             self.stop()
             raise ServerFailed(f"tritonserver was not ready within {timeout:.0f} s{self._reasons()}") from None
@@ -256,7 +260,7 @@ class TritonServer:
             raise
         return self
 
-    def _start(self, deadline: float) -> None:
+    def _start(self, deadline: float, again: Callable[[int], bool]) -> None:
         remove_dead()
         process = self._launch()
         starts = 1
@@ -265,11 +269,12 @@ class TritonServer:
             if status == -signal.SIGABRT and starts < MAX_STARTS and self._was_held_up(starts):
                 TritonServer.restarts += 1
                 print("tritonserver aborted while it loaded the models; starting it again", file=sys.stderr)
+                starts += 1
+            elif status is not None and not again(status):
+                raise ServerFailed(f"tritonserver exited with status {status}{self._reasons()}")
+            if status is not None:
                 self._sweep()
                 process = self._launch()
-                starts += 1
-            elif status is not None:
-                raise ServerFailed(f"tritonserver exited with status {status}{self._reasons()}")
             if time.monotonic() > deadline:
                 raise TimeoutError
             self.meanwhile()
@@ -315,25 +320,30 @@ class TritonServer:
             return False
         return True
 
-    def restart(self, timeout: float = 300.0) -> TritonServer:
-        """Start a server that has ended by itself again, with the same ports and options; as `start`."""
+    def restart(self, timeout: float = 300.0, again: Callable[[int], bool] = lambda status: False) -> TritonServer:
+        """Start a server that has ended again, with the same ports and options; as `start`."""
         if self.process is not None:
             self.process.wait()
             self._sweep()
-        return self.start(timeout)
+        return self.start(timeout, again)
+
+    def end(self) -> int | None:
+        """Let running requests end, and end the server, which `restart` can start again; returns its exit status."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(self._exit_timeout + 15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        status = self.process.wait()
+        self._sweep()
+        return status
 
     def stop(self) -> int | None:
-        """Let running requests end, stop the server, leave nothing behind; returns its exit status."""
-        status = None
-        if self.process is not None:
-            if self.process.poll() is None:
-                self.process.terminate()
-                try:
-                    self.process.wait(self._exit_timeout + 15)
-                except subprocess.TimeoutExpired:
-                    self.kill()
-            status = self.process.wait()
-            self._sweep()
+        """End the server, and leave nothing behind; returns its exit status."""
+        status = self.end()
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.memory.release()
         return status

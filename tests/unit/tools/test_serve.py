@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ class Ended:
 
     def start(self, timeout: float) -> None: ...
 
-    def restart(self, timeout: float) -> None:
+    def restart(self, timeout: float, again: Callable[[int], bool]) -> None:
         self.restarts += 1
 
     def stop(self) -> None:
