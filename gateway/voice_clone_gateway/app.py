@@ -27,6 +27,7 @@ from .http.audit import AuditLog
 from .http.auth import Keys
 from .http.bodies import BodyLimit
 from .http.heads import OneReading
+from .http.idle_server import IdleServer, WithServer
 from .http.limits import Exports, Gate
 from .http.origins import Cors
 from .http.speech_first import CALLERS, AfterSpeech, Listeners, SpeechFirst
@@ -114,13 +115,15 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # it would send the caller to any host that the request names
     )
+    idle_server = IdleServer(settings.server_lock, settings.wake_seconds, settings.retry_after)
     processes, listeners = ConfinedProcesses(), Listeners()
     clips = ClipReader(processes)
     services = Services(
         settings=settings,
         clients=clients,
         client=client,
-        families=Families(client, settings.model, settings.model_aliases),
+        idle_server=idle_server,
+        families=Families(client, settings.model, settings.model_aliases, away=lambda: idle_server.idle),
         voice_names=VoiceNames(client, settings.default_voice),
         voice_ids=VoiceIds(),
         keys=keys,
@@ -145,6 +148,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.services = services
     errors.install(app)
 
+    app.add_middleware(WithServer, server=idle_server)
     app.add_middleware(SpeechFirst, listeners=listeners, caller=keys.caller)
     app.add_middleware(OneReading, websockets=[compile_path(path)[0] for path in WEBSOCKETS])
     app.add_middleware(

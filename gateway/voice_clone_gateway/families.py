@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from voice_clone_client import DeadlineExceeded, Family, Internal, Unsupported, VoiceCloneError
+from voice_clone_client import ConnectionFailed, DeadlineExceeded, Family, Internal, Unsupported, VoiceCloneError
 from voice_clone_client.designs import designer
 
 from .compatibility import TASKS
@@ -42,6 +42,7 @@ class Families:
         default: the family of requests that name no model; "" for the server's default.
         aliases: further names, `ALIAS` for the default family or `ALIAS=FAMILY`.
         clock: seconds.
+        away: says whether the server has been ended, and must not be asked.
 
     Raises:
         ValueError: an alias has another form, or two families.
@@ -53,6 +54,7 @@ class Families:
         default: str = "",
         aliases: Iterable[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        away: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
         self._default = default
@@ -61,6 +63,7 @@ class Families:
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"model_aliases give {twice!r} two families; give it one")
         self._clock = clock
+        self._away = away
         self._listed: list[str] | None = None  # by the server
         self._families: dict[str, Family] = {}  # likewise, by name
         self._error: VoiceCloneError | None = None  # of the latest call
@@ -168,8 +171,10 @@ class Families:
             await asyncio.wait((self._call,))  # a request that is cancelled leaves the call to the others
 
     def _start_call(self) -> None:
-        """Ask the server, unless a call runs or the latest one is too recent."""
-        if self._call is None and self._clock() >= self._next_call:
+        """Ask the server, unless it is away, a call runs, or the latest one is too recent."""
+        if self._away():
+            self._error = ConnectionFailed("the speech server is idle")
+        elif self._call is None and self._clock() >= self._next_call:
             self._call = asyncio.create_task(self._ask())
 
     async def _ask(self) -> None:

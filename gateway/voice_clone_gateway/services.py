@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # these modules find the services in a request
     from .http.audit import AuditLog
     from .http.auth import Keys
     from .http.errors import Shape
+    from .http.idle_server import IdleServer
     from .http.limits import Exports, Gate
     from .http.metrics import Metrics
     from .http.speech_first import AfterSpeech, Listeners
@@ -39,6 +40,7 @@ class Services:
     settings: Settings
     clients: TritonClients
     client: AsyncClient  # the operator's among them, for all families
+    idle_server: IdleServer
     families: Families
     voice_names: VoiceNames
     voice_ids: VoiceIds

@@ -164,10 +164,11 @@ def admit(connection: HTTPConnection, scope: Scope) -> Key:
     return key
 
 
-def guarded(scope: Scope, several: Collection[str] = ()) -> type[APIRoute]:
+def guarded(scope: Scope, several: Collection[str] = (), needs_server: bool = True) -> type[APIRoute]:
     """Routes that require a key with this scope, or, of a gateway without keys, a page and a host that may use it.
 
-    All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it, with `several`.
+    All this is checked before the body is read. Bodies are parsed as `BoundedRequest` does it, with `several`. Routes
+    with `needs_server` wait for a speech server that is idle.
     """
 
     class GuardedRoute(APIRoute):
@@ -176,6 +177,8 @@ def guarded(scope: Scope, several: Collection[str] = ()) -> type[APIRoute]:
 
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
+                if needs_server:
+                    await services_of(request).idle_server.begin(request)
                 request.state.client = services_of(request).clients.of(key)
                 bounded = BoundedRequest(request.scope, request.receive)
                 bounded.several = frozenset(several)

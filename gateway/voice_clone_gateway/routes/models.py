@@ -15,7 +15,7 @@ from ..http.auth import guarded
 from ..http.errors import HTTPFailure, documented
 from ..services import services_of
 
-router = APIRouter(route_class=guarded("speak"), tags=["models"])
+router = APIRouter(route_class=guarded("speak", needs_server=False), tags=["models"])
 health_router = APIRouter(tags=["operation"])
 
 
@@ -49,9 +49,9 @@ class Models(BaseModel):
 
 
 class Health(BaseModel):
-    """The speech server is ready."""
+    """The speech server is ready, or it was ended while it was idle, and starts again with the next request for it."""
 
-    status: Literal["ready"] = "ready"
+    status: Literal["ready", "idle"] = "ready"
 
 
 _PATIENCE = 2.0  # seconds within which a ready server answers; one of its models may stand still
@@ -92,8 +92,10 @@ async def get_model(model: str, request: Request) -> Model:
 
 @health_router.get("/health", responses=documented(503))
 async def health(request: Request) -> Health:
-    """Whether the speech server is ready to speak with the default model."""
+    """Whether the speech server is ready to speak with the default model, or idle. This does not start it."""
     services = services_of(request)
+    if services.idle_server.idle:
+        return Health(status="idle")
 
     async def ask() -> bool:
         return bool(await services.client.ready(model=await services.families.choose(None)))
