@@ -20,13 +20,15 @@ async function askForKey(hint) {
   await refresh();
 }
 
-// Shows models and voices as they are now.
-function refresh() {
-  running ??= showAll().finally(() => (running = null));
+// Shows models and voices as they are now. The list of voices starts a server that is idle, so it waits for `use`.
+function refresh(use = false) {
+  running ??= showAll(use).finally(() => (running = null));
   return running;
 }
 
-async function showAll() {
+async function showAll(use) {
+  const state = use ? null : await api.health().catch(() => null);
+  if (state?.status === "idle") return;
   await refreshModels().catch(() => {}); // without a list the server's default model speaks
   try {
     const voices = await refreshVoices();
@@ -50,6 +52,9 @@ find("model").addEventListener("change", () => {
 });
 // Meanwhile voices may have been registered or deleted elsewhere.
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
-addEventListener("focus", refresh);
+addEventListener("focus", () => refresh());
+for (const use of ["pointerdown", "keydown"]) {
+  addEventListener(use, () => find("health").dataset.state === "idle" && refresh(true));
+}
 watchHealth(refresh);
 refresh();

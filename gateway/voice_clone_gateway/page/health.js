@@ -7,6 +7,7 @@ const EVERY = 15000; // milliseconds
 const EVERY_AWAY = 3000;
 const SAID = {
   ready: ["Ready", ""],
+  idle: ["Idle", "The speech server was idle and has ended. It starts again as soon as you use this page."],
   away: ["Not ready", "The speech server is not ready yet. This page tries again by itself."],
   unreachable: ["Not reachable", "The gateway cannot be reached. This page tries again by itself."],
   "no-model": ["No model", "The server has no model that speaks. As soon as it is started with a checkpoint, this page goes on by itself."],
@@ -29,8 +30,7 @@ export async function watchHealth(whenReady) {
 
 async function askForState() {
   try {
-    await api.health();
-    return "ready";
+    return (await api.health()).status;
   } catch (error) {
     if (!error.status) return "unreachable";
   }

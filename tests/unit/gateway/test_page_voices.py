@@ -11,10 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
+from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, Failure, Server, speech
 from tests.support.official.chromium import WAIT, chromium, tab
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -306,6 +308,25 @@ def test_the_end_of_waiting_for_the_server(page: Page, triton: Server, serve: Se
     expect(page.get_by_role("radio", name="Ada")).to_be_checked(timeout=WAIT)
     expect(page.locator("#notice")).to_be_hidden()
     expect(page.locator("#voices-away")).to_be_hidden()
+
+
+def test_the_page_starts_an_idle_server_when_it_is_used(
+    page: Page, triton: Server, serve: Serve, tmp_path: Path
+) -> None:
+    lock = ServerLock(tmp_path / "lock")
+    assert lock.take()
+    listing(triton, voice("Ada"))
+    page.goto(str(serve(triton.url, server_lock=str(tmp_path / "lock")).base_url))
+    expect(page.locator("#health")).to_have_text("Idle")
+    focus(page)
+    page.wait_for_load_state("networkidle")
+    assert not triton.calls and not lock.asked
+    page.get_by_label("Text", exact=True).press_sequentially("Hello.")
+    until(lambda: lock.asked)
+    lock.free()
+    expect(page.get_by_role("radio", name="Ada")).to_be_checked(timeout=WAIT)
+    expect(page.locator("#health")).to_have_text("Ready", timeout=WAIT)
+    expect(page.locator("#notice")).to_be_hidden()
 
 
 def test_many_voices_can_be_searched(page: Page, triton: Server, serve: Serve) -> None:
