@@ -78,15 +78,20 @@ class GatewayProcess:
             process.stdin.close()
         return process
 
-    def keep(self) -> None:
+    def keep(self, standby: bool = True) -> None:
         """Start it again if it has ended.
+
+        Args:
+            standby: whether another one is to stand by, where that does not delay the first.
 
         Raises:
             GatewayFailed: it has ended too often, or somebody has asked it to.
         """
         status = self.process.poll()
         if status is None:
-            if self.standby is None and time.monotonic() > self.started + self._settle:
+            if not standby:
+                self._leave_standby()
+            elif self.standby is None and time.monotonic() > self.started + self._settle:
                 self.standby = self._load()
             return
         if not self._restarts.again(status):
@@ -133,6 +138,7 @@ class GatewayProcess:
         if self.standby is not None:
             self.standby.kill()
             self.standby.communicate()
+            self.standby = None
 
     def _close(self) -> None:
         for each in self._sockets:

@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from voice_clone_program.arguments import Parser
 from voice_clone_server import addresses
 from voice_clone_server.families.recognition import FamilyError, add_repository_option, add_with_option
 from voice_clone_server.gateway_process import GatewayFailed, GatewayProcess
+from voice_clone_server.idle import Idleness
 from voice_clone_server.preflight import named_checkpoints, occupied
 from voice_clone_server.program import program
 from voice_clone_server.restarts import WITHIN, Restarts
@@ -33,7 +35,7 @@ if TYPE_CHECKING:  # the image of the server has no gateway
 GATEWAY = "--gateway-"  # begins each option that is passed on
 PERIOD = 0.1  # seconds between two looks at the processes
 COMPUTES = r"%s_talker: weights in (\w+) on (\w+)"
-FIXED = ("triton", "port", "sockets", "standby")  # options of the gateway that this program sets
+FIXED = ("triton", "port", "sockets", "standby", "server-lock")  # options of the gateway that this program sets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,14 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{program('serve')}: {error}", file=sys.stderr)
         return 2
     gateway = None
+    idle = Idleness(server, 60 * given.idle_minutes) if given.idle_minutes else None
     try:
         with stoppable():
             names = ", ".join(f"{checkpoint.name} ({family})" for family, checkpoint in server.families.items())
             print(f"Loading {names}; with large weights this takes minutes ...", flush=True)
             if given.gateway:  # first, for it starts without the server, and says in a second what is wrong with it
-                gateway = _start_gateway(given)
+                gateway = _start_gateway(given, idle)
                 gateway.wait_for("/metrics", first=True)
-                server.meanwhile = gateway.keep
+                server.meanwhile = partial(_keep, gateway, idle)
             with step("loading"):
                 server.start(given.load_seconds)
             if given.first_voice:
@@ -77,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if gateway is not None:
                 gateway.wait_for("/health")
             _print_start(server, log, given)
-            return _wait(server, gateway, given)
+            return _wait(server, gateway, idle, given)
     except Stopped:
         print("\nStopping: running requests may finish (Ctrl-C again: at once) ...", flush=True)
         return 0
@@ -85,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{program('serve')}: {error}", file=sys.stderr)
         return 1
     finally:
+        if idle is not None:
+            idle.close()
         _stop(server, gateway)
 
 
@@ -177,6 +182,14 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         "(default: %(default)s; 0: never)",
     )
     parser.add_argument(
+        "--idle-minutes",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="end the server after so many minutes without work, which gives its memory back; the gateway stays, and "
+        "its next request for speech or voices starts the server again (default: never)",
+    )
+    parser.add_argument(
         "--client-shm",
         action="store_true",
         help="let clients register shared memory; by its name also the models' own, with all that is spoken",
@@ -194,10 +207,13 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.N
         ("--load-seconds", given.load_seconds, 1),
         ("--exit-seconds", given.exit_seconds, 0),
         ("--restarts", given.restarts, 0),
+        ("--idle-minutes", given.idle_minutes, 0),
     ):
         if not number >= least:  # NaN, too
             parser.error(f"{option} is {number:g}; it must be {least} or more")
     given.options = list(arguments[end + 1 :])
+    if given.idle_minutes and not given.gateway:
+        parser.error("--idle-minutes needs --gateway PORT: only a gateway can have the server started again")
     if gateway and not given.gateway:
         parser.error(f"{gateway[0]} belongs to --gateway PORT")
     given.gateway_options = [f"{GATEWAY}host", given.host, *gateway]
@@ -228,7 +244,7 @@ def _gateway_settings(parser: argparse.ArgumentParser, options: Sequence[str]) -
     return parse_gateway(options, prog=program("serve"), prefix=GATEWAY.removeprefix("--"))
 
 
-def _start_gateway(given: argparse.Namespace) -> GatewayProcess:
+def _start_gateway(given: argparse.Namespace, idle: Idleness | None) -> GatewayProcess:
     """Start the HTTP gateway, which does not need the server for that."""
     options = [
         "--" + option.removeprefix(GATEWAY) if option.startswith(GATEWAY) else option
@@ -236,9 +252,16 @@ def _start_gateway(given: argparse.Namespace) -> GatewayProcess:
     ]
     quiet = [] if given.verbose else ["--log-level", "warning"]
     fixed = ["--port", str(given.gateway), "--triton", addresses.at(addresses.local(given.host), given.grpc_port)]
+    if idle is not None:
+        fixed += ["--server-lock", str(idle.path)]
     settings = given.gateway_settings
     tls = bool(settings.tls_certificate)
     return GatewayProcess([*quiet, *options, *fixed], settings.host, given.gateway, given.restarts, tls)
+
+
+def _keep(gateway: GatewayProcess, idle: Idleness | None) -> None:
+    """Start the gateway again if it has ended. Beside a server that was ended no other one takes memory to stand by."""
+    gateway.keep(standby=idle is None or idle.settled)
 
 
 def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace) -> None:
@@ -256,9 +279,11 @@ def _print_start(server: TritonServer, log: ServerLog, given: argparse.Namespace
     print("\nReady (Ctrl-C stops)", *(f"  {name:{width}} {value}" for name, value in rows), "", sep="\n", flush=True)
 
 
-def _wait(server: TritonServer, gateway: GatewayProcess | None, given: argparse.Namespace) -> int:
-    """Start server and gateway again if they end by themselves, each as often as allowed. Returns an exit status at
-    last.
+def _wait(
+    server: TritonServer, gateway: GatewayProcess | None, idle: Idleness | None, given: argparse.Namespace
+) -> int:
+    """Start server and gateway again if they end by themselves, each as often as allowed; end a server that is idle,
+    and start it again when it is wanted. Returns an exit status at last.
 
     Raises:
         GatewayFailed: the gateway does not start again.
@@ -266,15 +291,25 @@ def _wait(server: TritonServer, gateway: GatewayProcess | None, given: argparse.
     """
     assert server.process is not None
     restarts = Restarts("tritonserver", given.restarts)
+
+    def start_again() -> None:
+        began = time.monotonic()
+        server.restart(given.load_seconds, restarts.again)
+        print(f"tritonserver is ready again, after {time.monotonic() - began:.1f} s.", file=sys.stderr, flush=True)
+
     while True:
         if gateway is not None:
-            gateway.keep()
-        if (status := server.process.poll()) is not None:
-            ended = time.monotonic()
+            _keep(gateway, idle)
+        if idle is not None and idle.ended:
+            if idle.wanted:
+                start_again()
+                idle.started()
+        elif (status := server.process.poll()) is not None:
             if not restarts.again(status):
                 return status or 1
-            server.restart(given.load_seconds, restarts.again)
-            print(f"tritonserver is ready again, after {time.monotonic() - ended:.1f} s.", file=sys.stderr, flush=True)
+            start_again()
+        elif idle is not None and idle.end():
+            print("tritonserver was idle and has ended; the next request starts it again.", file=sys.stderr, flush=True)
         time.sleep(PERIOD)
 
 
