@@ -12,11 +12,11 @@ from voice_clone_server.gateway_process import SETTLE
 from voice_clone_server.triton_server import TritonServer
 
 LOOKS = 10.0  # seconds between two looks at the metrics at most; a tenth of the idle time if that is shorter
-# What changes with the work of any caller, also of one that the gateway does not know. Reading the list of voices, or
-# that of the families, is none.
+# What changes with the work of any caller, also of one that the gateway does not know. It is no work to list voices or
+# families, for which speaker_cache also asks the talkers and code2wavs what they keep.
 _WORK = re.compile(
-    r'^(?:nv_inference_request_(?:success|failure)\{model="(?!speaker_cache")'
-    r"|voice_clone_speaker_cache_(?:uploads|deletes|extractions)_total).*",
+    r'^(?:nv_inference_request_(?:success|failure)\{model="(?!speaker_cache"|\w+_(?:talker|code2wav)")'
+    r"|voice_clone_talker_streams_total|voice_clone_speaker_cache_(?:uploads|deletes|extractions)_total).*",
     re.MULTILINE,
 )
 _RUNNING = re.compile(r"^voice_clone_talker_(?:live|waiting)_streams\{.*\} [1-9]", re.MULTILINE)
