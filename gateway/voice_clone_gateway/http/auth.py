@@ -178,7 +178,7 @@ def guarded(scope: Scope, several: Collection[str] = (), needs_server: bool = Tr
             async def guard(request: Request) -> Response:
                 key = request.state.key = admit(request, scope)
                 if needs_server:
-                    await services_of(request).idle_server.begin(request)
+                    await services_of(request).idle_server.run_for(request)
                 request.state.client = services_of(request).clients.of(key)
                 bounded = BoundedRequest(request.scope, request.receive)
                 bounded.several = frozenset(several)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -52,19 +53,26 @@ class IdleServer:
             return False
         return True
 
-    async def begin(self, connection: HTTPConnection) -> None:
-        """Have the server run until this request is over.
+    async def run_for(self, connection: HTTPConnection) -> None:
+        """Have the server run until this request is over. Raises: as `begin`."""
+        setattr(connection.state, _WORKS, True)
+        await self.begin(connection.state.end_turn)
+
+    async def begin(self, waits: Callable[[], object] = lambda: None) -> None:
+        """Have the server run until `end`, which must be called even if this raises.
+
+        Args:
+            waits: called if the server is not ready.
 
         Raises:
             HTTPFailure: 503, it was not ready in time.
         """
+        self._works += 1
         if self._lock is None:
             return
-        self._works += 1
-        setattr(connection.state, _WORKS, True)
         self._shared = self._shared or (self._start is None and self._lock.share())
         if not self._shared:
-            connection.state.end_turn()
+            waits()
             self._start = self._start or asyncio.create_task(self._started())
             await asyncio.wait((self._start,), timeout=self._patience)
         if not self._shared:
@@ -73,7 +81,7 @@ class IdleServer:
             raise HTTPFailure(503, message, "server_unavailable", "server_error", headers=headers)
 
     def end(self) -> None:
-        """Note that a request that has begun is over."""
+        """Note that work that has begun is over."""
         self._works -= 1
         self._free()
 

@@ -404,7 +404,7 @@ async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None
         try:
             check_origin(websocket, services_of(websocket).settings.cors_origins)
             key = admit(websocket, "speak")
-            await services_of(websocket).idle_server.begin(websocket)
+            await services_of(websocket).idle_server.run_for(websocket)
             stack.enter_context(services_of(websocket).sockets.place(websocket))
             opened = session(key)
         except Exception as error:

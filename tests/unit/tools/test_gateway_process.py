@@ -68,8 +68,13 @@ def test_another_one_stands_by_and_ends_with_the_first() -> None:
         process.keep()
         other = process.standby
         assert other is not None and other is not standby, "long before the first one"
+        process.keep(standby=False)
+        assert other.poll() is not None and process.standby is None
+        process.keep()
+        last = process.standby
+        assert last is not None
         process.stop()
-        assert other.poll() is not None
+        assert last.poll() is not None
 
 
 def test_a_gateway_that_somebody_ended_is_not_started_again() -> None:

@@ -88,6 +88,7 @@ def test_restarts_long_ago_do_not_count(
         (["--gateway", "PORT", "--gateway-no-such", "1"], "unrecognized arguments: --gateway-no-such"),
         (["--gateway", "PORT", "--gateway-triton", "a:1"], "--gateway-triton: tools/serve sets it itself"),
         (["--gateway", "PORT", "--gateway-sockets=3"], "--gateway-sockets: tools/serve sets it itself"),
+        (["--gateway", "PORT", "--gateway-server-lock=x"], "--gateway-server-lock: tools/serve sets it itself"),
         (["--gateway", "PORT", "--gateway-port=1"], "--gateway-port: tools/serve sets it itself"),
     ],
 )
@@ -115,6 +116,8 @@ def test_options_of_the_gateway_that_are_wrong(
         (["--checkpont", "a"], "did you mean --checkpoint?"),
         (["--checkpoint=a", "--restarts=-1"], "0 or more"),
         (["--checkpoint=a", "--load-seconds=nan"], "1 or more"),
+        (["--checkpoint=a", "--idle-minutes=nan"], "0 or more"),
+        (["--checkpoint=a", "--idle-minutes=5"], "--idle-minutes needs --gateway PORT"),
         (["--checkpoint=a", "--grpc-port=0"], "0 is no port"),
     ],
 )

@@ -77,7 +77,7 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
             first = await _first_message(websocket, settings.head_seconds)
             secret = read(messages, await parse_message(first)).key
             key = admit(with_key(websocket, secret or ""), "speak")
-            await services.idle_server.begin(websocket)
+            await services.idle_server.run_for(websocket)
             place.close()  # that of its address
             place.enter_context(sockets.place(websocket))
             opened = session(key)
