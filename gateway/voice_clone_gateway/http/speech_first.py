@@ -144,7 +144,7 @@ class SpeechFirst:
         speech = websocket or (has_body and scope["path"].startswith(SPEECH))
         turn = _Turn(self._speech if speech else self._others, self._caller(HTTPConnection(scope)))
         follows = has_body
-        scope["state"]["end_turn"] = turn.end  # for one that waits for something else
+        scope.setdefault("state", {})["end_turn"] = turn.end  # for one that waits for something else
 
         async def received() -> Message:
             nonlocal follows
