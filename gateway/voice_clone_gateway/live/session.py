@@ -404,8 +404,8 @@ async def serve(websocket: WebSocket, session: Callable[[Key], Session]) -> None
         try:
             check_origin(websocket, services_of(websocket).settings.cors_origins)
             key = admit(websocket, "speak")
-            await services_of(websocket).idle_server.run_for(websocket)
             stack.enter_context(services_of(websocket).sockets.place(websocket))
+            await services_of(websocket).idle_server.run_for(websocket)
             opened = session(key)
         except Exception as error:
             refusal = failure(error, websocket.state.request_id, services_of(websocket).settings.retry_after)

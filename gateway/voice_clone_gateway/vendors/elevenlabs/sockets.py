@@ -77,9 +77,9 @@ async def _serve_by_message(websocket: WebSocket, session: Callable[[Key], Sessi
             first = await _first_message(websocket, settings.head_seconds)
             secret = read(messages, await parse_message(first)).key
             key = admit(with_key(websocket, secret or ""), "speak")
-            await services.idle_server.run_for(websocket)
             place.close()  # that of its address
             place.enter_context(sockets.place(websocket))
+            await services.idle_server.run_for(websocket)
             opened = session(key)
         except WebSocketDisconnect:
             return
