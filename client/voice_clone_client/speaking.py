@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from types import TracebackType
@@ -117,18 +117,27 @@ class AsyncSpeaking:
             speech.follow(self.word_times(text, options.get("language")))
         return self._remembered(speech)
 
-    def word_times(self, text: str, language: str | None = None, *, confidence: bool = False) -> AsyncWordTimes:
+    def word_times(
+        self,
+        text: str,
+        language: str | None = None,
+        *,
+        confidence: bool = False,
+        keep: Callable[[int], None] = lambda count: None,
+    ) -> AsyncWordTimes:
         """Follow a speech whose samples were changed since it was made, such as in speed: `took` gets each chunk of it
         as it is heard, `wait` its last words. The option `words` does this for a speech as it is made.
 
         Args:
-            text: of the speech.
+            text: of the speech; `write` adds more.
             language: as of `speak`.
             confidence: whether words have one; all words of a sentence then come at its end.
+            keep: called with the bytes of audio that wait for the aligner from now on, fewer or more. If it raises for
+                more of them, words are an estimate.
         """
         from .word_times import AsyncWordTimes
 
-        return AsyncWordTimes(self._servers, text, language, confidence=confidence)
+        return AsyncWordTimes(self._servers, text, language, confidence=confidence, keep=keep)
 
     def speak_long(
         self,
@@ -228,6 +237,8 @@ class AsyncSpeaking:
         whole = options.get("require_whole", False)
         reader = PartsReader(text, options.get("seed"), max_frames, whole)
         speech = AsyncStreamingTextSpeech(begin, began, reader, changed, self._backend)
+        if options.get("words"):
+            speech.follow(self.word_times("", options.get("language")))
         self._remembered(speech)
         return speech
 

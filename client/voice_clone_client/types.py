@@ -35,13 +35,13 @@ class StreamOptions(Knobs, total=False):
     """The family that speaks this text; None takes the client's."""
     require_whole: bool
     """Raise `Incomplete` after the last chunk if the model missed the end; see `Speech.whole`."""
+    words: bool
+    """Find out when each word is spoken: see `Chunk.words` and `Speech.words`. Audio does not wait for it."""
 
 
 class SpeechOptions(StreamOptions, total=False):
     """Those of `Client.speak`."""
 
-    words: bool
-    """Find out when each word is spoken: see `Chunk.words` and `Speech.words`. Audio does not wait for it."""
     headers: Mapping[str, str] | None
     """Sent with this call alone, such as `traceparent` of W3C's Trace Context."""
 

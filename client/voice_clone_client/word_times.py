@@ -2,18 +2,23 @@
 
 The samples go back to the server in pieces, one at a time, from a queue with a bound. So a speech does not wait for its
 words, and no ensemble knows of them. Where the server has no aligner, refuses or is late, the words are an estimate.
+
+A text that is written while it is spoken is aligned in the parts in which it is spoken. The samples of a part wait here
+until all of its text was written, which is mostly long before they are heard.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_text.sentences import SPOKEN, WholeCharacters
 from voice_clone_words.estimate import estimate, guess
 from voice_clone_words.loudness import Loudness
 from voice_clone_words.units import Unit, units_of
@@ -23,12 +28,15 @@ from . import requests, responses
 from .backends import Job, now
 from .errors import Overloaded, VoiceCloneError
 from .long_text.text import SentenceChunk
+from .speeches.parts_reader import PartChunk
 from .types import Chunk
 
 if TYPE_CHECKING:
     from .servers.servers import Servers
 
 C = TypeVar("C", bound=Chunk)
+Written = Callable[[int, int], tuple[int, int]]
+"""Where a part [start, end) of what is spoken is in the caller's text."""
 
 LEAST_SENT = 0.16
 """Seconds of a piece, but for the last one: each costs the server a millisecond or so."""
@@ -42,16 +50,19 @@ END_SECONDS = 2.0
 
 @dataclass(eq=False)
 class _Segment:
-    """What is spoken at once, such as a sentence."""
+    """What is spoken at once: a sentence, or a part of a text that is being written."""
 
     text: str
-    written: Callable[[int, int], tuple[int, int]]
-    """Where a part [start, end) of it is in the caller's text."""
+    written: Written
     begin: int
     """Its first sample in the speech."""
     rate: int
+    keep: Callable[[int], None]
+    """Called with the bytes that wait from now on, fewer or more."""
     loudness: Loudness
     units: list[Unit]
+    growing: bool = False
+    """Whether its text may grow. Then it is not sent."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     length: int = 0
     waiting: list[NDArray[np.float32]] = field(default_factory=list)
@@ -62,6 +73,36 @@ class _Segment:
     done: bool = False
     words: list[Word] = field(default_factory=list)
     reported: int = 0
+
+    def spell(self, text: str, growing: bool) -> None:
+        """This is its text so far. What was sent of another one is in vain."""
+        if text != self.text:
+            self.text, self.units = text, units_of(text)
+            if self.begun:
+                self.give_up()
+        self.growing = growing
+
+    def hear(self, samples: NDArray[np.float32], last: bool) -> None:
+        """The next samples."""
+        self.loudness.feed(samples)
+        self.length += len(samples)
+        if len(samples) and not self.given_up and not self.ended:
+            try:
+                self.keep(samples.nbytes)
+            except Exception:  # there is no room for them
+                self.give_up()
+            else:
+                self.waiting.append(samples)
+                self.unsent += len(samples)
+                if self.unsent > MOST_WAITING * self.rate:
+                    self.give_up()
+        self.ended = self.ended or last
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to do for it."""
+        enough = not self.given_up and self.unsent >= LEAST_SENT * self.rate
+        return not self.done and not self.growing and (self.ended or enough)
 
     def word(self, unit: Unit, start: int, end: int, confidence: float | None = None, estimated: bool = False) -> Word:
         """A word of the whole speech, of samples of this segment."""
@@ -74,33 +115,71 @@ class _Segment:
         self.words = [self.word(unit, *each, estimated=True) for unit, each in zip(self.units, times, strict=True)]
         self.done = True
 
+    def guessed(self, before: Word | None) -> list[Word]:
+        """The words that are not known yet, at the pace of those before; `before` is the last one of them."""
+        known = len(self.words)
+        begin = 0 if before is None or not known else round(before.end * self.rate) - self.begin
+        pace = (before.span[1], before.end) if before else (0, 0.0)
+        times = guess(self.units[known:], begin, self.rate, *pace)
+        return [self.word(unit, *each, estimated=True) for unit, each in zip(self.units[known:], times, strict=True)]
+
+    def taken(self) -> NDArray[np.float32]:
+        """The samples that wait, which then wait no more."""
+        samples = np.concatenate([np.zeros(0, np.float32), *self.waiting])
+        self.waiting.clear()
+        self.unsent = 0
+        self.keep(-samples.nbytes)
+        return samples
+
     def give_up(self) -> None:
         """Send no more of it."""
-        self.given_up, self.unsent = True, 0
-        self.waiting.clear()
+        self.given_up = True
+        self.taken()
 
 
-class WordTimes:
-    """The words of one speech, as far as they are known. It waits for nothing; thread-safe.
+class AsyncWordTimes:
+    """The words of one speech, as far as they are known. No chunk waits for them; thread-safe. It asks the aligner in
+    the background, as long as there is something to ask.
 
     Args:
+        servers: with the aligner.
         text: of the caller.
         language: as the speech names it.
         confidence: whether words have one; all words of a sentence then come at its end.
+        keep: called with the bytes of audio that wait from now on, fewer or more; what it raises for more of them
+            leaves the words of a sentence an estimate.
     """
 
-    def __init__(self, text: str, language: str | None = None, *, confidence: bool = False) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        text: str,
+        language: str | None = None,
+        *,
+        confidence: bool = False,
+        keep: Callable[[int], None] = lambda count: None,
+    ) -> None:
         self.text = text
-        """Of the caller. More may be added to it before that is spoken."""
+        """Of the caller, as far as it was written."""
+        self._whole = WholeCharacters()
+        self._servers = servers
         self._language = language
         self._confidence = confidence
+        self._keep = keep
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
-        self._next: tuple[str, Callable[[int, int], tuple[int, int]]] | None = None
+        self._next: tuple[str, Written] | None = None
         self._samples = 0
+        self._read: list[tuple[float, int]] = []  # seconds of the speech, and how much text was read by then
         self._given_up = False
         self._telling = 0  # the segment that `news` is at
         self._unreported: Word | None = None  # of which more words may be a part
+        self._running = False
+        self._job: Job[None] | None = None
+
+    def write(self, text: str) -> None:
+        """More of the text, before it is spoken."""
+        self.text += self._whole.feed(text, False)
 
     @property
     def words(self) -> list[Word]:
@@ -118,39 +197,32 @@ class WordTimes:
     def heard(self, seconds: float) -> str:
         """What of the text is heard when so much of the speech was played: up to the end of a word, with its
         punctuation. A word counts when more than half of it was played. Of words that are not known yet it guesses by
-        the pace so far."""
+        the pace so far. Of a text that is written while it is spoken, it is no more than the model had read."""
         with self._lock:
             words = [word for segment in self._segments for word in segment.words]
-            segment = self._segments[-1] if self._segments else None
-            if segment is not None and not segment.done:
-                known = len(segment.words)
-                begin = round((words[-1].end if known else segment.begin / segment.rate) * segment.rate)
-                pace = (words[-1].span[1], words[-1].end) if words else (0, 0.0)
-                times = guess(segment.units[known:], begin - segment.begin, segment.rate, *pace)
-                words += [
-                    segment.word(unit, *each, estimated=True)
-                    for unit, each in zip(segment.units[known:], times, strict=True)
-                ]
-        return self.text[: heard_characters(words, seconds)]
+            for segment in self._segments[-1:]:
+                if not segment.done:
+                    words += segment.guessed(words[-1] if words else None)
+            place = bisect_left(self._read, (seconds - 1e-6, 0))
+            read = self._read[min(place, len(self._read) - 1)][1] if self._read else len(self.text)
+        words = [word for word in words if not SPOKEN.search(self.text[read : word.span[1]])]
+        return self.text[: min(read, heard_characters(words, seconds))]
 
     def took(self, chunk: C) -> C:
         """A chunk of the speech that is read, with the words that are known since the chunk before."""
-        if isinstance(chunk, SentenceChunk):
-            if chunk.first:
-                start, end = chunk.sentence.start, chunk.sentence.end
-                self.begin(self.text[start:end], lambda first, last: (start + first, start + last))
-            last = chunk.last
+        spoken = chunk.as_sentence() if isinstance(chunk, PartChunk) else chunk
+        if isinstance(spoken, SentenceChunk):
+            if spoken.first:
+                self.begin(spoken.sentence.text, spoken.written)
+            self._hear(spoken, spoken.last, spoken)
         else:
-            if chunk.index == 0:
+            if spoken.index == 0:
                 self.begin(self.text)
-            last = chunk.final
-        self.feed(chunk.samples, chunk.sample_rate, last)
+            self._hear(spoken, spoken.final)
         return replace(chunk, words=self.news())
 
-    def begin(
-        self, text: str, written: Callable[[int, int], tuple[int, int]] = lambda first, last: (first, last)
-    ) -> None:
-        """The next samples are those of `text`; `written` says where a part [first, last) of it is in the caller's."""
+    def begin(self, text: str, written: Written = lambda start, end: (start, end)) -> None:
+        """The next samples are those of `text`; `written` says where a part [start, end) of it is in the caller's."""
         with self._lock:
             for segment in self._segments[-1:]:
                 segment.ended = True
@@ -188,99 +260,28 @@ class WordTimes:
         Args:
             last: no more samples of the text of `begin` follow.
         """
+        self._hear(Chunk(samples, rate, 0, last, None), last)
+
+    def _hear(self, chunk: Chunk, last: bool, spoken: SentenceChunk | None = None) -> None:
+        """The next chunk; `spoken` says how far its text is written and read."""
         with self._lock:
             if self._next is not None:
                 text, written = self._next
-                self._segments.append(_Segment(text, written, self._samples, rate, Loudness(rate), units_of(text)))
+                rate = chunk.sample_rate
+                segment = _Segment(text, written, self._samples, rate, self._keep, Loudness(rate), units_of(text))
+                self._segments.append(segment)
                 self._next = None
             segment = self._segments[-1]
-            segment.loudness.feed(samples)
-            segment.length += len(samples)
-            self._samples += len(samples)
-            segment.ended = segment.ended or last
             if self._given_up:
                 segment.give_up()
-            if not segment.given_up and len(samples):
-                segment.waiting.append(samples)
-                segment.unsent += len(samples)
-                if segment.unsent > MOST_WAITING * rate:
-                    segment.give_up()
-
-    def close(self) -> None:
-        """Ask for no more words: those that are not known are an estimate."""
-        with self._lock:
-            self._given_up = True
-            for segment in self._segments:
-                if not segment.done:
-                    segment.give_up()
-                    segment.estimate()
-
-    @property
-    def _pending(self) -> bool:
-        """Whether `_due` has something to do."""
-        return any(not each.done and (each.ended or each.unsent >= LEAST_SENT * each.rate) for each in self._segments)
-
-    def _due(self) -> tuple[_Segment, bool, Any] | None:
-        """The segment that the next request to the aligner is about, whether it is the last one, and the request; None:
-        there is nothing to send now."""
-        for segment in self._segments:
-            if segment.done:
-                continue
-            if not segment.ended and (segment.given_up or segment.unsent < LEAST_SENT * segment.rate):
-                return None
-            if segment.given_up or not segment.length:
-                segment.estimate()
-                continue
-            samples = np.concatenate([np.zeros(0, np.float32), *segment.waiting])
-            segment.waiting.clear()
-            segment.unsent = 0
-            first, segment.begun = not segment.begun, True
-            request = requests.alignment(
-                samples,
-                segment.id,
-                final=segment.ended,
-                first=(segment.text, segment.rate, self._language, self._confidence) if first else None,
-            )
-            return segment, segment.ended, request
-        return None
-
-    def _answered(self, segment: _Segment, final: bool, result: Any) -> None:
-        with self._lock:
-            if segment.done:  # it was closed meanwhile
-                return
-            known = 0 if final else len(segment.words)
-            units = segment.units[known:]
-            found = [
-                segment.word(unit, each["start"], each["end"], each.get("confidence"), each["estimated"])
-                for unit, each in zip(units, result["words"], strict=False)
-            ]
-            segment.words = found if final else [*segment.words, *found]
-            segment.done = final
-
-    def _failed(self, segment: _Segment, error: VoiceCloneError) -> None:
-        with self._lock:
-            segment.give_up()
-            self._given_up = self._given_up or not isinstance(error, Overloaded)
-
-
-class AsyncWordTimes(WordTimes):
-    """Asks the aligner in the background, as long as there is something to ask.
-
-    Args:
-        servers: with the aligner.
-        The others: as of `WordTimes`.
-    """
-
-    def __init__(self, servers: Servers, text: str, language: str | None = None, *, confidence: bool = False) -> None:
-        super().__init__(text, language, confidence=confidence)
-        self._servers = servers
-        self._running = False
-        self._job: Job[None] | None = None
-
-    def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> None:
-        super().feed(samples, rate, last)
-        with self._lock:
-            if self._pending and not self._running:  # the first chunk of a stream is too short to be sent
+            segment.hear(chunk.samples, last)
+            self._samples += len(chunk.samples)
+            if spoken is not None:
+                text = spoken.sentence.text
+                read = len(text) if spoken.read is None else spoken.read
+                segment.spell(text[:read] if last else text, spoken.growing and not last)
+                self._read.append((self._samples / chunk.sample_rate, segment.written(0, read)[1]))
+            if not self._running and self._due() is not None:
                 self._running, self._job = True, self._servers.backend.start(self._run())
 
     async def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:
@@ -290,23 +291,57 @@ class AsyncWordTimes(WordTimes):
         self.close()
         return self.words
 
+    def close(self) -> None:
+        """Ask for no more words. Those that are not known of what was spoken to its end are an estimate."""
+        with self._lock:
+            self._given_up = True
+            for segment in self._segments:
+                if not segment.done:
+                    segment.give_up()
+                    if segment.ended:
+                        segment.estimate()
+
+    def _due(self) -> _Segment | None:
+        """The segment that the aligner is asked about next; None: there is nothing to ask now."""
+        segment = next((each for each in self._segments if not each.done), None)
+        return segment if segment is not None and segment.due else None
+
     async def _run(self) -> None:
         while True:
             with self._lock:
-                due = self._due()
-                if due is None:
+                segment = self._due()
+                if segment is None:
                     self._running = False
                     return
-            segment, final, request = due
+                if segment.given_up or not segment.length:
+                    segment.estimate()
+                    continue
+                final, begun, segment.begun = segment.ended, segment.begun, True
+                first = None if begun else (segment.text, segment.rate, self._language, self._confidence)
+                request = requests.alignment(segment.taken(), segment.id, final=final, first=first)
             try:
                 answer = await self._servers.infer(request, ANSWER_SECONDS, segment.id)
                 self._answered(segment, final, responses.result(answer))
             except VoiceCloneError as error:
-                self._failed(segment, error)
+                with self._lock:
+                    segment.give_up()
+                    self._given_up = self._given_up or not isinstance(error, Overloaded)
+
+    def _answered(self, segment: _Segment, final: bool, result: Any) -> None:
+        with self._lock:
+            if segment.done or segment.given_up:  # meanwhile
+                return
+            known = 0 if final else len(segment.words)
+            found = [
+                segment.word(unit, each["start"], each["end"], each.get("confidence"), each["estimated"])
+                for unit, each in zip(segment.units[known:], result["words"], strict=False)
+            ]
+            segment.words = found if final else [*segment.words, *found]
+            segment.done = final
 
 
 class BlockingWordTimes:
-    """The words of one speech for the blocking client; see `WordTimes`.
+    """The words of one speech for the blocking client; see `AsyncWordTimes`.
 
     Args:
         times: that waits by `THREADS`.
@@ -315,11 +350,11 @@ class BlockingWordTimes:
     def __init__(self, times: AsyncWordTimes) -> None:
         self._times = times
         self.begin, self.took, self.feed, self.news = times.begin, times.took, times.feed, times.news
-        self.heard, self.close = times.heard, times.close
+        self.heard, self.write, self.close = times.heard, times.write, times.close
 
     @property
     def words(self) -> list[Word]:
-        """As of `WordTimes`."""
+        """As of `AsyncWordTimes`."""
         return self._times.words
 
     def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:

@@ -251,6 +251,10 @@ class TextOptions(SpeechOptions):
         return [each for each in self.pronunciations or () if each.dictionary is None]
 
 
+Granularities = Annotated[list[Literal["word"]], Field(max_length=1)]
+"""Of what times are told."""
+
+
 class SpeechRequest(TextOptions):
     """The body of POST /v1/audio/speech, and of POST /v1/audio/text."""
 
@@ -264,7 +268,7 @@ class SpeechRequest(TextOptions):
     """`audio` streams the bytes of the file as they are made; `sse` streams events."""
     stream: bool | None = None
     """False answers with the complete file, whose header has the length. True without stream_format means events."""
-    timestamp_granularities: Annotated[list[Literal["word"]], Field(max_length=1)] | None = None
+    timestamp_granularities: Granularities | None = None
     """`["word"]`: each event has `words`, those whose times are known since the event before; the last one has the
     rest. Times are seconds of the audio."""
 

@@ -36,6 +36,18 @@ class SentenceChunk(Chunk):
     """Whether this is the first chunk of the sentence. It includes the pause before it."""
     last: bool
     """Whether this is the last chunk of the sentence."""
+    growing: bool = field(default=False, kw_only=True)
+    """Whether more of the sentence may be written."""
+    read: int | None = field(default=None, kw_only=True)
+    """How many characters of the sentence the model has read; None: all."""
+    places: Callable[[int, int], tuple[int, int]] | None = field(default=None, kw_only=True)
+    """See `written`; None: it is spoken as it is written."""
+
+    def written(self, start: int, end: int) -> tuple[int, int]:
+        """Where a part [start, end) of the sentence is in the text of the speech."""
+        if self.places is not None:
+            return self.places(start, end)
+        return self.sentence.start + start, self.sentence.start + end
 
 
 @dataclass(eq=False)

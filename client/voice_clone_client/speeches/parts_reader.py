@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 from voice_clone_text.parts import Part, WrittenText
+from voice_clone_text.sentences import Sentence
 
 from ..errors import BrokenStream, ConnectionFailed, DeadlineExceeded, Internal, Overloaded, VoiceCloneError
 from ..long_text.plan import sentence_seed
+from ..long_text.text import SentenceChunk
 from ..responses import SpeechReader
-from ..types import Chunk, worse
+from ..types import Chunk, is_whole, worse
 
 WAIT_SECONDS = 60.0  # for a server that is too busy to begin a further part
 _COUNTED = ("text_tokens", "read", "reference_frames", "frames")  # entries of `info` that add up over parts
@@ -29,6 +31,25 @@ class PartChunk(Chunk):
     last: bool
     part_info: Mapping[str, Any] | None
     """The server's, on the part alone."""
+
+    def as_sentence(self) -> SentenceChunk:
+        """The chunk of a long speech whose sentences are the parts, as far as they are written."""
+        said, part = self.part_info or {}, self.part
+        whole = self.last and is_whole(said.get("finish_reason"))
+        return SentenceChunk(
+            samples=self.samples,
+            sample_rate=self.sample_rate,
+            index=self.index,
+            final=self.final,
+            info=self.part_info,
+            sentence=Sentence(part.text, part.start, part.start + len(part.text), "sentence"),
+            sentence_index=part.index,
+            seed=part.seed,
+            first=self.first,
+            last=self.last,
+            growing=not part.ended,
+            read=None if whole else said.get("characters"),
+        )
 
 
 class PartsReader(SpeechReader):

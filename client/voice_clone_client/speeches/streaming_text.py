@@ -233,6 +233,8 @@ class AsyncStreamingTextSpeech(AsyncSpeech):
                     if self._closed:
                         return
                     self._text.write(appends.checked(piece))
+                    if self._times is not None:
+                        self._times.write(piece)
                 await self._backend.sleep(0)
             with self._changed:
                 self._text.end()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from voice_clone_text.sentences import Granularity
 
-from ..schemas import FormatName, TextOptions
+from ..schemas import FormatName, Granularities, TextOptions
 
 _Pause = Annotated[int, Field(ge=0, le=10_000)]
 
@@ -23,6 +23,8 @@ class StreamConfig(TextOptions):
     file in one frame."""
     audio_frames: Literal["binary", "base64"] = "binary"
     """The form of the audio: binary frames, or base64 in `audio.chunk` messages."""
+    timestamp_granularities: Granularities | None = None
+    """`["word"]`: `audio.words` tells when words are spoken."""
     split_granularity: Granularity = "sentence"
     """The unit that is spoken at once: a sentence, a clause, or the whole text before `input.done`."""
     sentence_pause_ms: _Pause = 0

@@ -23,8 +23,8 @@ class Listener(Protocol):
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         """Audio, in the configured format."""
 
-    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
-        """The next words and their times."""
+    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        """The next words and their times, in seconds of the audio that is sent."""
 
     async def tell_end(self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]) -> None:
         """All audio of a piece was sent; `info` is the server's on it."""
@@ -60,7 +60,7 @@ class Output:
             self._piece = Piece(chunk.sentence_index, chunk.sentence, chunk.seed, form, rate)
             await self._listener.tell_start(utterance, self._piece)
         if utterance.words is not None:
-            self._listener.know(utterance, utterance.words.take(chunk, utterance.complete.is_set()))
+            await self._tell_words(utterance.words.take(chunk))
         data = await self._encoder.encode_aside(chunk.samples)
         self._unsent += len(chunk.samples) / chunk.sample_rate
         if not config.stream_audio:
@@ -80,7 +80,11 @@ class Output:
         if self._encoder is not None and self._piece is not None and self._config.stream_audio:
             await self._send(self._piece, await self._encoder.finish_aside())
         if self._utterance.words is not None:
-            self._listener.know(self._utterance, await self._utterance.words.rest())
+            await self._tell_words(await self._utterance.words.rest())
+
+    async def _tell_words(self, words: Sequence[Word]) -> None:
+        if words:
+            await self._listener.tell_words(self._utterance, words)
 
     async def _send(self, piece: Piece, data: bytes) -> None:
         if not data:

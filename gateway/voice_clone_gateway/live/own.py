@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from voice_clone_words.words import Word
 
 from ..http.errors import HTTPFailure, failure
 from ..speech.audited import usage
+from ..speech.forms import transcribed
 from ..speech.synthesis import check_options, is_voiceless
 from .config import StreamConfig
 from .messages import Cancel, Close, InputDone, InputFlush, InputText, parse
@@ -60,6 +63,8 @@ class OwnSession(Session):
                 "characters": report.characters,
                 "milliseconds": utterance.milliseconds(report.seconds),
             }
+            if utterance.words is not None:
+                report_fields["heard"] = utterance.words.heard(heard / utterance.config.speed)
             if report.partial is not None:
                 report_fields["partial"] = {
                     "sentence_text": report.partial.text,
@@ -82,6 +87,10 @@ class OwnSession(Session):
             "seed": piece.seed,
         }
         await self._tell("audio.start", {**_place(utterance, piece), **about})
+
+    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        told = [transcribed(word) for word in words]
+        await self._tell("audio.words", {"utterance_index": utterance.index, "words": told})
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         if utterance.config.audio_frames == "binary":

@@ -31,12 +31,12 @@ from ..services import services_of
 from ..speech.audited import audited, audited_result, finish_reason
 from ..speech.planned_text import PlannedText
 from ..speech.segments import is_planned, settings_of, styled
+from ..speech.spoken_words import SpokenWords
 from ..speech.streaming_text import StreamingText
 from ..speech.synthesis import Order, long_plan, long_speech, order
 from .config import StreamConfig
 from .output import Output
 from .utterance import Piece, Utterance
-from .written_words import WrittenWords
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +73,6 @@ class Session(ABC):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._active = self._loop.time()  # time of the latest activity
 
-    def is_timed(self, lane: str) -> bool:
-        """Whether the protocol reports the times of the words of a lane."""
-        return False
-
-    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:  # noqa: B027 # not in all protocols
-        """The next words and their times, for the next message or the end of the utterance."""
-
     @abstractmethod
     async def follow(self, message: Any) -> None:
         """Execute a message, which is a JSON value of any kind. What it raises goes to `tell_failure`."""
@@ -101,6 +94,9 @@ class Session(ABC):
 
     async def tell_start(self, utterance: Utterance, piece: Piece) -> None:  # noqa: B027 # not in all protocols
         """The audio of a piece follows."""
+
+    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:  # noqa: B027 # not in all protocols
+        """The next words and their times, in seconds of the audio that is sent; if the configuration wants them."""
 
     async def tell_end(  # noqa: B027 # not in all protocols
         self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]
@@ -255,9 +251,9 @@ class Session(ABC):
         if isinstance(speech, PlannedText):
             config = config.model_copy(update={"speed": 1.0})  # it has the tempo
         utterance = Utterance(self._count, lane, config, speech, self._loop.time())
-        if self.is_timed(lane):
-            times = self._client.word_times("", config.language)
-            utterance.words = WrittenWords(times, config.speed, self._websocket.state.held.add)
+        if config.timestamp_granularities:
+            times = self._client.word_times("", config.language, keep=self._websocket.state.held.add)
+            utterance.words = SpokenWords(times, config.speed)
         self._add_text(utterance, text)
         before = next((each.task for each in reversed(self._utterances) if each.lane == lane), None)
         self._count += 1

@@ -9,9 +9,9 @@ from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_text.sentences import Sentence
 
 from ..speech.planned_text import PlannedText
+from ..speech.spoken_words import SpokenWords
 from ..speech.streaming_text import StreamingText
 from .config import StreamConfig
-from .written_words import WrittenWords
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class Utterance:
     pieces: int = 0
     """Complete ones that were sent."""
     task: asyncio.Task[None] | None = None
-    words: WrittenWords | None = None
+    words: SpokenWords | None = None
     """Their times; None if the client does not want them."""
 
     def milliseconds(self, seconds: float) -> int:

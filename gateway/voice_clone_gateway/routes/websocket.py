@@ -19,13 +19,18 @@ From the gateway
     audio.start        utterance_index, sentence_index, sentence_text, start, end (characters of the utterance's text),
                        format, sample_rate, seed. The audio of this sentence follows.
     audio.chunk        utterance_index, sentence_index, audio_b64: audio, if configured instead of binary frames.
+    audio.words        utterance_index, words: those whose times are known since the one before, if session.config has
+                       timestamp_granularities ["word"]. Each has word, start and end in seconds of the utterance's
+                       audio, estimated, and span [from, to) in characters of its text. The last ones come before
+                       session.done.
     audio.done         utterance_index, sentence_index, total_bytes, milliseconds, finish_reason: all of the sentence's
                        audio was sent. It is whole if finish_reason is stop or length. info: the server's on it: mode,
                        cache status, seed, milliseconds by stage.
     session.done       utterance_index, total_sentences, characters, milliseconds, usage, finish_reason (the worst of
                        its sentences, or the error's name): the utterance is over.
     session.cancelled  utterance_index, sentences, characters, milliseconds, and, if a sentence was begun, partial with
-                       its sentence_text, start, end and milliseconds. The answer to cancel, one for each utterance that
+                       its sentence_text, start, end and milliseconds; with timestamp_granularities also heard, the
+                       text up to the word that was heard last. The answer to cancel, one for each utterance that
                        it ended, or a single one with utterance_index null. No audio follows it.
     warning            utterance_index, message: what of session.config was ignored or replaced.
     error              error: {message, type, param, code}. An invalid message has no other effect. With

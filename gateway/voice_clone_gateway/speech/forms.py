@@ -94,14 +94,14 @@ class Events(Form):
         return _event("speech.audio.done", {**done, **self._told()})
 
     def _told(self) -> Mapping[str, Any]:
-        return {"words": [_transcribed(word) for word in self.known()]} if self.timed else {}
+        return {"words": [transcribed(word) for word in self.known()]} if self.timed else {}
 
     def broken(self, failed: HTTPFailure, error: Exception) -> bytes | None:
         detail = {**failed.body()["error"], "code": failed.status_code, "partial_audio": True, "action": "discard"}
         return _event("speech.audio.error", {"error": detail | {"finish_reason": finish_reason(error)}})
 
 
-def _transcribed(word: Word) -> dict[str, Any]:
+def transcribed(word: Word) -> dict[str, Any]:
     """A word as OpenAI's transcriptions have it, and what they lack."""
     times = {"start": round(word.start, 4), "end": round(word.end, 4)}
     return {"word": word.text, **times, "estimated": word.estimated, "span": word.span}

@@ -68,7 +68,12 @@ class _Part:
 
     def written(self, sentence: Sentence) -> Sentence:
         """A sentence of its speech, with the place at which it is written."""
-        return replace(sentence, start=self._place(sentence.start, False), end=self._place(sentence.end, True))
+        start, end = self.places(sentence.start, sentence.end)
+        return replace(sentence, start=start, end=end)
+
+    def places(self, start: int, end: int) -> tuple[int, int]:
+        """Where a part [start, end) of the text of its speech is written."""
+        return self._place(start, False), self._place(end, True)
 
     def _place(self, spoken: int, end: bool) -> int:
         index = max(0, bisect_right(self._begins, spoken - end) - 1)
@@ -348,6 +353,7 @@ class PlannedText(AsyncIterator[SentenceChunk]):
             sentence_index=self._sentences + chunk.sentence_index,
             final=False,
             last=last,
+            places=lambda start, end: part.places(chunk.sentence.start + start, chunk.sentence.start + end),
         )
         self._put(changed, part)
         part.sentences = chunk.sentence_index + 1

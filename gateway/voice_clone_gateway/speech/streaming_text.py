@@ -49,18 +49,10 @@ class SpokenPart:
             whole = is_whole(said.get("finish_reason")) or not self.marks
             self.read = len(self.part.text) if whole else self.marks[-1][1]
 
-    @property
-    def sentence(self) -> Sentence:
-        """The part as far as it was written."""
-        return self._until(len(self.part.text))
-
     def heard(self, seconds: float) -> Sentence:
         """What the model had read when it made so much of the audio: its voice is behind that."""
         place = bisect_left(self.marks, (seconds - 1e-6, 0))
-        return self._until(self.marks[min(place, len(self.marks) - 1)][1] if self.marks else 0)
-
-    def _until(self, place: int) -> Sentence:
-        text = self.part.text[:place]
+        text = self.part.text[: self.marks[min(place, len(self.marks) - 1)][1] if self.marks else 0]
         return Sentence(text, self.part.start, self.part.start + len(text), "sentence")
 
 
@@ -145,18 +137,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
             self._parts.append(SpokenPart(chunk.part))
         spoken = self._parts[-1]
         spoken.take(chunk)
-        return SentenceChunk(
-            samples=chunk.samples,
-            sample_rate=chunk.sample_rate,
-            index=chunk.index,
-            final=chunk.final,
-            info=chunk.part_info,
-            sentence=spoken.sentence,
-            sentence_index=chunk.part.index,
-            seed=chunk.part.seed,
-            first=chunk.first,
-            last=chunk.last,
-        )
+        return chunk.as_sentence()
 
     @property
     def length(self) -> int:

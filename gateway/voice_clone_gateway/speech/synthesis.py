@@ -23,7 +23,7 @@ from ..schemas import SpeechOptions, SpeechRequest
 from ..services import Services
 from ..settings import Settings
 from .segments import Segments, has_segments, segments_of
-from .spoken_words import PartTimes, SpokenWords
+from .spoken_words import SpokenWords
 
 MOST_SENTENCES = 10_000  # of a text
 
@@ -263,9 +263,8 @@ async def open_speech(
     if found is None:
         ordered = await order(services, client, request, held)
         if timed:
-            times = client.word_times(text, request.language)
-            words = SpokenWords(times, lambda chunk: times.took(chunk).words, ordered.speed)
-            ordered = replace(ordered, words=words)
+            times = client.word_times(text, request.language, keep=held)
+            ordered = replace(ordered, words=SpokenWords(times, ordered.speed))
         return begin(ordered, text), ordered
     orders = await _orders(services, client, found, held)
     warnings = dict.fromkeys([*ignored, *(warning for each in orders for warning in each.warnings)])
@@ -283,9 +282,10 @@ async def open_speech(
     if not timed:
         return AsyncParts(found.sequence, ask, tempo), ordered
     languages = {each.options.language for each in found.spoken}
-    times = client.word_times(found.text, languages.pop() if len(languages) == 1 else None)
-    spoken = AsyncParts(found.sequence, ask, tempo, PartTimes(times, found).heard)
-    return spoken, replace(ordered, words=SpokenWords(times, lambda chunk: times.news()))
+    words = SpokenWords(
+        client.word_times(found.text, languages.pop() if len(languages) == 1 else None, keep=held), segments=found
+    )
+    return AsyncParts(found.sequence, ask, tempo, words.hear), replace(ordered, words=words)
 
 
 async def _orders(

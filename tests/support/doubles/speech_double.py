@@ -187,9 +187,9 @@ class Double:
         reader = PartsReader(text, options.get("seed"), None, options.get("require_whole", False))
         return AsyncStreamingTextSpeech(begin, 0.0, reader, changed)
 
-    def word_times(self, text: str, language: str | None = None) -> AsyncWordTimes:
+    def word_times(self, text: str, language: str | None = None, **options: Any) -> AsyncWordTimes:
         servers: Any = SimpleNamespace(backend=EVENT_LOOP, infer=self.infer)
-        return AsyncWordTimes(servers, text, language)
+        return AsyncWordTimes(servers, text, language, **options)
 
     async def infer(self, request: Any, timeout: float | None, id: str) -> Any:
         await asyncio.sleep(0)

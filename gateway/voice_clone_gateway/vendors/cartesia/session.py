@@ -26,7 +26,6 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from fastapi import WebSocket
 from pydantic import Field
@@ -61,7 +60,6 @@ class Context:
     """A text whose messages still come."""
 
     config: StreamConfig
-    timed: bool = False
     flushes: int = 0
 
 
@@ -72,7 +70,6 @@ class CartesiaSession(Session):
         super().__init__(websocket, key)
         self._contexts: dict[str, Context] = {}
         self._flushes: dict[int, int] = {}  # of utterances that a flush has ended
-        self._words = WeakKeyDictionary[Utterance, list[Word]]()  # that were not told yet
         self._before: dict[str, float] = {}  # seconds of a context, of the audio of its utterances that are over
         self._since = self._loop.time()  # the latest chunk
         self._context_id: str | None = None  # of the message that is followed
@@ -117,37 +114,30 @@ class CartesiaSession(Session):
             text = f"{len(self._contexts)} contexts are open, the maximum of this gateway; end one"
             raise HTTPFailure(429, text, "too_many_utterances")
         values = {name: value for name, value in message.values().items() if value is not None}
+        if message.add_timestamps:
+            values["timestamp_granularities"] = ["word"]
         try:
             fields = {"streaming_mode": "token_level", "voice": message.voice_id, **values}
             config = checked(self._settings, fields, TaggedConfig)
         except HTTPFailure as failed:
             raise in_their_words(failed, FIELDS) from None
-        context = self._contexts[lane] = Context(config, bool(message.add_timestamps))
+        context = self._contexts[lane] = Context(config)
         return context
 
-    def is_timed(self, lane: str) -> bool:
-        return lane in self._contexts and self._contexts[lane].timed
-
-    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
-        self._words.setdefault(utterance, []).extend(words)
-
-    async def _tell_words(self, utterance: Utterance) -> None:
-        words, before = self._words.pop(utterance, None), self._before.get(utterance.lane, 0.0)
-        if words:
-            moved = [replace(word, start=word.start + before, end=word.end + before) for word in words]
-            await self._tell("timestamps", utterance.lane, timestamps_of(moved))
+    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        before = self._before.get(utterance.lane, 0.0)
+        moved = [replace(word, start=word.start + before, end=word.end + before) for word in words]
+        await self._tell("timestamps", utterance.lane, timestamps_of(moved))
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         now = self._loop.time()
         step, self._since = 1000 * (now - self._since), now
-        await self._tell_words(utterance)
         await self._tell("chunk", utterance.lane, {"data": base64.b64encode(data).decode(), "step_time": step})
 
     async def tell_done(self, utterance: Utterance) -> None:
         flush = self._flushes.pop(utterance.index, None)
         if utterance.failed:
             return  # the error was the end
-        await self._tell_words(utterance)
         if flush is None:
             self._before.pop(utterance.lane, None)
             await self._tell("done", utterance.lane, {"done": True})

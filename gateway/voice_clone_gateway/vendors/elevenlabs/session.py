@@ -114,13 +114,11 @@ class _TextSession(ElevenLabsSession[TextMessage]):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._config = self._config.model_copy(update={"timestamp_granularities": ["word"]})
         self._synchronous = self._websocket.query_params.get("sync_alignment") == "true"
         self._times = WeakKeyDictionary[Utterance, Times]()
 
-    def is_timed(self, lane: str) -> bool:
-        return True
-
-    def know(self, utterance: Utterance, words: Sequence[Word]) -> None:
+    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
         self._times.setdefault(utterance, Times()).words.extend(words)
 
     def add(self, context: Context, lane: str, message: TextMessage) -> None:

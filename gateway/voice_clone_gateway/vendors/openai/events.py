@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 from voice_clone_client.errors import quoted
@@ -34,6 +34,9 @@ class Format(_Part):
     type: str = "audio/pcm"
 
 
+_Timestamps = list[Literal["word"]] | None
+
+
 class Output(_Part):
     """How the answer sounds."""
 
@@ -47,6 +50,8 @@ class Output(_Part):
     normalize: str | None = None
     pronunciations: list[Any] | None = None
     format: Format | str | None = None
+    output_audio_timestamp_types: _Timestamps = None
+    """`["word"]`: tell when words are spoken. It is Azure's, as are the events."""
 
 
 class Audio(_Part):
@@ -59,6 +64,7 @@ class Speaking(_Part):
     audio: Audio | None = None
     voice: Name | VoiceId | None = None
     output_audio_format: str | None = None
+    output_audio_timestamp_types: _Timestamps = None
     speed: float | None = None
 
     def values(self) -> dict[str, Any]:
@@ -73,6 +79,8 @@ class Speaking(_Part):
         name = voice.id if isinstance(voice, VoiceId) else voice
         values: dict[str, Any] = {"voice": name, "speed": output.speed or self.speed}
         values |= {own: getattr(output, own) for own in _OWN}
+        given = (output.output_audio_timestamp_types, self.output_audio_timestamp_types)
+        values["timestamp_granularities"] = next((each for each in given if each is not None), None)
         if form is not None:
             if form not in _FORMATS:
                 message = f"format: {quoted(form)} is none of {', '.join(_FORMATS)}"
@@ -115,3 +123,5 @@ class Event(_Part):
     item: Item | None = None
     response: Response | None = None
     response_id: str | None = None
+    item_id: str | None = None
+    audio_end_ms: int | None = None

@@ -2,10 +2,12 @@
 
 From the client
 
-    session.update            audio.output with voice, speed and format; the rest has no effect here.
+    session.update            audio.output with voice, speed and format; output_audio_timestamp_types ["word"]; the
+                              rest has no effect here.
     conversation.item.create  a message with `input_text`: what the next response reads.
     response.create           read it, or the messages in its `input`.
     response.cancel           stop at once.
+    conversation.item.truncate  item_id, audio_end_ms: so much of the latest response was played.
 
 To the client
 
@@ -15,6 +17,10 @@ To the client
     response.output_audio.delta              audio in base64: by default 16-bit PCM of 24,000 Hz
     response.output_audio_transcript.delta   what is read
     response.output_audio_transcript.done, response.output_audio.done, response.content_part.done
+    response.audio_timestamp.delta  a word: text, audio_offset_ms, audio_duration_ms; if they are asked for. OpenAI has
+                              no times of words; these are Azure's
+    response.audio_timestamp.done
+    conversation.item.truncated  with the item, whose transcript is what was heard, if its words have times
     response.output_item.done, response.done  status completed, cancelled or failed; usage
     error                                    the connection stays open
 """
@@ -23,17 +29,19 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import APIRouter, WebSocket
+from voice_clone_words.words import Word
 
 from ...http.errors import HTTPFailure, failure
 from ...http.keys import Key
 from ...live.session import Session, serve
 from ...live.utterance import Piece, Utterance
 from ...speech.audited import usage
+from ...speech.spoken_words import SpokenWords
 from ..orders import family_of
 from ..session import checked, read
 from . import events
@@ -54,6 +62,7 @@ class _Response:
     begun: bool = False
     status: str = "completed"
     error: Mapping[str, Any] | None = None
+    words: SpokenWords | None = None
 
 
 class RealtimeSession(Session):
@@ -66,6 +75,7 @@ class RealtimeSession(Session):
         self._session = f"sess_{uuid.uuid4().hex[:24]}"
         self._unread = ""
         self._responses: dict[int, _Response] = {}  # by the index of their utterances
+        self._latest: _Response | None = None  # that was heard
 
     async def greet(self) -> None:
         await self._tell("session.created", session=self._described())
@@ -89,6 +99,8 @@ class RealtimeSession(Session):
             await self._respond(event.response or events.Response())
         elif event.type == "response.cancel":
             await self._cancel()
+        elif event.type == "conversation.item.truncate":
+            await self._truncate(event)
         elif event.type not in _IGNORED:
             message = f"{event.type}: no model here listens; send session.update, conversation.item.create and "
             raise HTTPFailure(400, f"{message}response.create with input_text", "unsupported_event", param="type")
@@ -117,10 +129,24 @@ class RealtimeSession(Session):
                 response.status = "cancelled"
                 await self._tell_end_of(utterance)
 
+    async def _truncate(self, event: events.Event) -> None:
+        """Say what was heard of the latest response."""
+        latest, milliseconds = self._latest, event.audio_end_ms
+        if latest is None or event.item_id != latest.item:
+            message = "item_id: it must be that of the response that was spoken last"
+            raise HTTPFailure(400, message, "invalid_request", param="item_id")
+        if milliseconds is None or milliseconds < 0:
+            raise HTTPFailure(400, "audio_end_ms: give how much was played", "invalid_request", param="audio_end_ms")
+        place: dict[str, Any] = {"item_id": latest.item, "content_index": 0, "audio_end_ms": milliseconds}
+        if latest.words is not None:
+            latest.text = latest.words.heard(milliseconds / 1000)
+            place["item"] = self._item(latest, "incomplete")
+        await self._tell("conversation.item.truncated", **place)
+
     async def tell_start(self, utterance: Utterance, piece: Piece) -> None:
         response = self._responses[utterance.index]
         if not response.begun:
-            response.begun = True
+            response.begun, response.words, self._latest = True, utterance.words, response
             await self._of(response, "output_item.added", item=self._item(response, "in_progress"))
             await self._of(response, "content_part.added", part={"type": "audio", "transcript": ""})
         space = " " if piece.index else ""
@@ -130,12 +156,21 @@ class RealtimeSession(Session):
         response = self._responses[utterance.index]
         await self._of(response, "output_audio.delta", delta=base64.b64encode(data).decode())
 
+    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
+        for word in words:
+            start, end = round(1000 * word.start), round(1000 * word.end)
+            times = {"audio_offset_ms": start, "audio_duration_ms": end - start}
+            about = {"text": word.text, "timestamp_type": "word", **times}
+            await self._of(self._responses[utterance.index], "audio_timestamp.delta", **about)
+
     async def tell_done(self, utterance: Utterance) -> None:
         await self._tell_end_of(utterance)
 
     async def _tell_end_of(self, utterance: Utterance) -> None:
         response = self._responses.pop(utterance.index)
         if response.begun:
+            if response.words is not None:
+                await self._of(response, "audio_timestamp.done")
             await self._of(response, "output_audio.done")
             await self._of(response, "output_audio_transcript.done", transcript=response.text)
             part = {"type": "audio", "transcript": response.text}
