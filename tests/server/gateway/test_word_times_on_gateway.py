@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+import websockets.sync.client
 from elevenlabs.client import ElevenLabs
 from voice_clone_client import Client
 
@@ -78,6 +79,29 @@ def test_words_behind_a_pause(served: tuple[Gateway, Client]) -> None:
     assert [word["word"] for word in words] == TEXT.split() and not any(word["estimated"] for word in words)
     assert all(text[slice(*word["span"])] == word["word"] for word in words)
     assert words[6]["start"] - words[5]["end"] > 1.4
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token_level"])
+def test_words_of_our_websocket(served: tuple[Gateway, Client], mode: str) -> None:
+    gateway, _ = served
+    words, size, url = list[dict[str, Any]](), 0, f"{gateway.url}/v1/audio/speech/stream".replace("http", "ws", 1)
+    with websockets.sync.client.connect(url, proxy=None) as socket:
+        config = {"type": "session.config", **SPOKEN, "streaming_mode": mode, "timestamp_granularities": ["word"]}
+        texts = [{"type": "input.text", "text": f"{word} "} for word in TEXT.split()]
+        for message in (config, *texts, {"type": "input.done"}):
+            socket.send(json.dumps(message))
+        kind = ""
+        while kind != "session.done":
+            message = socket.recv(timeout=60.0)
+            if isinstance(message, bytes):
+                size += len(message)
+            else:
+                kind = (said := json.loads(message))["type"]
+                words += said["words"] if kind == "audio.words" else []
+    assert [word["word"] for word in words] == TEXT.split() and not any(word["estimated"] for word in words)
+    assert all(TEXT[slice(*word["span"])] == word["word"] for word in words)
+    assert [word["start"] for word in words] == sorted(word["start"] for word in words)
+    assert words[-1]["end"] <= size / 2 / RATE
 
 
 def test_characters_of_elevenlabs(served: tuple[Gateway, Client]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,34 @@ def test_a_speech_and_its_words(aligning: TritonServer) -> None:
             return [word.text for word in speech.words]
 
     assert asyncio.run(speak()) == TEXT.split()
+
+
+def test_words_of_a_text_that_is_written_while_it_is_spoken(aligning: TritonServer) -> None:
+    pieces = [f"{word} " for word in TEXT.split()]
+    with Client(aligning.url) as client, client.speak_stream(pieces, voice="ada", seed=7, words=True) as speech:
+        chunks = list(speech)
+        words = speech.words
+        assert [word.text for word in words] == TEXT.split() and not any(word.estimated for word in words)
+        assert speech.heard(words[5].end) == "The old captain sold his boat."
+        told = [word for chunk in chunks for word in chunk.words]
+        assert told == words[: len(told)]
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    whole = ask(aligning, samples, "appended", text=f"{TEXT} ", language="en-US")
+    assert [(each["start"] / RATE, each["end"] / RATE) for each in whole["words"]] == [
+        (word.start, word.end) for word in words
+    ]
+
+    async def speak() -> None:
+        async def written() -> AsyncIterator[str]:
+            for piece in pieces:
+                yield piece
+
+        async with AsyncClient(aligning.url) as client:
+            other = client.speak_stream(written(), voice="ada", seed=7, words=True)
+            await other.read()
+            assert [word.text for word in other.words] == TEXT.split()
+
+    asyncio.run(speak())
 
 
 def test_what_the_model_answers_to_pieces(aligning: TritonServer) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from tritonclient.grpc import InferResult, service_pb2
 from voice_clone_client import word_times as module
-from voice_clone_client.backends import THREADS
+from voice_clone_client.backends import THREADS, now
 from voice_clone_client.errors import InvalidArgument, Overloaded, VoiceCloneError
+from voice_clone_client.speeches.parts_reader import PartChunk
 from voice_clone_client.types import Chunk
 from voice_clone_client.word_times import AsyncWordTimes, BlockingWordTimes
+from voice_clone_text.parts import Part
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_words.units import units_of
@@ -124,3 +126,72 @@ def test_words_that_are_spoken_otherwise_are_the_callers() -> None:
     assert [*told, *times.news()] == times.words, "each word is told once, when nothing more can be a part of it"
     assert times.news() == ()
     assert all(text[slice(*word.span)] == word.text for word in times.words)
+
+
+def parts(part: Part, texts: list[str], reads: list[int], reason: str = "stop") -> Iterator[PartChunk]:
+    """Chunks of 200 samples of a part, while its text grows to each of the texts and the model reads so much of it."""
+    for at, (text, read) in enumerate(zip(texts, reads, strict=True)):
+        last = at == len(texts) - 1
+        part.text, part.ended = text, last
+        info = {"characters": read, **({"finish_reason": reason} if last else {})}
+        noise = np.random.default_rng(at).normal(0, 0.1, 200).astype(np.float32)
+        yield PartChunk(noise, RATE, at, last, info, part=part, first=at == 0, last=last, part_info=info)
+
+
+def test_a_part_is_aligned_when_its_text_is_written() -> None:
+    aligner = Aligner()
+    times = of(aligner, "")
+    texts, told = ["One, two ", "One, two three ", TEXT, TEXT], list[Word]()
+    before = ""
+    for chunk, text in zip(parts(Part(0), texts, [5, 9, 20, 20]), texts, strict=True):
+        times.write(text.removeprefix(before))
+        before = text
+        told += times.took(chunk).words
+        if not chunk.last:
+            assert aligner.asked == 0, "its text was not complete"
+            assert times.heard(60.0) == ("One,", "One, two", TEXT)[chunk.index], "no more than was read"
+            assert times.heard(0.19) in ("", "One,"), "nor than was read by then"
+    words = times.wait()
+    assert [*told, *times.news()] == words and not any(word.estimated for word in words)
+    assert [word.text for word in words] == TEXT.split() and times.heard(0.46) == TEXT
+    assert times.heard(0.26) == "One, two", "the third word was not read by then"
+    assert aligner.samples == 800
+
+
+def test_a_part_that_leaves_text() -> None:
+    times = of(Aligner(), TEXT)
+    for chunk in parts(Part(0), [TEXT, TEXT], [4, 8], "text_left"):
+        times.took(chunk)
+    words = times.wait()
+    assert [word.text for word in words] == ["One,", "two"] and times.heard(60.0) == "One, two"
+    rest = Part(9, index=1)
+    for chunk in parts(rest, [TEXT[9:], TEXT[9:]], [6, 11]):
+        times.took(chunk)
+    assert [word.text for word in times.wait()] == TEXT.split() and times.heard(60.0) == TEXT
+
+
+def test_what_waits_is_told() -> None:
+    kept, most = [0], 1600
+
+    def keep(count: int) -> None:
+        if count > 0 and sum(kept) + count > most:
+            raise MemoryError
+        kept.append(count)
+
+    servers: Any = Aligner()
+    times = AsyncWordTimes(servers, TEXT, keep=keep)
+    texts = [TEXT[:10], TEXT[:10], TEXT, TEXT]
+    for chunk in parts(Part(0), texts, [5, 9, 20, 20]):
+        times.took(chunk)
+        assert sum(kept) in (800, 1600) if chunk.index < 2 else not sum(kept)
+    words = now(times.wait())
+    assert [word.text for word in words] == TEXT.split() and all(word.estimated for word in words)
+    assert sum(kept) == 0 and servers.asked == 0, "there was no room for the third chunk"
+
+
+def test_what_was_heard_of_a_speech_that_was_stopped() -> None:
+    times = of(Aligner())
+    for chunk in chunks()[:2]:
+        times.took(chunk)
+    times.close()
+    assert len(times.heard(0.4)) < len(TEXT), "it was not spoken to its end"

@@ -10,7 +10,8 @@ import pytest
 from openai import AsyncOpenAI
 from voice_clone_client.wav import pcm16
 
-from tests.support.doubles.speech_double import FRAME, samples_of
+from tests.support.doubles.speech_double import FRAME, RATE, Double, samples_of
+from tests.support.doubles.triton_double import AlignerDouble
 from tests.support.doubles.websocket_calls import Gateway, run
 from tests.support.official.vendor_calls import VendorCaller, calling
 
@@ -130,6 +131,35 @@ def test_a_speech_that_fails() -> None:
             assert messages[-1]["response"]["status_details"]["error"]["code"] == "overloaded"
 
     run(test)
+
+
+@pytest.mark.parametrize("field", [{"output_audio_timestamp_types": ["word"]}, {}])
+def test_when_words_are_spoken_and_what_was_heard(field: dict[str, Any]) -> None:
+    async def test(gateway: Gateway) -> None:
+        async with calling(gateway, PATH) as caller:
+            await caller.until(type="session.created")
+            output = {"voice": "ada", "speed": 2.0}
+            await caller.send(type="session.update", session={"audio": {"output": output}, **field})
+            await caller.send(type="conversation.item.create", item=SAID)
+            await caller.send(type="response.create")
+            messages = await caller.until(type="response.done")
+            told = [each for each in messages if each["type"] == "response.audio_timestamp.delta"]
+            step = 1000 * FRAME // RATE // 2
+            assert [(each["text"], each["audio_offset_ms"], each["audio_duration_ms"]) for each in told] == [
+                (word, at * step, step) for at, word in enumerate(("Good", "morning.")[: 2 * len(field)])
+            ]
+            item = messages[-1]["response"]["output"][0]
+            assert {each["item_id"] for each in told} <= {item["id"]}
+            heard = {"type": "conversation.item.truncate", "item_id": item["id"], "content_index": 0}
+            await caller.send(**heard, audio_end_ms=step)
+            [truncated] = await caller.until(type="conversation.item.truncated")
+            assert (truncated["item_id"], truncated["audio_end_ms"]) == (item["id"], step)
+            assert not field or truncated["item"]["content"][0]["transcript"] == "Good"
+            for wrong in ({"item_id": "another", "audio_end_ms": 1}, {"audio_end_ms": -1}, {}):
+                await caller.send(**{**heard, **wrong})
+                await caller.until(type="error")
+
+    run(test, Double(align=AlignerDouble(FRAME)))
 
 
 def test_keys_of_browsers(tmp_path: Any) -> None:

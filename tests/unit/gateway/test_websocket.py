@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+from typing import Any
 
+import pytest
 import soundfile
 from voice_clone_client.long_text.plan import sentence_seed
 
-from tests.support.doubles.speech_double import FRAME
+from tests.support.doubles.speech_double import FRAME, RATE, Double
+from tests.support.doubles.triton_double import AlignerDouble
 from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
 
@@ -66,6 +69,40 @@ def test_a_text_in_pieces() -> None:
         assert gateway.double.speeches[0].options["deadline"] == 600
 
     run(test)
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token_level"])
+def test_when_words_are_spoken_and_what_was_heard(mode: str) -> None:
+    gate = asyncio.Semaphore(7)
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            await caller.configure(timestamp_granularities=["word"], streaming_mode=mode, speed=2.0)
+            for text in ("The first sen", "tence here. ", "Now the second one."):
+                await caller.send("input.text", text=text)
+            await caller.send("input.done")
+            words = list[Any]()
+            while len(words) < 6:
+                words += (await caller.until("audio.words"))[-1]["words"]
+            await caller.send("cancel", played_ms=5.6 * 1000 * FRAME / RATE / 2)
+            [cancelled] = events_of([(await caller.until("session.cancelled"))[-1]])
+            assert cancelled["heard"] == "The first sentence here. Now the"
+            for _ in range(9):
+                gate.release()
+            await caller.send("input.text", text="A further text.")
+            await caller.send("input.done")
+            said = events_of(await caller.until("session.done"))
+            more = [word for each in said if each["type"] == "audio.words" for word in each["words"]]
+        step = FRAME / RATE / 2
+        for told, text in (
+            (words, "The first sentence here. Now the"),
+            (more, "A further text."),
+        ):
+            assert " ".join(word["word"] for word in told).startswith(text)
+            assert [word["start"] for word in told] == pytest.approx([at * step for at in range(len(told))], abs=1e-3)
+            assert not any(word["estimated"] for word in told)
+
+    run(test, Double(gate, align=AlignerDouble(FRAME)))
 
 
 def test_each_sentence_is_spoken_with_the_ready_prompt() -> None:
