@@ -78,23 +78,24 @@ export const wavOf = (base64) => new Blob([bytesOf(base64)], { type: "audio/wav"
 
 // Speaks, and yields events as they arrive:
 //   { type: "begun", info }                     the server's first info on the speech, with its first audio
-//   { type: "audio", samples, sampleRate }      Float32Array in [-1, 1]
-//   { type: "done", info, usage }
+//   { type: "audio", samples, sampleRate, words }  Float32Array in [-1, 1]
+//   { type: "done", info, usage, words }
+// `words` are those whose times are known since the event before.
 export async function* speak(fields, signal) {
   const response = await request("v1/audio/speech", {
     method: "POST",
     signal,
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...fields, response_format: "pcm", stream_format: "sse" }),
+    body: JSON.stringify({ ...fields, response_format: "pcm", stream_format: "sse", timestamp_granularities: ["word"] }),
   });
   yield { type: "begun", info: JSON.parse(response.headers.get("X-Speech-Info") ?? "{}") };
   let done = false;
   for await (const event of events(response.body)) {
     if (event.type === "speech.audio.delta") {
-      yield { type: "audio", samples: decode(event.audio), sampleRate: event.sample_rate };
+      yield { type: "audio", samples: decode(event.audio), sampleRate: event.sample_rate, words: event.words };
     } else if (event.type === "speech.audio.done") {
       done = true;
-      yield { type: "done", info: event.info ?? {}, usage: event.usage ?? {} };
+      yield { type: "done", info: event.info ?? {}, usage: event.usage ?? {}, words: event.words };
     } else if (event.type === "speech.audio.error") {
       throw new ApiError(`${sentence(event.error.message)} ${NOT_WHOLE}`, response.status, event.error);
     }

@@ -6,6 +6,7 @@ import { clearErrors, fieldsAreValid, placeError, watchFields } from "./fields.j
 import { listen, stopListening } from "./listening.js";
 import { chosenModel, chosenOptions, refreshModels } from "./models.js";
 import { Player } from "./player.js";
+import { SpokenText } from "./spoken-text.js";
 import { setUpPreview } from "./preview.js";
 import { chosenVoice, refreshVoices } from "./voices.js";
 import { encodeWav, join } from "./wav.js";
@@ -32,6 +33,7 @@ const STAGES = [
 ];
 
 const wave = new Waveform(find("speech-wave"), 4);
+const spoken = new SpokenText(find("spoken-text"));
 const rates = new Map(); // Hz of each model that has spoken
 let running = null; // the current speech, see `speak`
 let finished = null; // the audio of the latest speech, as far as it came: a WAV
@@ -84,6 +86,7 @@ async function speak() {
   const mine = { began, voice, model, player, longest, abort: new AbortController(), pieces: [], samples: 0, end: null };
   running = mine;
   reset();
+  spoken.begin(find("text").value);
   show("waiting", "Waiting for the first audio");
   follow(mine);
   try {
@@ -103,6 +106,7 @@ async function receive(mine) {
   let full = false; // whether the speech has its longest length
   for await (const event of api.speak(fields(mine), mine.abort.signal)) {
     if (running !== mine) return;
+    spoken.add(event.words ?? []);
     if (event.type !== "audio") {
       info = { ...info, ...event.info };
       showInfo(info);
@@ -165,6 +169,7 @@ function follow(mine) {
   const { player, end } = mine;
   wave.position = player.position;
   wave.draw();
+  spoken.light(player.position);
   if (end && player.finished) {
     running = null;
     showEnd(mine);
@@ -257,6 +262,7 @@ function replay() {
   const follow = (position) => {
     wave.position = position ?? wave.seconds;
     wave.draw();
+    spoken.light(wave.position);
   };
   listen("speech", () => finished, follow).catch((error) => placeError(find("speak"), error));
 }
