@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from voice_clone_client import Cancelled, Chunk, Family, Incomplete, InvalidArgument, Overloaded, SpeechStatus
 from voice_clone_client.backends import EVENT_LOOP, Changes
 from voice_clone_client.speeches.parts_reader import PartsReader
@@ -135,14 +136,16 @@ class WrittenDouble(DoubleSpeech):
         if final:
             self.finish_reason = info["finish_reason"] = "text_left" if left else "stop"
         self.info = info
-        return Chunk(np.zeros(frame, np.float32), RATE, self.index - 1, final, info)
+        sound = self.double.sounds[self.index - 1] if self.double.sounds and frame else np.zeros(frame, np.float32)
+        return Chunk(sound, RATE, self.index - 1, final, info)
 
 
 class Double:
     """A client; with a gate, each chunk takes a permit of it. A word has a frame of so many samples.
 
     `rates` are the sample rates of the families; the first is the default. `misses` says of a text whether this time
-    its end is missed. `align` is the aligner, see `triton_double`.
+    its end is missed. `align` is the aligner, see `triton_double`. `sounds` are those of the words of a text that is
+    being written, which are silent without them.
     """
 
     owner = None
@@ -155,7 +158,9 @@ class Double:
         misses: Callable[[str], bool] = lambda text: False,
         part_characters: int | None = None,
         align: Callable[[dict[str, Any]], Any] = without_aligner,
+        sounds: Sequence[NDArray[np.float32]] = (),
     ) -> None:
+        self.sounds = sounds
         self.gate = gate
         self.align = align
         self.misses = misses
