@@ -482,6 +482,7 @@ def settings_of(model: str) -> type[StageSettings]:
         "speech_whole": WholeSpeechSettings,
         "text_front_end": TextSettings,
         "clip_check": ClipCheckSettings,
+        "aligner": AlignerSettings,
     }
     found = (stage for stage in stages if f"_{model}".endswith(f"_{stage}"))
     return stages.get(next(found, ""), EncoderSettings)

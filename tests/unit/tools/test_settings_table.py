@@ -26,6 +26,7 @@ VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
 SETTINGS_OF: dict[str, list[tuple[str, str, str]]] = {}  # name, default and meaning
 for _model, _name, _default, _meaning in parameters():
     SETTINGS_OF.setdefault(_model, []).append((_name, _default, _meaning))
+OPTIONAL = {"aligner": [each[1:] for each in parameters(ROOT / "tools" / "optional_models") if each[0] == "aligner"]}
 
 
 def names() -> set[str]:
@@ -37,10 +38,10 @@ def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
     assert names() == {name for settings in SETTINGS_OF.values() for name, _, _ in settings} | set(variables_only())
 
 
-@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole", "text_front_end"])
+@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole", "text_front_end", "aligner"])
 def test_a_configuration_has_the_defaults_and_the_meanings_of_the_stage(model: str) -> None:
     stage = settings_of(model)
-    for name, value, meaning in SETTINGS_OF[model]:
+    for name, value, meaning in (SETTINGS_OF | OPTIONAL)[model]:
         [setting] = [each for each in fields(stage) if each.name == name]
         assert meaning == setting.metadata["meaning"], name
         if value:
