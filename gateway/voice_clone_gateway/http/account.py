@@ -46,6 +46,16 @@ class Item:
         """
         self._account._add(self, count)
 
+    def add_spare(self, count: int) -> None:
+        """As `add`, for what the caller can do without: only while half of the account stays free.
+
+        Raises:
+            Full: it would not.
+        """
+        if count > 0 and self._account.held() + count > self._account.total // 2:
+            raise self._account.full()
+        self.add(count)
+
     @contextmanager
     def part(self) -> Iterator[Callable[[int], None]]:
         """`add` for what is held until the end of the block."""

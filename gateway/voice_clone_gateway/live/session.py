@@ -252,7 +252,7 @@ class Session(ABC):
             config = config.model_copy(update={"speed": 1.0})  # it has the tempo
         utterance = Utterance(self._count, lane, config, speech, self._loop.time())
         if config.timestamp_granularities:
-            times = self._client.word_times("", config.language, keep=self._websocket.state.held.add)
+            times = self._client.word_times("", config.language, keep=self._websocket.state.held.add_spare)
             utterance.words = SpokenWords(times, config.speed)
         self._add_text(utterance, text)
         before = next((each.task for each in reversed(self._utterances) if each.lane == lane), None)

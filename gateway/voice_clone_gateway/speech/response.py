@@ -124,6 +124,7 @@ class SpeechResponse(Response):
             self._key,
             self._payload,
             self._held.add,
+            spare=self._held.add_spare,
             hold=whole,
             timed=self._form.timed,
             headers=self._trace.headers,

@@ -224,6 +224,7 @@ async def open_speech(
     request: SpeechRequest,
     held: Callable[[int], None],
     *,
+    spare: Callable[[int], None] = lambda count: None,
     hold: bool,
     in_one: bool = False,
     timed: bool = False,
@@ -233,6 +234,7 @@ async def open_speech(
 
     Args:
         held: see `order`.
+        spare: called with the bytes that wait to be aligned, as `held`.
         hold: see `long_speech`.
         in_one: a long one, too, is one speech of the server, as is one without a voice: each sentence would have a
             voice of its own.
@@ -263,7 +265,7 @@ async def open_speech(
     if found is None:
         ordered = await order(services, client, request, held)
         if timed:
-            times = client.word_times(text, request.language, keep=held)
+            times = client.word_times(text, request.language, keep=spare)
             ordered = replace(ordered, words=SpokenWords(times, ordered.speed))
         return begin(ordered, text), ordered
     orders = await _orders(services, client, found, held)
@@ -283,7 +285,7 @@ async def open_speech(
         return AsyncParts(found.sequence, ask, tempo), ordered
     languages = {each.options.language for each in found.spoken}
     words = SpokenWords(
-        client.word_times(found.text, languages.pop() if len(languages) == 1 else None, keep=held), segments=found
+        client.word_times(found.text, languages.pop() if len(languages) == 1 else None, keep=spare), segments=found
     )
     return AsyncParts(found.sequence, ask, tempo, words.hear), replace(ordered, words=words)
 

@@ -17,8 +17,8 @@ from elevenlabs.client import ElevenLabs
 from voice_clone_gateway.vendors.elevenlabs.alignment import CharacterTimes
 from voice_clone_words.words import Word
 
-from tests.support.doubles.gateway_thread import Shared
-from tests.support.doubles.triton_double import FAMILY, RATE, AlignerDouble, chunk, without_aligner
+from tests.support.doubles.gateway_thread import Serve, Shared
+from tests.support.doubles.triton_double import FAMILY, RATE, AlignerDouble, Server, chunk, speech, without_aligner
 
 SPEECH = "/v1/audio/speech"
 TEXT = "One, two three. “Four” five six."
@@ -102,6 +102,28 @@ def test_audio_waits_for_no_word(shared: Shared) -> None:
             go_on.set()
     assert words_of(told[:-1]) == [], "all audio was there before the aligner answered"
     assert [word["word"] for word in words_of(told)] == ["One", "two", "three."]
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_audio_that_waits_for_an_aligner_is_in_the_account(triton: Server, serve: Serve, room: bool) -> None:
+    go_on, aligner, chunks = threading.Event(), AlignerDouble(STEP), 100
+
+    def hung(inputs: dict[str, Any]) -> Any:
+        assert go_on.wait(60)
+        return aligner(inputs)
+
+    triton.align, triton.play = hung, lambda context: iter(speech(chunks))
+    http, told = serve(triton.url, **({} if room else {"memory_bytes": chunks * 1920 * 2})), list[dict[str, Any]]()
+    for event in events(http, input="One two three."):
+        told.append(event)
+        if len(audio_of(told)) == chunks * 1920 * 2:
+            go_on.set()
+    assert told[-1]["type"] == "speech.audio.done" and [word["word"] for word in words_of(told)] == [
+        "One",
+        "two",
+        "three.",
+    ]
+    assert [word["estimated"] for word in words_of(told)] == [not room] * 3, "half of it had no room"
 
 
 def test_without_an_aligner_words_are_an_estimate(shared: Shared) -> None:
