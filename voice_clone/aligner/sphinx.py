@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import regex
 from numpy.typing import NDArray
-from voice_clone_words.loudness import Loudness
+from voice_clone_words.loudness import FRAME, Loudness, runs_of
 from voice_clone_words.units import Unit
 
 from voice_clone.aligner.dictionary import Dictionary
 from voice_clone.aligner.engine import Interval, Refused, Samples
 from voice_clone.aligner.grammar import Grammar, unit_of
 from voice_clone.aligner.readings import readings
-from voice_clone.aligner.trim import trimmed
 
 PIECE = 0.08
 """Seconds of a piece; a decoder's result depends on it."""
@@ -33,13 +32,17 @@ SETTLED = 0.3
 """Seconds after its end at which a word is settled, if the next one has begun."""
 LOWEST_RATE = 14_000
 """Samples a second: the acoustic model hears up to 6800 Hz."""
-_LEAST, _MOST, _TAIL = 20, 40, 4  # units of a group, and those of the next one that its decoder also knows
+_FEWEST, _MOST, _TAIL = 20, 40, 4  # units of a group, and those of the next one that its decoder also knows
 _OUTSIDE = 0.1  # share of the loud frames that are in no word; of the right text it is below 0.07
+_UNSURE = 0.02  # of more, and in noise, the scores say whether the text is there
 _FAINT = 1e-6  # energy below which nothing is speech: -60 dB
 _NOISE = 10 ** (-42 / 10)  # energy of the quiet frames, relative to the loud ones; in noise all frames are loud
 _WIDE = {"beam": 1e-300, "wbeam": 1e-300, "pbeam": 1e-300}  # loses no path, for noisy speech
-_LEAST_CONFIDENCE = 0.5  # the mean of the words of a noisy speech
+_LEAST, _LEAST_AGAIN = 0.5, 0.37  # confidence of the words in the mean; the second, where noise hides the path
 _MIDDLE, _SPREAD = -36.0, 8.0  # scores of a frame; 1 % of right words and 94 % of wrong ones are below the first
+_AT_EDGE = round(0.05 / FRAME)  # frames of silence that are taken off an edge
+_NEAR = round(0.1 / FRAME)  # frames from an edge in which the tail of the word beside may be
+_PAUSE = round(0.12 / FRAME)  # frames of silence behind such a tail
 _LATIN = regex.compile(r"\p{Latin}")
 _LETTER = regex.compile(r"\p{L}")
 _ENDS = regex.compile(r"[.!?…]['\"\p{Pe}\p{Pf}]*$")
@@ -135,27 +138,28 @@ class SphinxAlignment:
         """See `Alignment`."""
         if len(self._waiting):
             self._hear(self._waiting)
-        silent = self._loudness.silent()
-        if self._faint():
+        if not self._fed or self._loudness.loudest() < _FAINT:
             raise Refused("there is no speech")
         self._decoder.end_utt()
-        words = self._words()
-        last = len(self._units) - self._first - 1
-        noisy = self._loudness.floor() > _NOISE
-        if self._decoder.hyp() is None or last not in words:
+        words, least, noisy = self._words(), _LEAST, self._loudness.floor() > _NOISE
+        if self._decoder.hyp() is None or self._next - self._first - 1 not in words:
             if self._first or not noisy:
                 raise Refused(_NO_FIT)
-            return self._in_noise()
-        if not noisy and self._outside(silent) > _OUTSIDE:
+            words, least = self._look_again(), _LEAST_AGAIN
+        silent = self._loudness.silent()
+        outside = 0.0 if noisy else self._outside(silent)
+        if outside > _OUTSIDE:
             raise Refused(_NO_FIT)
-        for index in range(len(self._found) - self._first, last + 1):
+        for index in range(len(self._found) - self._first, self._next - self._first):
             self._add(*words[index], silent)
-        if self._confidence:
-            self._rate_words(self._decoder)
+        if self._confidence or noisy or outside > _UNSURE:
+            self._rate_words()
+            sure = [each.confidence or 0.0 for each in self._found[self._first :]]
+            if sum(sure) < least * len(sure):
+                raise Refused(_NO_FIT)
+        if not self._confidence:
+            self._found = [Interval(each.start, each.end) for each in self._found]
         return self._found
-
-    def _faint(self) -> bool:
-        return not self._fed or self._loudness.loudest() < _FAINT
 
     def _begin_group(self, begin: int, samples: NDArray[np.int16]) -> None:
         """Go on with the next group, whose samples begin at `begin`."""
@@ -202,7 +206,7 @@ class SphinxAlignment:
     def _end_group(self) -> None:
         if self._confidence:
             self._decoder.end_utt()
-            self._rate_words(self._decoder)
+            self._rate_words()
         begin = self._found[-1].end
         self._begin_group(begin, np.concatenate(self._kept)[begin - self._begin :])
 
@@ -222,8 +226,8 @@ class SphinxAlignment:
             inside[start // step : -(-end // step)] = True
         return float((loud & ~inside).sum() / max(1, loud.sum()))
 
-    def _in_noise(self) -> Sequence[Interval]:
-        """Look again for a text in noisy speech, of which the decoder has lost the path. It then finds any text, so the
+    def _look_again(self) -> dict[int, tuple[int, int]]:
+        """Decode noisy speech, of which the decoder has lost the path, without losing any. That finds any text, so the
         scores have to say whether it is there."""
         self._decoder = self._engine.decoder(self._grammar, self._rate, _WIDE)
         for piece in self._kept:
@@ -233,19 +237,11 @@ class SphinxAlignment:
         if self._decoder.hyp() is None or len(words) < len(self._units):
             raise Refused(_NO_FIT)
         self._found = []
-        silent = self._loudness.silent()
-        for index in range(len(self._units)):
-            self._add(*words[index], silent)
-        self._rate_words(self._decoder)
-        sure = [each.confidence for each in self._found if each.confidence is not None]
-        if not sure or sum(sure) / len(sure) < _LEAST_CONFIDENCE:
-            raise Refused(_NO_FIT)
-        if not self._confidence:
-            self._found = [Interval(each.start, each.end) for each in self._found]
-        return self._found
+        return words
 
-    def _rate_words(self, decoder: Any) -> None:
+    def _rate_words(self) -> None:
         """Give the units of the group their confidence, by a second pass."""
+        decoder = self._decoder
         decoder.set_alignment()
         decoder.start_utt()
         for piece in self._kept:
@@ -267,8 +263,32 @@ def _groups(units: Sequence[Unit]) -> list[int]:
     """Where the groups of a text end: at a sentence's end, if there is one."""
     cuts, begin = [], 0
     while len(units) - begin > _MOST + _TAIL:
-        places = range(begin + _LEAST, begin + _MOST + 1)
+        places = range(begin + _FEWEST, begin + _MOST + 1)
         ends = [place for place in places if _ENDS.search(units[place - 1].text)]
         begin = ends[-1] if ends else begin + _MOST
         cuts.append(begin)
     return [*cuts, len(units)]
+
+
+def trimmed(start: int, end: int, silent: NDArray[np.bool_], step: int) -> tuple[int, int]:
+    """The edges of a word in samples, moved to its sound: a decoder sometimes gives it the pause beside it, with the
+    tail of the word before.
+
+    Args:
+        start, end: as the decoder found them.
+        silent: of each frame of the speech.
+        step: samples of a frame.
+    """
+    first, last = start // step, -(-end // step)
+    runs = runs_of(silent[first:last])
+    begin, stop = 0, last - first
+    for a, b in runs:
+        if (a == 0 and b >= _AT_EDGE) or (0 < a <= _NEAR and b - a >= _PAUSE):
+            begin = int(b)
+    for a, b in runs[::-1]:
+        silence, at_edge = b - a, b == stop
+        if a >= begin and silence >= (_AT_EDGE if at_edge else _PAUSE) and (at_edge or b >= stop - _NEAR):
+            stop = int(a)
+    if begin >= stop:
+        return start, end  # all of it is silent
+    return (start if begin == 0 else (first + begin) * step), (end if stop == last - first else (first + stop) * step)

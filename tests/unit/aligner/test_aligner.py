@@ -15,8 +15,7 @@ from voice_clone.aligner.dictionary import Dictionary, by_rules
 from voice_clone.aligner.engine import Refused, Unit
 from voice_clone.aligner.readings import cardinal, readings
 from voice_clone.aligner.speech import AlignedSpeech, Found
-from voice_clone.aligner.sphinx import PocketSphinx
-from voice_clone.aligner.trim import trimmed
+from voice_clone.aligner.sphinx import PocketSphinx, trimmed
 from voice_clone.speech import language_code
 from voice_clone_server.demo import CLIP
 
