@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import tempfile
 import time
@@ -22,7 +23,15 @@ from voice_clone_words.units import units_of
 from perf.bench.report import write
 from voice_clone.aligner.speech import AlignedSpeech
 from voice_clone.aligner.sphinx import PocketSphinx
+from voice_clone.audio import resample
+from voice_clone.codec.chunk import CodecChunk, Decoded
+from voice_clone.codec.code2wav import Code2Wav
+from voice_clone.families.qwen3_tts.codec import load_decoder
+from voice_clone.families.qwen3_tts.encoder import load_codec_encoder
+from voice_clone.settings import DecoderSettings, Settings
+from voice_clone_server.demo import SHIPPED
 
+RATE = 24_000  # samples a second, of the codec
 VOICES = ("slt", "rms", "awb", "kal16")
 SENTENCES = """The birch canoe slid on the smooth planks, and nobody saw it go.
 Glue the sheet to the dark blue background.
@@ -126,6 +135,57 @@ def noisy(level: float) -> Callable[[Spoken], NDArray[np.float32]]:
     return add
 
 
+def through_codec() -> Callable[[Spoken], Spoken]:
+    """The speech as the demo's codec encodes and decodes it."""
+    settings = Settings({}, {"VOICE_CLONE_CHECKPOINT_DIR": str(SHIPPED), "VOICE_CLONE_PRECISION": "fp32"})
+    encoder, stage = load_codec_encoder(settings)[0], load_decoder(settings)
+
+    def change(said: Spoken) -> Spoken:
+        codes = encoder.encode(resample(said.samples, said.rate, RATE)).astype(np.int32)
+        code2wav = Code2Wav(stage.streams(DecoderSettings.of(settings), [len(codes)]), stage.form)
+        [decoded] = code2wav.decode([CodecChunk("s", 0, codes, codes[:0], True)])
+        assert isinstance(decoded, Decoded), decoded
+        return said._replace(samples=decoded.waveform, rate=RATE)
+
+    return change
+
+
+def joined(said: Sequence[Spoken], seconds: float) -> Spoken:
+    """Sentences of one voice behind each other, at least so long."""
+    text, samples, times = list[str](), list[NDArray[np.float32]](), list[tuple[float, float]]()
+    begin = 0.0
+    while begin < seconds:
+        for each in said:
+            text.append(each.text)
+            samples.append(each.samples)
+            times += [(begin + start, begin + end) for start, end in each.times]
+            begin += len(each.samples) / each.rate
+    return Spoken(" ".join(text), np.concatenate(samples), said[0].rate, times)
+
+
+def refusals(engine: PocketSphinx, said: Spoken) -> dict[str, list[object]]:
+    """What no words are in, and other texts: why the words are an estimate, and ms from the end to the answer."""
+    time_of = np.arange(len(said.samples)) / said.rate
+    chord = np.asarray(sum(0.1 * np.sin(2 * np.pi * pitch * time_of) for pitch in (220, 277, 330)), np.float32)
+    noise = np.random.default_rng(0).normal(0, 0.1, len(said.samples)).astype(np.float32)
+    found: dict[str, list[object]] = {}
+    for name, text, samples, language in (
+        ("silence", said.text, said.samples * 0, "en"),
+        ("a chord", said.text, chord, "en"),
+        ("noise alone", said.text, noise, "en"),
+        ("a word too many", f"{said.text} Tomorrow.", said.samples, "en"),
+        ("German", "Die alte Frau kaufte gestern neue Schuhe.", said.samples, None),
+        ("emoji alone", "\U0001f642 \U0001f642", said.samples, None),
+    ):
+        speech = AlignedSpeech(engine, text, said.rate, language, False)
+        speech.feed(samples)
+        begin = time.perf_counter()
+        words = speech.end()
+        found[name] = [speech.reason, round(1000 * (time.perf_counter() - begin), 1)]
+        assert all(word["estimated"] for word in words), name
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="a JSON file")
@@ -141,11 +201,21 @@ def main() -> None:
         "each tenth word unknown": measured(Forgetful(), said, lambda each: each.samples),
         "noise 30 dB below": measured(engine, said, noisy(30)),
         "noise 20 dB below": measured(engine, said, noisy(20)),
+        "noise 10 dB below": measured(engine, said, noisy(10)),
         "another text": measured(engine, others, lambda each: each.samples),
+        "another text, noise 20 dB below": measured(engine, others, noisy(20)),
+        "another text, noise 10 dB below": measured(engine, others, noisy(10)),
     }
+    change = through_codec()
+    rows["through the demo's codec"] = measured(engine, [change(each) for each in said], lambda each: each.samples)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rows["134 s"] = measured(engine, [joined(said[: len(SENTENCES)], 134.0)], lambda each: each.samples)
+    rows["134 s"]["more_mb"] = round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1)
     for name, row in rows.items():
         print(name, json.dumps(row))
-    write(parsed.output, {"words": sum(len(each.times) for each in said), "rows": rows})
+    refused = refusals(engine, said[0])
+    print(json.dumps(refused, indent=1))
+    write(parsed.output, {"words": sum(len(each.times) for each in said), "rows": rows, "refusals": refused})
 
 
 if __name__ == "__main__":
