@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from voice_clone_client.long_text.plan import sentence_seed
 
-from tests.support.doubles.speech_double import FRAME, RATE, Double
+from tests.support.doubles.speech_double import FRAME, RATE, Double, samples_of
 from tests.support.doubles.triton_double import AlignerDouble
 from tests.support.doubles.websocket_calls import Gateway, audio_of, events_of, pcm_of, run
 
@@ -103,6 +103,27 @@ def test_when_words_are_spoken_and_what_was_heard(mode: str) -> None:
             assert not any(word["estimated"] for word in told)
 
     run(test, Double(gate, align=AlignerDouble(FRAME)))
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token_level"])
+def test_words_of_what_is_spoken_otherwise_are_the_callers(mode: str) -> None:
+    text = "He paid 42 [pause:500ms] dollars today."
+
+    async def test(gateway: Gateway) -> None:
+        async with gateway.call() as caller:
+            more = {"inline_pauses": True, "normalize": "on", "language": "English", "streaming_mode": mode}
+            await caller.configure(timestamp_granularities=["word"], **more)
+            for at in range(0, len(text), 3):
+                await caller.send("input.text", text=text[at : at + 3])
+            await caller.send("input.done")
+            said = events_of(await caller.until("session.done"))
+        words = [word for each in said if each["type"] == "audio.words" for word in each["words"]]
+        assert "forty-two" in gateway.double.texts[0] or "forty two" in gateway.double.texts[0]
+        assert [word["word"] for word in words] == ["He", "paid", "42", "dollars", "today."]
+        assert all(text[slice(*word["span"])] == word["word"] for word in words)
+        assert words[3]["start"] >= words[2]["end"] + 0.4, "behind the pause"
+
+    run(test, Double(sounds=[samples_of("word", at) for at in range(4)]))
 
 
 def test_each_sentence_is_spoken_with_the_ready_prompt() -> None:
