@@ -125,7 +125,7 @@ class _Segment:
 
     def taken(self) -> NDArray[np.float32]:
         """The samples that wait, which then wait no more."""
-        samples = np.concatenate([np.zeros(0, np.float32), *self.waiting])
+        samples: NDArray[np.float32] = np.concatenate([np.zeros(0, np.float32), *self.waiting])
         self.waiting.clear()
         self.unsent = 0
         self.keep(-samples.nbytes)

@@ -118,7 +118,9 @@ def measured(engine: PocketSphinx, said: Sequence[Spoken], change: Callable[[Spo
             ends += [w["end"] / each.rate - end for w, (_, end) in zip(words, each.times, strict=False)]
     row: dict[str, Any] = {"speeches": len(said), "refused": refused, "cpu_ms": round(1000 * cpu / seconds, 1)}
     for name, errors in (("start", starts), ("end", ends)):
-        off = np.abs(errors) * 1000 if errors else np.full(1, np.nan)
+        if not errors:
+            continue
+        off = np.abs(errors) * 1000
         row[name] = [round(float(np.median(off)), 1), round(float(np.percentile(off, 95)), 1)]
         row[f"{name}_above_100"] = round(float((off > 100).mean()), 4)
     return row
