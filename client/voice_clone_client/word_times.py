@@ -111,13 +111,21 @@ class _Segment:
 
     def estimate(self) -> None:
         """No engine says when the words are spoken."""
+        self.words, self.done = self._estimated(), True
+
+    def _estimated(self) -> list[Word]:
         times = estimate(self.units, self.loudness.silent(), self.loudness.step, self.length)
-        self.words = [self.word(unit, *each, estimated=True) for unit, each in zip(self.units, times, strict=True)]
-        self.done = True
+        return [self.word(unit, *each, estimated=True) for unit, each in zip(self.units, times, strict=True)]
 
     def guessed(self, before: Word | None) -> list[Word]:
-        """The words that are not known yet, at the pace of those before; `before` is the last one of them."""
+        """The words that are not known yet: an estimate or, while they are spoken, at the pace of those before.
+
+        Args:
+            before: the last word that is known.
+        """
         known = len(self.words)
+        if self.done or self.ended:
+            return [] if self.done else self._estimated()[known:]
         begin = 0 if before is None or not known else round(before.end * self.rate) - self.begin
         pace = (before.span[1], before.end) if before else (0, 0.0)
         times = guess(self.units[known:], begin, self.rate, *pace)
@@ -199,10 +207,10 @@ class AsyncWordTimes:
         punctuation. A word counts when more than half of it was played. Of words that are not known yet it guesses by
         the pace so far. Of a text that is written while it is spoken, it is no more than the model had read."""
         with self._lock:
-            words = [word for segment in self._segments for word in segment.words]
-            for segment in self._segments[-1:]:
-                if not segment.done:
-                    words += segment.guessed(words[-1] if words else None)
+            words = list[Word]()
+            for segment in self._segments:
+                words += segment.words
+                words += segment.guessed(words[-1] if words else None)
             place = bisect_left(self._read, (seconds - 1e-6, 0))
             read = self._read[min(place, len(self._read) - 1)][1] if self._read else len(self.text)
         words = [word for word in words if not SPOKEN.search(self.text[read : word.span[1]])]

@@ -189,6 +189,19 @@ def test_what_waits_is_told() -> None:
     assert sum(kept) == 0 and servers.asked == 0, "there was no room for the third chunk"
 
 
+def test_what_was_heard_before_words_are_known() -> None:
+    go_on = threading.Event()
+    times = of(Aligner(lambda asked: go_on.wait(60.0) and None), f"{TEXT} {TEXT}")
+    for part in (Part(0), Part(21, index=1)):
+        for chunk in parts(part, [TEXT, TEXT], [20, 20]):
+            times.took(chunk)
+    found = [times.heard(at / 10) for at in range(1, 10)]
+    assert found == sorted(found, key=len) and found[0] and found[-1] == f"{TEXT} {TEXT}"
+    assert len(found[3]) <= len(TEXT) < len(found[5]), "each part lasts 0.4 s"
+    go_on.set()
+    times.wait()
+
+
 def test_what_was_heard_of_a_speech_that_was_stopped() -> None:
     times = of(Aligner())
     for chunk in chunks()[:2]:
