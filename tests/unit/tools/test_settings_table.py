@@ -18,7 +18,7 @@ from tools.settings_table import (
     parameters,
     variables_only,
 )
-from voice_clone.settings import Settings, settings_of
+from voice_clone.settings import AlignerSettings, Settings, settings_of
 from voice_clone_server.families.recognition import families
 from voice_clone_server.triton_server import MODELS, ROOT
 
@@ -26,7 +26,6 @@ VARIABLE = re.compile(r"\bVOICE_CLONE_[A-Z_]*[A-Z]\b")
 SETTINGS_OF: dict[str, list[tuple[str, str, str]]] = {}  # name, default and meaning
 for _model, _name, _default, _meaning in parameters():
     SETTINGS_OF.setdefault(_model, []).append((_name, _default, _meaning))
-OPTIONAL = {"aligner": [each[1:] for each in parameters(ROOT / "tools" / "optional_models") if each[0] == "aligner"]}
 
 
 def names() -> set[str]:
@@ -38,10 +37,10 @@ def test_the_configurations_offer_exactly_the_settings_of_the_stages() -> None:
     assert names() == {name for settings in SETTINGS_OF.values() for name, _, _ in settings} | set(variables_only())
 
 
-@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole", "text_front_end", "aligner"])
+@pytest.mark.parametrize("model", ["speaker_cache", "speech_whole", "text_front_end"])
 def test_a_configuration_has_the_defaults_and_the_meanings_of_the_stage(model: str) -> None:
     stage = settings_of(model)
-    for name, value, meaning in (SETTINGS_OF | OPTIONAL)[model]:
+    for name, value, meaning in SETTINGS_OF[model]:
         [setting] = [each for each in fields(stage) if each.name == name]
         assert meaning == setting.metadata["meaning"], name
         if value:
@@ -49,6 +48,10 @@ def test_a_configuration_has_the_defaults_and_the_meanings_of_the_stage(model: s
             assert read == setting.default, name
         else:
             assert setting.default in (None, "", (), MISSING), name  # not set, or a folder
+
+
+def test_the_aligner_has_settings_of_its_own() -> None:
+    assert settings_of("aligner") is AlignerSettings
 
 
 def test_no_setting_is_left_unread() -> None:
