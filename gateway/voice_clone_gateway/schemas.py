@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 from voice_clone_client.types import MAX_NAME
 from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
+from voice_clone_text.pieces import Style
 
 from .compatibility import translate
 from .fields import Knobs
@@ -250,6 +251,11 @@ class TextOptions(SpeechOptions):
         """The rules of the request itself."""
         return [each for each in self.pronunciations or () if each.dictionary is None]
 
+    @property
+    def styles(self) -> list[Style] | None:
+        """Those that its words may have; None: any."""
+        return [Style(None, self.language)] if self.input_type == "text" else None
+
 
 Granularities = Annotated[list[Literal["word"]], Field(max_length=1)]
 """Of what times are told."""
@@ -292,6 +298,13 @@ class SpeechRequest(TextOptions):
         if self.timestamp_granularities and not self.events:
             return "`timestamp_granularities` needs a stream of events; set `stream_format` to sse"
         return super().check()
+
+    @property
+    def styles(self) -> list[Style] | None:
+        if self.input_type == "script" or "<" in self.input:
+            return None
+        turns = [Style(turn.voice_name, turn.language or self.language) for turn in self.segments or ()]
+        return turns or [Style(None, self.language)]
 
     @property
     def events(self) -> bool:

@@ -49,8 +49,6 @@ class StreamConfig(TextOptions):
         return len(self.reference_audio or "") + len(self.voice_prompt or "") + len(self.reference_text or "")
 
     def check(self) -> str | None:
-        if any(each.dictionary is not None for each in self.pronunciations or ()):
-            return "`pronunciations` of a WebSocket are rules; name dictionaries in speech over HTTP"
         token_level = self.streaming_mode == "token_level"
         if token_level and not self.stream_audio:
             return "`streaming_mode token_level` sends the audio as it is made; leave out `stream_audio false`"

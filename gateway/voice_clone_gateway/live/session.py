@@ -18,7 +18,8 @@ from voice_clone_client import InvalidArgument
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.long_text.text import SentenceChunk
-from voice_clone_text.pieces import Style
+from voice_clone_text.dictionary import Scoped
+from voice_clone_text.pieces import Mark, Style
 from voice_clone_words.words import Word
 
 from ..http.auth import admit
@@ -29,6 +30,7 @@ from ..http.origins import check_origin
 from ..http.presented_keys import chosen_subprotocol
 from ..services import services_of
 from ..speech.audited import audited, audited_result, finish_reason
+from ..speech.dictionaries import NONE, Chosen
 from ..speech.planned_text import PlannedText
 from ..speech.segments import is_planned, settings_of, styled
 from ..speech.spoken_words import SpokenWords
@@ -168,15 +170,16 @@ class Session(ABC):
         self._websocket.state.held.add(size - self._kept)
         self._kept = size
 
-    def write(self, text: str, config: StreamConfig, lane: str = "") -> None:
+    async def write(self, text: str, config: StreamConfig, lane: str = "") -> None:
         """Add to the open utterance of a lane; the first visible character begins one. A refused text begins none.
 
         Raises:
-            HTTPFailure, VoiceCloneError: a limit is reached, or the text is too long.
+            HTTPFailure, VoiceCloneError: a limit is reached, the text is too long, or there is no such dictionary.
         """
         utterance = self._open.get(lane)
         if utterance is None and text.strip():
-            self._open[lane] = self._begin(config, lane, self._speak, text)
+            chosen = await self._services.dictionaries.chosen(self._services, self._client, config)
+            self._open[lane] = self._begin(config, lane, self._speak, text, chosen)
         elif utterance is not None and not utterance.failed:
             self._add_text(utterance, text)
         self.keep(config)
@@ -238,7 +241,7 @@ class Session(ABC):
         except RuntimeError:  # starlette's error if the connection was closed meanwhile
             raise WebSocketDisconnect from None
 
-    def _begin(self, config: StreamConfig, lane: str, turn: _Turn, text: str = "") -> Utterance:
+    def _begin(self, config: StreamConfig, lane: str, turn: _Turn, text: str = "", chosen: Chosen = NONE) -> Utterance:
         """A new utterance, whose turn comes after those of its lane.
 
         Raises:
@@ -247,10 +250,10 @@ class Session(ABC):
         if len(self._utterances) >= self._settings.session_utterances:
             message = f"{len(self._utterances)} utterances wait already; wait until one is spoken"
             raise HTTPFailure(429, message, "too_many_utterances")
-        speech = self._speech(config, text)
+        speech = self._speech(config, text, chosen.dictionaries)
         if isinstance(speech, PlannedText):
             config = config.model_copy(update={"speed": 1.0})  # it has the tempo
-        utterance = Utterance(self._count, lane, config, speech, self._loop.time())
+        utterance = Utterance(self._count, lane, config, speech, self._loop.time(), warnings=chosen.warnings)
         if config.timestamp_granularities:
             times = self._client.word_times("", config.language, keep=self._websocket.state.held.add_spare)
             utterance.words = SpokenWords(times, config.speed)
@@ -262,13 +265,15 @@ class Session(ABC):
         utterance.task.add_done_callback(lambda _: self._finish(utterance))
         return utterance
 
-    def _speech(self, config: StreamConfig, text: str) -> AsyncLongSpeech | StreamingText | PlannedText:
+    def _speech(
+        self, config: StreamConfig, text: str, dictionaries: Sequence[Scoped]
+    ) -> AsyncLongSpeech | StreamingText | PlannedText:
         """A new speech, whose text begins like this."""
-        if not is_planned(config, text, final=False):
+        if not dictionaries and not is_planned(config, text, final=False):
             return self._written(config)
         flush = config.flush_after_ms
         return PlannedText(
-            settings_of(config, Style(language=config.language)),
+            settings_of(config, Style(language=config.language), dictionaries),
             partial(self._written, config.model_copy(update={"flush_after_ms": None})),
             rate=config.speed,
             most=self._settings.max_input_characters,
@@ -375,6 +380,7 @@ class Session(ABC):
             family = await services.families.choose(config.model)
             output = Output(self, utterance, partial(services.signing.statement, family))
             speech = utterance.speech
+            await warn(self._allowed(utterance.warnings))
             if isinstance(speech, PlannedText):
                 speech.begin(speak)
                 async for planned in speech:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
@@ -39,6 +40,8 @@ class Utterance:
     pieces: int = 0
     """Complete ones that were sent."""
     task: asyncio.Task[None] | None = None
+    warnings: Sequence[str] = ()
+    """Of what it is asked for, before its text is read."""
     words: SpokenWords | None = None
     """Their times; None if the client does not want them."""
 

@@ -19,7 +19,7 @@ from voice_clone_text.pieces import Style
 
 from ..http.errors import HTTPFailure
 from ..languages import LANGUAGES, language_of
-from ..schemas import SpeechRequest
+from ..schemas import TextOptions
 from ..services import Services
 from ..voices.ids import OPENAI_PREFIX, voice_id
 from .kept_dictionaries import Kept, versions_of
@@ -38,6 +38,9 @@ class Chosen(NamedTuple):
 
     dictionaries: Sequence[Scoped]
     warnings: Sequence[str]
+
+
+NONE = Chosen((), ())
 
 
 class _Owner:
@@ -63,8 +66,8 @@ class Dictionaries:
         self._owners: dict[str | None, _Owner] = {}
         self._ready: OrderedDict[tuple[str, str], asyncio.Task[Dictionary]] = OrderedDict()  # by id and version
 
-    async def chosen(self, services: Services, client: AsyncClient, request: SpeechRequest) -> Chosen:
-        """The dictionaries of a request.
+    async def chosen(self, services: Services, client: AsyncClient, request: TextOptions) -> Chosen:
+        """The dictionaries of a request, or of a session.
 
         Args:
             client: of the caller's key.
@@ -97,10 +100,8 @@ class Dictionaries:
             default_voice = None
         for kept in defaults:
             applies = _scope(kept, default_voice, request.language)
-            turns = [(turn.voice_name, turn.language or request.language) for turn in request.segments or ()]
-            styles = [Style(*turn) for turn in turns] or [Style(None, request.language)]
-            marked_up = "<" in request.input or request.input_type == "script"  # either may have any voice
-            if marked_up or any(map(applies, styles)):
+            styles = request.styles
+            if styles is None or any(map(applies, styles)):
                 await add(kept, None, applies)
         return Chosen(found, warnings)
 
@@ -210,7 +211,7 @@ async def _read(client: AsyncClient, id: str, version: str | None) -> Dictionary
     return await asyncio.to_thread(read)
 
 
-async def _voice_of(services: Services, client: AsyncClient, request: SpeechRequest) -> str | None:
+async def _voice_of(services: Services, client: AsyncClient, request: TextOptions) -> str | None:
     """The voice of words that the text gives no other one."""
     if any(getattr(request, name) is not None for name in SOURCES if name != "voice"):
         return None

@@ -160,7 +160,6 @@ class TestOfficialClient:
             lambda: client.voices.add_accents("ada", accents=["x"]),
             lambda: client.tts.infill(left_audio=CLIP, transcript="x", voice_id="ada", model_id="sonic", language="en"),
             lambda: client.post("/voices", cast_to=object, body={"embedding": [0.5]}),
-            lambda: client.tts.generate(**SPEECH, pronunciation_dict_id="x"),
             lambda: client.tts.generate(**{**SPEECH, "voice": {"mode": "embedding", "embedding": [0.5]}}),  # type: ignore[dict-item]
         ):
             with pytest.raises(BadRequestError) as error:

@@ -23,7 +23,6 @@ from elevenlabs import PronunciationDictionaryVersionLocator
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 from voice_clone_client import ConnectionFailed, KeptDictionary
-from voice_clone_gateway.live.config import StreamConfig
 from voice_clone_gateway.schemas import SpeechRequest
 from voice_clone_gateway.speech import dictionaries as kept
 from voice_clone_text.pls import read
@@ -232,11 +231,6 @@ def test_phonemes_are_told(triton: Server, gateway: httpx2.Client, client: Clien
     )
     assert "1 phonemes" in answer.headers["x-speech-warning"]
     assert [inputs["text"] for _, inputs in triton.speeches] == [b"sequel tea"]
-
-
-def test_websockets_have_none() -> None:
-    config = StreamConfig.model_validate({"type": "session.config", "pronunciations": by("dict_1")})
-    assert "over HTTP" in (config.check() or "")
 
 
 def test_owners(triton: Server, gateway: httpx2.Client, client: Client) -> None:

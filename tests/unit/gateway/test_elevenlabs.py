@@ -271,7 +271,7 @@ def test_options() -> None:
         "[]",
         '{"text": 3}',
         '{"text": " ", "voice_settings": {"speed": 9}}',
-        '{"text": " ", "pronunciation_dictionary_locators": [{"pronunciation_dictionary_id": "a"}]}',
+        '{"text": " ", "pronunciation_dictionary_locators": [{"version_id": "a"}]}',
         b"audio",
     ],
 )

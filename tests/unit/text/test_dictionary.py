@@ -95,6 +95,16 @@ def test_pieces_equal_the_whole_and_each_prefix_is_a_beginning(data: st.DataObje
         assert spoken.startswith(so_far)
 
 
+def test_the_longest_term_bounds_what_waits() -> None:
+    planner, waits = Planner(by(Dictionary([Rule("a" * 20, "x"), Rule("ab", "y")]))), list[int]()
+    text = "a" * 19 + "b" + "a" * 40 + "words that are no terms " * 5
+    for at, character in enumerate(text, 1):
+        pieces = planner.feed(character)
+        ends = [piece[2] for piece in pieces if isinstance(piece[0], str)]
+        waits.append(at - max(ends, default=at - waits[-1] - 1 if waits else 0))
+    assert max(waits) <= 20 + 1 and waits[-1] <= 1, "what follows may change the last character, too"
+
+
 def test_large_dictionaries_and_texts_that_nearly_fit() -> None:
     draw = random.Random(1)
     terms = {"".join(draw.choices("abcdefghij", k=draw.randrange(3, 9))) for _ in range(MOST_RULES)}

@@ -23,6 +23,7 @@ FIELDS = {
     "sample_rate": "output_format.sample_rate",
     "bit_rate": "output_format.bit_rate",
     "speed": "generation_config.speed",
+    "pronunciations": "pronunciation_dict_id",
 }
 """Their names of our fields."""
 OWN_MODELS = ("sonic",)
@@ -86,6 +87,7 @@ class Generation(Lenient):
     normalization: str | None = None
     """`auto` leaves numbers to the models here; a locale asks for words."""
     pronunciation_dict_id: str | None = None
+    """A kept dictionary."""
     context_id: Annotated[str, Field(max_length=128)] | None = None
     add_timestamps: bool | None = None
     """Where there are events: tell when the words are spoken, as the caller wrote them."""
@@ -109,8 +111,7 @@ class Generation(Lenient):
         Raises:
             HTTPFailure: a field has a value that cannot be followed.
         """
-        if self.pronunciation_dict_id is not None:
-            raise refused("pronunciation_dict_id", "there are no dictionaries here; write the words as they are spoken")
+        dictionary = self.pronunciation_dict_id
         config = self.generation_config
         locale = None if self.normalization in ("auto", "off") else self.normalization
         speed = _SPEEDS.get(self.speed or "") if config is None or config.speed is None else config.speed
@@ -119,6 +120,7 @@ class Generation(Lenient):
             "model": family_of(self.model_id, OWN_MODELS),
             "language": language_of(self.language or self.locale or locale),
             "normalize": "on" if locale else None,
+            "pronunciations": [{"dictionary": dictionary}] if dictionary else None,
             "speed": speed,
         }
 

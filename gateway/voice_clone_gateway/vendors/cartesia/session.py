@@ -84,7 +84,7 @@ class CartesiaSession(Session):
         command = read(Message, message)
         lane = command.context_id or ""
         try:
-            self._add(lane, command)
+            await self._add(lane, command)
         except Exception:
             await self._stop(lane)
             raise
@@ -96,9 +96,9 @@ class CartesiaSession(Session):
         for utterance in await self.stop(lambda each: each.lane == lane and each is not failed):
             self._flushes.pop(utterance.index, None)
 
-    def _add(self, lane: str, message: Message) -> None:
+    async def _add(self, lane: str, message: Message) -> None:
         context = self._contexts.get(lane) or self._open_context(lane, message)
-        self.write(message.transcript, context.config, lane)
+        await self.write(message.transcript, context.config, lane)
         if message.flush:
             context.flushes += 1
             utterance = self._open.get(lane)
@@ -106,7 +106,7 @@ class CartesiaSession(Session):
             self.end(context.config, lane)
             self._flushes[index] = context.flushes
         if not message.continue_:
-            del self._contexts[lane]
+            self._contexts.pop(lane, None)
             self.end(context.config, lane)
 
     def _open_context(self, lane: str, message: Message) -> Context:

@@ -108,7 +108,7 @@ class DeepgramSession(VendorSession):
     async def follow(self, message: Any) -> None:
         command = command_of(_MESSAGE, message, "Flush, Clear or Close")
         if isinstance(command, Speak):
-            self.write(command.text, self._config)
+            await self.write(command.text, self._config)
         elif command.type == "Flush":
             self.end(self._config)
         elif command.type == "Clear":

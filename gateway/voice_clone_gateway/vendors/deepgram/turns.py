@@ -127,7 +127,7 @@ class TurnsSession(DeepgramSession):
     async def follow(self, message: Any) -> None:
         command = command_of(_MESSAGE, message, "Flush, Interrupt, Configure or Close")
         if isinstance(command, Speak):
-            self._add(command.text)
+            await self._add(command.text)
         elif isinstance(command, Interrupt):
             await self._interrupt(command.playback_offset)
         elif isinstance(command, Configure):
@@ -139,8 +139,8 @@ class TurnsSession(DeepgramSession):
         else:
             await self._warn("NO_ACTIVE_SPEECH", "there is no text before this Flush")
 
-    def _add(self, text: str) -> None:
-        self.write(text, self._config)
+    async def _add(self, text: str) -> None:
+        await self.write(text, self._config)
         for utterance in self._open.values():
             if utterance.index not in self._turns:
                 id = uuid.uuid5(uuid.NAMESPACE_OID, f"{self._id} {utterance.index}").hex[:12]

@@ -8,6 +8,7 @@ From the client, each message an object:
     flush           speak the text so far, without waiting for more.
     keep_alive      has no effect.
     voice_settings  in the first message of a dialogue: `speed`. The other settings have no effect.
+    pronunciation_dictionary_locators  in the first message of a dialogue: kept dictionaries.
     context_id      which of several dialogues the message belongs to.
     close_context   the dialogue is complete; what it has is spoken.
     close_socket    the same for all dialogues; then the connection is closed.
@@ -118,7 +119,7 @@ class DialogueSession(ElevenLabsSession[DialogueMessage]):
             check_options(self._settings, dialogue.turn)
         if lane not in self._open:
             await self._room()
-        self.write(line.text, dialogue.turn, lane)
+        await self.write(line.text, dialogue.turn, lane)
 
     async def _close(self, lane: str) -> None:
         """End a dialogue, if it is open."""

@@ -9,11 +9,11 @@ from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
 
 from ...languages import language_of
 from ...live.config import StreamConfig
-from ...schemas import Name, Speed, Strict
+from ...schemas import MOST_DICTIONARIES, Name, Speed, Strict
 from ...services import services_of
 from ..orders import family_of
 from ..session import Query, TaggedConfig, number, refused
-from .speech_schemas import DEFAULT_FORMAT, OWN_MODELS, format_of, normalize_of
+from .speech_schemas import DEFAULT_FORMAT, OWN_MODELS, Locator, format_of, normalize_of
 
 _NO_EFFECT = ("enable_logging", "sync_alignment", "auto_mode", "optimize_streaming_latency")  # on what is heard
 _BOOLEANS = ("true", "false")
@@ -42,8 +42,7 @@ class Message(Strict):
 
     flush: bool | None = None
     voice_settings: SocketVoiceSettings | None = None
-    pronunciation_dictionary_locators: Annotated[list[Any], Field(max_length=0)] | None = None
-    """Speech over HTTP has dictionaries."""
+    pronunciation_dictionary_locators: Annotated[list[Locator], Field(max_length=MOST_DICTIONARIES)] | None = None
     context_id: Annotated[str, Field(max_length=128)] | None = Field(
         None, validation_alias=AliasChoices("context_id", "contextId")
     )

@@ -7,6 +7,7 @@ From the client, each message an object:
                     is a sign of life.
     flush           speak the text so far, without waiting for more.
     voice_settings  in the first message of a text: `speed`. There is nothing like the others here.
+    pronunciation_dictionary_locators  in the first message of a text: kept dictionaries.
     context_id      to which of the texts the message belongs; without it, to "default".
     close_context   the text is complete. What was not flushed is dropped, with all audio of its context. A second one
                     drops what was flushed, too.
@@ -39,9 +40,11 @@ from voice_clone_words.words import Word
 from ...http.errors import HTTPFailure
 from ...live.config import StreamConfig
 from ...live.utterance import Piece, Utterance
+from ...schemas import Pronunciation
 from ..session import VendorSession, read, refused
 from .alignment import CharacterTimes
 from .messages import Message, TextMessage
+from .speech_schemas import pronunciations_of
 
 M = TypeVar("M", bound=Message)
 
@@ -94,13 +97,15 @@ class ElevenLabsSession(VendorSession, Generic[M]):
         if others >= self._settings.session_utterances:
             text = f"{others} contexts are open, the maximum of this gateway; close one"
             raise HTTPFailure(429, text, "too_many_utterances")
+        locators = message.pronunciation_dictionary_locators
+        named = [Pronunciation(**each) for each in pronunciations_of(locators)]
+        config = self._config.model_copy(update={"pronunciations": [*(self._config.pronunciations or ()), *named]})
         settings = message.voice_settings
         if settings is None:
-            return self._config
+            return config
         if self._settings.strict and (ignored := settings.ignored()):
             raise refused("voice_settings", f"{', '.join(ignored)}: nothing here; leave it out, this gateway is strict")
-        speed = self._config.speed if settings.speed is None else settings.speed
-        return self._config.model_copy(update={"speed": speed})
+        return config.model_copy(update={"speed": config.speed if settings.speed is None else settings.speed})
 
     async def tell_error(self, message: str, code: str, close_code: int, utterance: Utterance | None) -> None:
         place = {} if utterance is None else self.place(utterance)
@@ -121,10 +126,10 @@ class _TextSession(ElevenLabsSession[TextMessage]):
     async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
         self._times.setdefault(utterance, Times()).words.extend(words)
 
-    def add(self, context: Context, lane: str, message: TextMessage) -> None:
+    async def add(self, context: Context, lane: str, message: TextMessage) -> None:
         """Add a message's text to its context."""
         if message.text:
-            self.write(message.text, context.config, lane)
+            await self.write(message.text, context.config, lane)
             context.unflushed = context.unflushed or not message.text.isspace()
         if message.flush:
             self.flush(lane)
@@ -170,7 +175,7 @@ class StreamInputSession(_TextSession):
 
     async def execute(self, message: TextMessage) -> None:
         context = self._context = self._context or Context(self.configured(message, 0))
-        self.add(context, "", message)
+        await self.add(context, "", message)
         if message.text == "" and not message.flush:
             self.end(context.config)
             await self.finish()
@@ -195,7 +200,7 @@ class MultiStreamInputSession(_TextSession):
         elif message.close_context:
             await self._close(lane)
         elif (context := self._contexts.get(lane) or self._open_context(lane, message)) is not None:
-            self.add(context, lane, message)
+            await self.add(context, lane, message)
 
     def place(self, utterance: Utterance) -> dict[str, str]:
         return {"contextId": utterance.lane}

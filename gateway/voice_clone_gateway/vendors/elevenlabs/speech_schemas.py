@@ -75,16 +75,18 @@ class Speaking(Lenient):
             "language": language_of(self.language_code),
             "seed": self.seed,
             "speed": None if settings is None else settings.speed,
-            "pronunciations": [
-                {"dictionary": each.pronunciation_dictionary_id, "version": each.version_id}
-                for each in self.pronunciation_dictionary_locators or ()
-            ],
+            "pronunciations": pronunciations_of(self.pronunciation_dictionary_locators),
             "normalize": normalize_of(self.apply_text_normalization, bool(self.apply_language_text_normalization)),
         }
 
     def ignored(self) -> list[str]:
         """Return the names of the given fields that have no effect, though a caller could expect one."""
         return [name for name in self.unused() if name in _NO_EFFECT]
+
+
+def pronunciations_of(locators: Sequence[Locator] | None) -> list[dict[str, str | None]]:
+    """Our field for the dictionaries that are named."""
+    return [{"dictionary": each.pronunciation_dictionary_id, "version": each.version_id} for each in locators or ()]
 
 
 def normalize_of(text: str | None, language: bool) -> str | None:

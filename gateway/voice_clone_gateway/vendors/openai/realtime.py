@@ -113,7 +113,7 @@ class RealtimeSession(Session):
         config = checked(self._settings, {**self._values, **asked.values()})
         response = self._responses[self._count] = _Response(text)
         try:
-            self.write(text, config)
+            await self.write(text, config)
             self.end(config)
         except BaseException:
             del self._responses[self._count]
