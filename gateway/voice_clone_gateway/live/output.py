@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from voice_clone_client.long_text.text import SentenceChunk
+from voice_clone_text.pieces import Mark
 from voice_clone_words.words import Word
 
 from ..audio import Encoder
+from ..speech.planned_text import PlannedChunk
 from ..speech.synthesis import encoder
 from .utterance import Piece, Utterance
 
@@ -19,6 +21,9 @@ class Listener(Protocol):
 
     async def tell_start(self, utterance: Utterance, piece: Piece) -> None:
         """The audio of a piece follows."""
+
+    async def tell_mark(self, utterance: Utterance, piece: Piece, mark: Mark) -> None:
+        """A mark of the text is in a piece, or before it; behind the last one at the end of the text."""
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         """Audio, in the configured format."""
@@ -59,6 +64,8 @@ class Output:
             form, rate = self._encoder.format.name, self._encoder.sample_rate
             self._piece = Piece(chunk.sentence_index, chunk.sentence, chunk.seed, form, rate)
             await self._listener.tell_start(utterance, self._piece)
+        for mark in chunk.marks if isinstance(chunk, PlannedChunk) else ():
+            await self._listener.tell_mark(utterance, self._piece, mark)
         if utterance.words is not None:
             await self._tell_words(utterance.words.take(chunk))
         data = await self._encoder.encode_aside(chunk.samples)

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from voice_clone_text.pieces import Mark
 from voice_clone_words.words import Word
 
 from ..http.errors import HTTPFailure, failure
@@ -30,10 +31,11 @@ class OwnSession(Session):
         if isinstance(command, StreamConfig):
             check_options(self._settings, command)
             await is_voiceless(self._services, command)  # refuses what lacks a voice
+            await self._services.dictionaries.chosen(self._services, self._client, command)  # and unknown dictionaries
             self.keep(command)
             self._config = command
         elif isinstance(command, InputText):
-            self.write(command.text, self._configured())
+            await self.write(command.text, self._configured())
         elif isinstance(command, InputFlush):
             self.flush()
         elif isinstance(command, InputDone):
@@ -91,6 +93,9 @@ class OwnSession(Session):
     async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
         told = [transcribed(word) for word in words]
         await self._tell("audio.words", {"utterance_index": utterance.index, "words": told})
+
+    async def tell_mark(self, utterance: Utterance, piece: Piece, mark: Mark) -> None:
+        await self._tell("mark", {**_place(utterance, piece), **mark._asdict()})
 
     async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
         if utterance.config.audio_frames == "binary":

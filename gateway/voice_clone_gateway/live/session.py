@@ -100,6 +100,9 @@ class Session(ABC):
     async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:  # noqa: B027 # not in all protocols
         """The next words and their times, in seconds of the audio that is sent; if the configuration wants them."""
 
+    async def tell_mark(self, utterance: Utterance, piece: Piece, mark: Mark) -> None:  # noqa: B027 # not in all
+        """A mark of the text is in a piece, or before it; behind the last one at the end of the text."""
+
     async def tell_end(  # noqa: B027 # not in all protocols
         self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]
     ) -> None:
@@ -298,8 +301,9 @@ class Session(ABC):
         )
 
     def _add_text(self, utterance: Utterance, text: str) -> None:
-        """Add to a text, as far as the key may still speak."""
-        self._key.characters.take(len(text))
+        """Add to a text, as far as the key may still speak; of a planned one, what is spoken counts."""
+        if not isinstance(utterance.speech, PlannedText):
+            self._key.characters.take(len(text))
         utterance.speech.write(text)
         if utterance.words is not None:
             utterance.words.write(text)

@@ -18,6 +18,9 @@ From the gateway
 
     audio.start        utterance_index, sentence_index, sentence_text, start, end (characters of the utterance's text),
                        format, sample_rate, seed. The audio of this sentence follows.
+    mark               utterance_index, sentence_index, name, start: a `<mark>` of SSML, and where it is written. It is
+                       in this sentence or before it, and follows the sentence's audio.start, as soon as it is written;
+                       marks behind the last sentence come at the end.
     audio.chunk        utterance_index, sentence_index, audio_b64: audio, if configured instead of binary frames.
     audio.words        utterance_index, words: those whose times are known since the one before, if session.config has
                        timestamp_granularities ["word"]. Each has word, start and end in seconds of the utterance's

@@ -37,6 +37,14 @@ Speak = Callable[[Style, Written], Awaitable[Speech]]
 """Begins a speech in a style; what it returns has its chunks."""
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedChunk(SentenceChunk):
+    """A chunk of such a text."""
+
+    marks: tuple[Mark, ...] = ()
+    """Those that are in its sentence or before it, and were in no chunk yet."""
+
+
 @dataclass(eq=False)
 class _Part:
     """A span of the plan: a speech of its own."""
@@ -54,16 +62,19 @@ class _Part:
     seconds: float = 0.0
     """Of audio that was read, with the silence before it."""
     over: bool = False
+    marks: list[tuple[int, Mark]] = field(default_factory=list)
+    """That were not told yet, each with the characters of its text before it."""
+    length: int = 0
+    """Characters of its text."""
     _words: list[Words] = field(default_factory=list)
     _begins: list[int] = field(default_factory=list)
     """Of each of the words, in the text of the speech."""
-    _length: int = 0
 
     def write(self, words: Words) -> None:
         """More of its text."""
         self._words.append(words)
-        self._begins.append(self._length)
-        self._length += len(words.text)
+        self._begins.append(self.length)
+        self.length += len(words.text)
         self.speech.write(words.text)
 
     def written(self, sentence: Sentence) -> Sentence:
@@ -89,7 +100,7 @@ class _Part:
         return Report(found.sentences, end, seconds, partial, found.partial_seconds / rate)
 
 
-class PlannedText(AsyncIterator[SentenceChunk]):
+class PlannedText(AsyncIterator[PlannedChunk]):
     """The chunks of such a text; for one event loop. As an `AsyncLongSpeech`; the sentences count through all spans,
     and have the places at which they are written.
 
@@ -98,7 +109,7 @@ class PlannedText(AsyncIterator[SentenceChunk]):
         make: makes a speech whose text will be written.
         rate: factor of the tempo, beside those of the text.
         most: characters of the text; None: any.
-        charge: called with the number of characters that are spoken and not written.
+        charge: called with the number of characters that will be spoken.
         flush_after: see `StreamingText`.
     """
 
@@ -126,15 +137,17 @@ class PlannedText(AsyncIterator[SentenceChunk]):
         self._before: list[Words] = []  # without a letter or digit, in front of a part
         self._open: _Part | None = None  # whose text goes on
         self._pause = 0.0  # behind the latest part
+        self._marks: list[Mark] = []  # behind it
         self._parts: list[_Part] = []
         self._current = 0  # which part is read
         self._changed = asyncio.Event()
         self._speak: Speak | None = None
         self._closed = False
         self._said = JoinedInfo()
-        self._out: deque[SentenceChunk] = deque()
-        self._last: SentenceChunk | None = None  # of a sentence whose last samples may wait
-        self._latest: SentenceChunk | None = None
+        self._out: deque[PlannedChunk] = deque()
+        self._last: PlannedChunk | None = None  # of a sentence whose last samples may wait
+        self._latest: PlannedChunk | None = None
+        self._passed: list[Mark] = []  # behind the last sentence of a part that is over
         self._tail = 0.0  # seconds of silence behind the last part
         self._chunks = self._sentences = 0
         self.warnings: list[str] = []
@@ -236,28 +249,35 @@ class PlannedText(AsyncIterator[SentenceChunk]):
     def _add(self, piece: Piece) -> None:
         """The next piece of the plan."""
         if isinstance(piece, Mark):
+            if self._open is None:
+                self._marks.append(piece)
+            else:
+                self._open.marks.append((self._open.length, piece))
             return
         if isinstance(piece, Silence):
             self._close_part()
             self._pause += piece.seconds
             return
-        self._charge(max(0, len(piece.text) - (piece.end - piece.start)))
         latest = self._open.style if self._open else self._before[0].style if self._before else piece.style
         if piece.style != latest:
             self._close_part()
         if self._open is not None:
-            self._open.write(piece)
+            self._write(self._open, piece)
             return
         self._before.append(piece)
         if SPOKEN.search(piece.text):
             checked_rate(self._rate * piece.style.rate)
             self._know_behind()
-            self._open = _Part(self._make(), piece.style, self._pause)
+            self._open = _Part(self._make(), piece.style, self._pause, marks=[(0, mark) for mark in self._marks])
             self._parts.append(self._open)
             for words in self._before:
-                self._open.write(words)
-            self._before, self._pause = [], 0.0
+                self._write(self._open, words)
+            self._before, self._pause, self._marks = [], 0.0, []
             self._changed.set()
+
+    def _write(self, part: _Part, words: Words) -> None:
+        self._charge(len(words.text))
+        part.write(words)
 
     def _close_part(self) -> None:
         if self._open is not None:
@@ -288,7 +308,7 @@ class PlannedText(AsyncIterator[SentenceChunk]):
                 if part.shape is None:
                     break
 
-    async def __anext__(self) -> SentenceChunk:
+    async def __anext__(self) -> PlannedChunk:
         try:
             while not self._out:
                 await self._read()
@@ -310,11 +330,13 @@ class PlannedText(AsyncIterator[SentenceChunk]):
                 raise self._error
             if self._latest is None and not self._blank:
                 raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
-            if self._latest is None or not self._pause:
+            marks = (*self._passed, *self._marks)
+            if self._latest is None or not (self._pause or marks):
                 raise StopAsyncIteration
             tail, self._pause = _silence(self._pause, self._latest.sample_rate), 0.0
-            self._tail = len(tail) / self._latest.sample_rate
-            self._put(replace(self._latest, samples=tail, first=False, last=False), None)
+            self._tail += len(tail) / self._latest.sample_rate
+            self._put(replace(self._latest, samples=tail, first=False, last=False, marks=marks), None)
+            self._passed, self._marks = [], []
             return
         self._look_ahead()
         part = self._parts[self._current]
@@ -339,26 +361,30 @@ class PlannedText(AsyncIterator[SentenceChunk]):
         first = part.shape is None
         if part.shape is None:
             tempo = self._rate * part.style.rate
-            own = None if tempo == 1.0 else Tempo(rate, tempo)
-            part.shape = Shape(rate, part.pause, part.behind, own, part.style.gain)
+            changed_tempo = None if tempo == 1.0 else Tempo(rate, tempo)
+            part.shape = Shape(rate, part.pause, part.behind, changed_tempo, part.style.gain)
         samples = part.shape.push(samples, final=False)
         if first:
             samples = np.concatenate([_silence(part.pause, rate), samples])
         last = chunk.last and not part.shape.waits
         self._put_last()
-        changed = replace(
-            chunk,
-            samples=samples,
-            sentence=part.written(chunk.sentence),
-            sentence_index=self._sentences + chunk.sentence_index,
-            final=False,
-            last=last,
-            places=lambda start, end: part.places(chunk.sentence.start + start, chunk.sentence.start + end),
-        )
+        passed = [mark for place, mark in part.marks if place < chunk.sentence.end]
+        del part.marks[: len(passed)]
+        own = {
+            "samples": samples,
+            "sentence": part.written(chunk.sentence),
+            "sentence_index": self._sentences + chunk.sentence_index,
+            "final": False,
+            "last": last,
+            "places": lambda start, end: part.places(chunk.sentence.start + start, chunk.sentence.start + end),
+            "marks": (*self._passed, *passed),
+        }
+        self._passed.clear()
+        changed = PlannedChunk(**{**vars(chunk), **own})
         self._put(changed, part)
         part.sentences = chunk.sentence_index + 1
         if chunk.last and not last:
-            self._last = replace(changed, samples=samples[:0], first=False, last=True)
+            self._last = replace(changed, samples=samples[:0], first=False, last=True, marks=())
 
     def _end_part(self, part: _Part) -> None:
         """The rest of a part."""
@@ -367,6 +393,7 @@ class PlannedText(AsyncIterator[SentenceChunk]):
             rest = part.shape.push(np.zeros(0, np.float32), True, part.behind)
             self._put_last(rest, part)
         part.over = True
+        self._passed += [mark for _, mark in part.marks]
         self._said.end()
         self._sentences += part.sentences
         self._current += 1
@@ -376,7 +403,7 @@ class PlannedText(AsyncIterator[SentenceChunk]):
             last, self._last = self._last, None
             self._put(last if samples is None else replace(last, samples=samples), part)
 
-    def _put(self, chunk: SentenceChunk, part: _Part | None) -> None:
+    def _put(self, chunk: PlannedChunk, part: _Part | None) -> None:
         if part is not None:
             part.seconds += len(chunk.samples) / chunk.sample_rate
         self._latest = replace(chunk, index=self._chunks)

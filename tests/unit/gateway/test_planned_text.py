@@ -22,6 +22,7 @@ from voice_clone_client import Cancelled
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.wav import pcm16
+from voice_clone_gateway.http.limits import Characters
 from voice_clone_gateway.speech.planned_text import PlannedText, Written
 from voice_clone_gateway.speech.streaming_text import StreamingText
 from voice_clone_text.dictionary import Dictionary, Rule, Scoped
@@ -239,6 +240,84 @@ def test_expansions_count_for_the_key(tmp_path: Any) -> None:
             assert "characters" in error["message"]
 
     run(test, api_keys_file=str(tmp_path / "keys"))
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (
+            "<speak>Good morning.<break time='100ms'/> <sub alias='World Wide Web'>WWW</sub> <mark name='m'/></speak>",
+            {},
+        ),
+        ("Nothing <b> is asked. Here.", {}),
+        ("SQL costs $5.", {"normalize": "on", "language": "English"}),
+        (
+            "a  b[pause:1s]a. ",
+            {"inline_pauses": True, "pronunciations": [{"string_to_replace": "a", "alias": "word"}]},
+        ),
+    ],
+)
+def test_a_key_pays_what_is_spoken_as_over_http(tmp_path: Any, text: str, more: dict[str, Any]) -> None:
+    (tmp_path / "keys").write_text("s3cret speak characters_per_minute=1000\n")
+    headers = {"Authorization": "Bearer s3cret"}
+    paid = list[int]()
+
+    async def test(gateway: Gateway) -> None:
+        took: Any = Characters.take
+
+        def take(characters: Characters, count: int) -> None:
+            paid[-1] += count
+            took(characters, count)
+
+        monkeypatch.setattr(Characters, "take", take)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{gateway.port}", headers=headers) as http:
+            paid.append(0)
+            answer = await http.post("/v1/audio/speech", json={"input": text, "voice": "ada", "seed": 7, **more})
+            assert answer.status_code == 200
+        for pieces in ([text], [*text]):
+            paid.append(0)
+            async with gateway.call(additional_headers=headers) as caller:
+                await caller.configure(**more)
+                for piece in pieces:
+                    await caller.send("input.text", text=piece)
+                await caller.send("input.done")
+                await caller.until("session.done")
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run(test, api_keys_file=str(tmp_path / "keys"))
+    assert paid[0] == paid[1] == paid[2] > 0
+
+
+@pytest.mark.parametrize("mode", ["sentence", "token_level"])
+def test_marks_are_told_with_their_sentence(mode: str) -> None:
+    text = (
+        "<speak><mark name='a'/>One two. Three <mark name='b'/>four.<mark name='c'/><break/><mark name='d'/>"
+        "Five.<mark name='e'/></speak>"
+    )
+
+    async def test(gateway: Gateway) -> None:
+        told = list[list[tuple[str, int, int]]]()
+        for pieces in ([text], [*text]):
+            async with gateway.call() as caller:
+                await caller.configure(streaming_mode=mode)
+                for piece in pieces:
+                    await caller.send("input.text", text=piece)
+                await caller.send("input.done")
+                events = events_of(await caller.until("session.done"))
+            marks = [event for event in events if event["type"] == "mark"]
+            told.append([(mark["name"], mark["sentence_index"], mark["start"]) for mark in marks])
+            for mark in marks:
+                start = next(
+                    event
+                    for event in events
+                    if event["type"] == "audio.start" and event["sentence_index"] == mark["sentence_index"]
+                )
+                assert events.index(start) < events.index(mark)
+        places = [text.index(f"<mark name='{name}'") for name in "abcde"]
+        sentences = [0, 1, 2, 2, 2] if mode == "sentence" else [0, 0, 1, 1, 1]
+        assert told[0] == told[1] == list(zip("abcde", sentences, places, strict=True))
+
+    run(test)
 
 
 @pytest.mark.parametrize("begun", [0, 1], ids=["the first part", "a later part"])
