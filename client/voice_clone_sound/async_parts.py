@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.types import Chunk, is_whole
-from voice_clone_text.sequence import Sequence
+from voice_clone_client.word_times import AsyncWordTimes, BlockingWordTimes
+from voice_clone_text.sequence import Part, Sequence
 
-from .joined_parts import Filter, JoinedParts
+from .joined_parts import JoinedParts
 
 
 class AsyncParts:
@@ -21,23 +24,24 @@ class AsyncParts:
 
     Args:
         sequence: the parts.
-        ask: asks the server for the part of an index.
-        filter_of: see `JoinedParts`.
-        heard: called with the index of a part, each chunk of it and whether that is its last one.
+        ask: asks the server for a part; called for each, in their order.
+        times: finds the times of the words of all parts; None if nobody asks.
+        begins: where the texts that `sequence` has begin in that of `times`.
     """
 
     def __init__(
         self,
         sequence: Sequence,
-        ask: Callable[[int], Speech],
-        filter_of: Callable[[int, int], Filter | None] = lambda index, rate: None,
-        heard: Callable[[int, Chunk, bool], None] = lambda index, chunk, last: None,
+        ask: Callable[[Part], Speech],
+        times: AsyncWordTimes | BlockingWordTimes | None = None,
+        begins: SequenceOf[int] = (0,),
     ) -> None:
-        self._count = len(sequence.parts)
+        self._parts = sequence.parts
         self._ask = ask
-        self._heard = heard
-        self._speeches = [ask(0)]
-        self._joined = JoinedParts(sequence, filter_of)
+        self._times, self._begins = times, begins
+        self._followed = -1  # the part whose words are looked for
+        self._speeches = [ask(self._parts[0])]
+        self._joined = JoinedParts(sequence)
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self
@@ -53,9 +57,13 @@ class AsyncParts:
                 speech.close()
                 chunk = self._joined.end()
             else:
-                if len(self._speeches) == current + 1 < self._count:
-                    self._speeches.append(self._ask(current + 1))
-            self._heard(current, chunk, self._joined.current > current)
+                if len(self._speeches) == current + 1 < len(self._parts):
+                    self._speeches.append(self._ask(self._parts[current + 1]))
+            if self._times is not None:
+                if self._followed < current:
+                    self._followed, part = current, self._parts[current]
+                    self._times.begin(part.span.text, partial(part.written, self._begins[part.turn]))
+                self._times.feed(chunk.samples, chunk.sample_rate, self._joined.current > current)
             if len(chunk.samples) or chunk.index == 0:
                 return chunk
         raise StopAsyncIteration

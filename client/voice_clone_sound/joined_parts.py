@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,32 +17,29 @@ Samples = NDArray[np.float32]
 _COUNTED = ("text_tokens", "reference_frames", "frames", "retries")  # entries of `info` that add up
 
 
-class Filter(Protocol):
-    """Changes samples, piece by piece."""
-
-    def push(self, samples: Samples, final: bool) -> Samples:
-        """The output after these samples; `final`: none follow."""
-
-
 class Shape:
-    """What is done with the samples of a part: without a silence beside it, a gain or a filter, nothing.
+    """What is done with the samples of a part: without a silence beside it, a gain or a tempo, nothing.
 
     Args:
         rate: Hz.
         before, behind: seconds of silence beside it; None: not known yet, so quiet samples at its end wait.
-        own: its filter.
+        tempo: a factor; others than 1 need the extra `audio`.
         gain: factor of its samples.
     """
 
-    def __init__(self, rate: int, before: float, behind: float | None, own: Filter | None, gain: float) -> None:
+    def __init__(self, rate: int, before: float, behind: float | None, tempo: float, gain: float) -> None:
         self._edges = QuietEdges(rate, before > 0, behind != 0) if before or behind != 0 else None
-        self._own = own
+        self._tempo = None
+        if tempo != 1:
+            from .tempo import Tempo  # needs the extra
+
+            self._tempo = Tempo(rate, tempo)
         self._gain = np.float32(gain)
 
     @property
     def waits(self) -> bool:
         """Whether samples may wait for those behind them."""
-        return self._edges is not None or self._own is not None
+        return self._edges is not None or self._tempo is not None
 
     def push(self, samples: Samples, final: bool, behind: float | None = None) -> Samples:
         """The output after these samples.
@@ -53,8 +50,8 @@ class Shape:
         """
         if self._edges is not None:
             samples = self._edges.push(samples, final, followed=behind != 0)
-        if self._own is not None:
-            samples = self._own.push(samples, final)
+        if self._tempo is not None:
+            samples = self._tempo.push(samples, final)
         return samples if self._gain == 1 else samples * self._gain
 
 
@@ -82,18 +79,11 @@ class JoinedParts:
     """The speeches of the parts of a text, each of which is read to its end before the next.
 
     A silence has exactly its length; the quiet edges of a speech beside it are cut to a set one. Without a silence, a
-    gain or a filter the samples are those of the speech alone.
-
-    Args:
-        sequence: the parts.
-        filter_of: the filter of a part for a rate in Hz; None for none.
+    gain or a tempo the samples are those of the speech alone.
     """
 
-    def __init__(
-        self, sequence: Sequence, filter_of: Callable[[int, int], Filter | None] = lambda index, rate: None
-    ) -> None:
+    def __init__(self, sequence: Sequence) -> None:
         self._sequence = sequence
-        self._filter_of = filter_of
         self._shape: Shape | None = None  # of the current part, from its first chunk on
         self._rate = self._samples = self._chunks = 0
         self._said = JoinedInfo()
@@ -142,8 +132,7 @@ class JoinedParts:
     def _begin(self, part: Part) -> None:
         parts = self._sequence.parts
         behind = self._sequence.pause if part is parts[-1] else parts[self.current + 1].pause
-        own = self._filter_of(self.current, self._rate)
-        self._shape = Shape(self._rate, part.pause, behind, own, part.span.style.gain)
+        self._shape = Shape(self._rate, part.pause, behind, part.rate, part.span.style.gain)
         written = [part.span.start, part.span.end]
         self._entries.append({"index": part.turn, "characters": written, "start": self._seconds})
         here = len(self._entries) - 1

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-_NAMES = {"english": "en", "german": "de", "french": "fr", "spanish": "es", "chinese": "zh", "japanese": "ja"}
 _SPACES = re.compile(r"\s+")
 _GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ADDRESS = re.compile(r"\bhttps?://([^\s,;]+)", re.IGNORECASE)
@@ -60,13 +59,6 @@ class Normalizer:
 
 class Missing(ValueError):
     """The library that reads a language is not installed."""
-
-
-def code_of(language: str | None) -> str | None:
-    """The code of a language that is read here; it may be named, or have a region."""
-    name = (language or "").strip().lower().replace("_", "-")
-    code = _NAMES.get(name, name.partition("-")[0])
-    return code if code in _WRONG else None
 
 
 @lru_cache

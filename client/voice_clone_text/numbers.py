@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import regex
 
 from .held import Change, Stage
-from .normalizers import CODES, Normalizer, code_of, normalizer_of
+from .languages import code_of
+from .normalizers import CODES, Normalizer, normalizer_of
 from .pieces import Style
 
 Normalize = Literal["off", "on", "numbers"]
@@ -92,7 +93,7 @@ class NumberStage(Stage):
 
     def changes(self, text: str, style: Style, final: bool) -> tuple[list[Change], int]:
         code = code_of(style.language)
-        if code is None:
+        if code not in CODES:
             self._unread = self._unread or _DIGIT.search(text) is not None
             return [], len(text)
         reader = normalizer_of(code)

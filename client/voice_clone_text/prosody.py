@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+LEAST_RATE, MOST_RATE = 0.25, 4.0
+"""Factors of the tempo."""
 MOST_PAUSE, MOST_PAUSES = 10.0, 60.0
 """Seconds of a pause, and of all pauses of a text."""
 

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .pieces import Plan, Silence
+from .sequence import Planned
 
 
-def shown(plans: Iterable[tuple[Plan, float, float]]) -> dict[str, Any]:
-    """Texts one after the other, each with the factor of its tempo and the seconds of silence behind it.
+def shown(texts: Iterable[Planned]) -> dict[str, Any]:
+    """Texts one after the other.
 
     `items`: of `type` speech, with text, voice, language, rate, gain and `replaced`, the parts of the text that are
     written otherwise, or silence, with its seconds; each with the index of its text as `segment`, and its `start` and
     `end` there. `marks`: name, the item that has it or follows it, characters of that before it. `warnings`.
     """
     items, marks, warnings = list[dict[str, Any]](), list[dict[str, Any]](), dict[str, None]()
-    for segment, (plan, rate, behind) in enumerate(plans):
+    for segment, (plan, rate, behind) in enumerate(texts):
         marks += [{**mark._asdict(), "item": mark.item + len(items)} for mark in plan.marks]
         items += ({"segment": segment, **item} for item in _items(plan, rate))
         warnings |= dict.fromkeys(plan.warnings)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from .pieces import Mark, Piece, Silence, Style, Words
-from .prosody import Pauses, gain_of, rate_of, seconds_of
+from .prosody import LEAST_RATE, MOST_RATE, Pauses, gain_of, rate_of, seconds_of
 from .tags import MarkupError, Part, TagScanner
 
 MOST_DEPTH, MOST_ATTRIBUTES = 32, 64
@@ -205,8 +205,8 @@ class SsmlReader:
                 self._style = self._style._replace(gain=round(gain, 4))
             elif name != "xml:lang" and value not in _NO_CHANGE:
                 self._ignore(name)
-        if not 0.25 <= self._style.rate <= 4:
-            raise self._error("the rate is from 0.25 to 4 in all")
+        if not LEAST_RATE <= self._style.rate <= MOST_RATE:
+            raise self._error(f"the rate is from {LEAST_RATE} to {MOST_RATE:g} in all")
         if self._style.gain > 4:
             raise self._error("the volume is at most +12 dB in all")
 

@@ -28,10 +28,9 @@ from voice_clone_client.wav import WavWriter
 from voice_clone_program.names import meant
 from voice_clone_provenance.statements import comment_of
 from voice_clone_sound.async_parts import AsyncParts
-from voice_clone_sound.joined_parts import Filter
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
-from voice_clone_text.sequence import in_sequence
+from voice_clone_text.sequence import Planned, in_sequence
 from voice_clone_text.tags import is_ssml
 
 from .audio_file import MISSING, has_codecs, refusal
@@ -132,20 +131,16 @@ class _Tools:
         if not is_ssml(text, final=True):
             return say(text, style)
         try:
-            sequence = in_sequence([(await asyncio.to_thread(plan, text, Settings(style=style)), 0.0)])
+            planned = await asyncio.to_thread(plan, text, Settings(style=style))
         except ValueError as error:
             raise InvalidArgument(f"`text`: {error}") from None
-        spans = [part.span for part in sequence.parts]
-        if any(span.style.rate != 1.0 for span in spans) and not has_codecs():
+        try:
+            sequence = in_sequence([Planned(planned)])
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        if any(part.rate != 1.0 for part in sequence.parts) and not has_codecs():
             raise Unsupported(f"the rate of SSML needs a further package: {MISSING}")
-
-        def tempo(index: int, rate: int) -> Filter | None:
-            from voice_clone_sound.tempo import Tempo  # needs the extra
-
-            speed = spans[index].style.rate
-            return Tempo(rate, speed) if speed != 1.0 else None
-
-        return AsyncParts(sequence, lambda index: say(spans[index].text, spans[index].style), tempo)
+        return AsyncParts(sequence, lambda part: say(part.span.text, part.span.style))
 
     async def speak(
         self, text: Text, voice: Name = None, language: Language = None, seed: Seed = None

@@ -79,6 +79,6 @@ async def plan_text(payload: SpeechRequest, request: Request) -> TextPlan:
     with request.state.key.gate.pass_through(), services.gate.pass_through():  # a plan may take as long as a speech
         dictionaries, warnings = await services.dictionaries.chosen(services, request.state.client, payload)
         found = await asyncio.to_thread(lambda: [*plans_of(payload, dictionaries)])
-    plan = TextPlan.model_validate(shown((plan, turn.speed, turn.pause_ms / 1000) for turn, plan in found))
+    plan = TextPlan.model_validate(shown(planned for _, planned in found))
     plan.warnings[:0] = warnings
     return plan

@@ -15,10 +15,10 @@ from voice_clone_client.fields import SOURCES
 from voice_clone_client.requests import PAGE
 from voice_clone_client.types import name_key
 from voice_clone_text.dictionary import Dictionary, Scoped
+from voice_clone_text.languages import code_of
 from voice_clone_text.pieces import Style
 
 from ..http.errors import HTTPFailure
-from ..languages import LANGUAGES, language_of
 from ..schemas import TextOptions
 from ..services import Services
 from ..voices.ids import OPENAI_PREFIX, voice_id
@@ -30,7 +30,6 @@ FORGOTTEN = 600.0
 """Seconds after which what was read is read again."""
 MOST_RULES = 100_000  # of all dictionaries in memory, which take about 70 MB then
 MOST_DEFAULTS = 8  # of a speech
-_CODES = {name.casefold(): code for code, name in LANGUAGES.items()}
 
 
 class Chosen(NamedTuple):
@@ -220,7 +219,7 @@ async def _voice_of(services: Services, client: AsyncClient, request: TextOption
 
 def _scope(kept: Kept, default_voice: str | None, language: str | None) -> Callable[[Style], bool]:
     """For which words a default dictionary is."""
-    about, spoken = kept.about, _code(kept.about.language)
+    about, spoken = kept.about, code_of(kept.about.language)
     voices = set[str]()
     if about.voice:
         ids = [voice_id(owner, about.voice) for owner in (kept.owner, None)]
@@ -229,18 +228,13 @@ def _scope(kept: Kept, default_voice: str | None, language: str | None) -> Calla
     def applies(style: Style) -> bool:
         if voices and name_key(style.voice or default_voice or "") not in voices:
             return False
-        return not spoken or _code(style.language or language) == spoken
+        return not spoken or code_of(style.language or language) == spoken
 
     return applies
 
 
 def _rank(kept: Kept) -> int:
     return 0 if kept.about.voice else 2 if kept.about.language else 1
-
-
-def _code(language: str | None) -> str:
-    name = (language_of(language) or "").casefold()
-    return _CODES.get(name, name)
 
 
 def _missing(text: str) -> HTTPFailure:

@@ -20,14 +20,14 @@ from voice_clone_client.long_text.plan import Report
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_sound.joined_parts import JoinedInfo, Samples, Shape
-from voice_clone_sound.tempo import Tempo
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Mark, Piece, Silence, Style, Words
 from voice_clone_text.planner import Planner, Settings
 from voice_clone_text.sentences import SPOKEN, Sentence, WholeCharacters
+from voice_clone_text.sequence import checked_rate
 from voice_clone_text.tags import MarkupError
 
-from .segments import checked_rate, refusal_of
+from .segments import refusal_of
 from .streaming_text import FlushTimer, StreamingText
 
 _AT_ONCE = 4096  # characters that are planned without a thread, if their numbers stay as they are
@@ -266,7 +266,10 @@ class PlannedText(AsyncIterator[PlannedChunk]):
             return
         self._before.append(piece)
         if SPOKEN.search(piece.text):
-            checked_rate(self._rate * piece.style.rate)
+            try:
+                checked_rate(self._rate * piece.style.rate)
+            except ValueError as error:
+                raise InvalidArgument(str(error)) from None
             self._know_behind()
             self._open = _Part(self._make(), piece.style, self._pause, marks=[(0, mark) for mark in self._marks])
             self._parts.append(self._open)
@@ -361,8 +364,7 @@ class PlannedText(AsyncIterator[PlannedChunk]):
         first = part.shape is None
         if part.shape is None:
             tempo = self._rate * part.style.rate
-            changed_tempo = None if tempo == 1.0 else Tempo(rate, tempo)
-            part.shape = Shape(rate, part.pause, part.behind, changed_tempo, part.style.gain)
+            part.shape = Shape(rate, part.pause, part.behind, tempo, part.style.gain)
         samples = part.shape.push(samples, final=False)
         if first:
             samples = np.concatenate([_silence(part.pause, rate), samples])

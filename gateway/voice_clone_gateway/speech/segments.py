@@ -12,38 +12,18 @@ from typing import TypeVar
 from voice_clone_client import InvalidArgument, Unsupported
 from voice_clone_client.fields import SOURCES
 from voice_clone_client.types import MAX_NAME
-from voice_clone_sound import MAX_SPEED, MIN_SPEED
 from voice_clone_text.dictionary import Dictionary, Rule, Scoped
+from voice_clone_text.languages import spoken_in
 from voice_clone_text.normalizers import Missing
-from voice_clone_text.pieces import Plan, Span, Style
+from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
-from voice_clone_text.sequence import Sequence, in_sequence, turns_of
+from voice_clone_text.sequence import Planned, Sequence, in_sequence, turns_of
 from voice_clone_text.tags import MarkupError, is_ssml
 
 from ..http.errors import HTTPFailure
-from ..languages import LANGUAGES, language_of
 from ..schemas import MOST_TURNS, Pronunciation, SpeechOptions, SpeechRequest, TextOptions, Turn
 
 Options = TypeVar("Options", bound=SpeechOptions)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """What is spoken at once: a speech of its own."""
-
-    text: str
-    options: SpeechOptions
-    """How it is spoken, but for the rate."""
-    rate: float
-    """Factor of the tempo in all."""
-    span: Span
-    begin: int
-    """Where the text that the span is of begins in that of all turns."""
-
-    def written(self, first: int, last: int) -> tuple[int, int]:
-        """Where a part [first, last) of the text is in that of all turns."""
-        start, end = self.span.written(first, last)
-        return self.begin + start, self.begin + end
 
 
 @dataclass(frozen=True)
@@ -51,10 +31,12 @@ class Segments:
     """All of a request."""
 
     sequence: Sequence
-    spoken: tuple[Segment, ...]
-    """Of each part of the sequence."""
+    options: tuple[SpeechOptions, ...]
+    """How each part of the sequence is spoken, but for the tempo."""
     text: str
     """Of all turns, with a blank between them."""
+    begins: tuple[int, ...]
+    """Where each turn begins in it."""
     warnings: tuple[str, ...]
 
 
@@ -106,7 +88,7 @@ def refusal_of(error: MarkupError | Missing, name: str) -> Exception:
     return HTTPFailure(400, f"{name} is no SSML: {error}", "invalid_ssml", param=name)
 
 
-def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> Iterator[tuple[Turn, Plan]]:
+def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> Iterator[tuple[Turn, Planned]]:
     """The plan of each turn; without any, the request is one.
 
     Args:
@@ -119,7 +101,7 @@ def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> I
         style = Style(turn.voice_name, turn.language or request.language)
         settings = settings_of(request, style, dictionaries)
         try:
-            yield turn, plan(turn.text, settings)
+            yield turn, Planned(plan(turn.text, settings), request.speed * turn.speed, turn.pause_ms / 1000)
         except (MarkupError, Missing) as error:
             raise refusal_of(error, f"segments.{index}.text" if request.segments else "input") from None
 
@@ -166,13 +148,13 @@ def segments_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -
         HTTPFailure: as `plans_of`.
         InvalidArgument: there is nothing to speak, or it would be too fast or too slow.
     """
-    turns, plans = zip(*plans_of(request, dictionaries), strict=True)
+    turns, planned = zip(*plans_of(request, dictionaries), strict=True)
     try:
-        sequence = in_sequence(zip(plans, (turn.pause_ms / 1000 for turn in turns), strict=True))
+        sequence = in_sequence(planned)
     except ValueError as error:
-        raise InvalidArgument(f"`text`: {error}") from None
-    begins = [0, *accumulate(len(turn.text) + 1 for turn in turns)]
-    spoken, warnings = list[Segment](), dict.fromkeys(text for plan in plans for text in plan.warnings)
+        raise InvalidArgument(str(error)) from None
+    begins = (0, *accumulate(len(turn.text) + 1 for turn in turns))
+    spoken, warnings = list[SpeechOptions](), dict.fromkeys(text for plan, *_ in planned for text in plan.warnings)
     for part in sequence.parts:
         turn = turns[part.turn]
         given = request.model_copy(
@@ -182,10 +164,9 @@ def segments_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -
             }
         )
         options, ignored = styled(given, part.span.style)
-        rate = checked_rate(request.speed * turn.speed * part.span.style.rate)
-        spoken.append(Segment(part.span.text, options, rate, part.span, begins[part.turn]))
+        spoken.append(options)
         warnings |= dict.fromkeys(ignored)
-    return Segments(sequence, tuple(spoken), " ".join(turn.text for turn in turns), tuple(warnings))
+    return Segments(sequence, tuple(spoken), " ".join(turn.text for turn in turns), begins, tuple(warnings))
 
 
 def styled(options: Options, style: Style) -> tuple[Options, list[str]]:
@@ -195,27 +176,10 @@ def styled(options: Options, style: Style) -> tuple[Options, list[str]]:
     Raises:
         InvalidArgument: the voice can be none.
     """
-    own, ignored = dict[str, object](), list[str]()
+    own = dict[str, object]()
     if style.voice is not None:
         if len(style.voice) > MAX_NAME:
             raise InvalidArgument(f"`voice` should have at most {MAX_NAME} characters")
         own = {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice}
-    if style.language != options.language:
-        if (code := language_of(style.language)) in LANGUAGES:
-            own["language"] = code
-        else:
-            ignored.append("an xml:lang that is none of the usual languages is ignored")
+    own["language"], ignored = spoken_in(style.language, options.language)
     return options.model_copy(update=own), ignored
-
-
-def checked_rate(rate: float) -> float:
-    """A factor of the tempo in all.
-
-    Raises:
-        InvalidArgument: it is too small or too large.
-    """
-    if not MIN_SPEED <= rate <= MAX_SPEED:
-        raise InvalidArgument(
-            f"`speed` and the rates of the text are {rate:g} together; {MIN_SPEED:g} to {MAX_SPEED:g} is possible"
-        )
-    return rate

@@ -9,8 +9,6 @@ from voice_clone_client import Chunk
 from voice_clone_client.word_times import AsyncWordTimes
 from voice_clone_words.words import Word
 
-from .segments import Segments
-
 
 class SpokenWords:
     """The words of one speech. Its audio waits for none of them.
@@ -18,14 +16,13 @@ class SpokenWords:
     Args:
         times: follows the speech.
         speed: factor of the tempo that is set behind it.
-        segments: its parts, if each of them is aligned alone; then `hear` gets their chunks.
+        fed: whether who plays the speech feeds `times`; else `take` does.
     """
 
-    def __init__(self, times: AsyncWordTimes, speed: float = 1.0, segments: Segments | None = None) -> None:
+    def __init__(self, times: AsyncWordTimes, speed: float = 1.0, *, fed: bool = False) -> None:
         self._times = times
         self._speed = speed
-        self._segments = segments
-        self._begun = -1
+        self._fed = fed
         self.write, self.close = times.write, times.close
 
     @property
@@ -33,17 +30,9 @@ class SpokenWords:
         """What was written so far."""
         return self._times.text
 
-    def hear(self, index: int, chunk: Chunk, last: bool) -> None:
-        """The next chunk of a segment."""
-        assert self._segments is not None
-        if self._begun < index:
-            self._begun, spoken = index, self._segments.spoken[index]
-            self._times.begin(spoken.text, spoken.written)
-        self._times.feed(chunk.samples, chunk.sample_rate, last)
-
     def take(self, chunk: Chunk) -> list[Word]:
         """The next chunk of all; returns the words that are known since the one before."""
-        return self._sent(self._times.took(chunk).words if self._segments is None else self._times.news())
+        return self._sent(self._times.news() if self._fed else self._times.took(chunk).words)
 
     async def rest(self) -> list[Word]:
         """The words that are left when all chunks were read; it waits a little for the last ones."""

@@ -14,7 +14,7 @@ from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Plan
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_sound.async_parts import AsyncParts
-from voice_clone_sound.tempo import Tempo
+from voice_clone_text.sequence import Part
 
 from ..audio import Encoder, find_format
 from ..fields import Knobs
@@ -254,7 +254,8 @@ async def open_speech(
     ignored = [*ignored, *(found.warnings if found else ())]
     if ignored and settings.strict:
         raise InvalidArgument(f"`text`: {ignored[0]}; leave it out, this gateway is strict")
-    key.characters.take(len(text) if found is None else sum(len(each.text) for each in found.spoken))
+    parts = () if found is None else found.sequence.parts
+    key.characters.take(sum(len(part.span.text) for part in parts) if parts else len(text))
 
     def begin(ordered: Order, text: str) -> Speech:
         speech = long_speech(services, client, ordered.family, held, hold)
@@ -271,23 +272,17 @@ async def open_speech(
     orders = await _orders(services, client, found, held)
     warnings = dict.fromkeys([*ignored, *(warning for each in orders for warning in each.warnings)])
     ahead = iter(orders)
-
-    def tempo(index: int, rate: int) -> Tempo | None:
-        speed = found.spoken[index].rate
-        return Tempo(rate, speed) if speed != 1.0 else None
-
     ordered = replace(orders[0], warnings=tuple(warnings), speed=1.0)
 
-    def ask(index: int) -> Speech:
-        return begin(next(ahead), found.spoken[index].text)
+    def ask(part: Part) -> Speech:
+        return begin(next(ahead), part.span.text)
 
     if not timed:
-        return AsyncParts(found.sequence, ask, tempo), ordered
-    languages = {each.options.language for each in found.spoken}
-    words = SpokenWords(
-        client.word_times(found.text, languages.pop() if len(languages) == 1 else None, keep=spare), segments=found
-    )
-    return AsyncParts(found.sequence, ask, tempo, words.hear), replace(ordered, words=words)
+        return AsyncParts(found.sequence, ask), ordered
+    languages = {each.language for each in found.options}
+    times = client.word_times(found.text, languages.pop() if len(languages) == 1 else None, keep=spare)
+    spoken = AsyncParts(found.sequence, ask, times, found.begins)
+    return spoken, replace(ordered, words=SpokenWords(times, fed=True))
 
 
 async def _orders(
@@ -295,8 +290,7 @@ async def _orders(
 ) -> list[Order]:
     """The order of each segment; see `order`. Those that are spoken alike share one."""
     made, orders = dict[tuple[Any, ...], Order](), list[Order]()
-    for each in segments.spoken:
-        options = each.options
+    for options in segments.options:
         alike = (options.voice_name, options.language, options.instructions)
         if alike not in made:
             made[alike] = await order(services, client, options, hold)

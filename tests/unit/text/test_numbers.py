@@ -7,7 +7,8 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voice_clone_text.normalizers import CODES, code_of, normalizer_of
+from voice_clone_text.languages import code_of
+from voice_clone_text.normalizers import CODES, normalizer_of
 from voice_clone_text.numbers import Normalize
 from voice_clone_text.pieces import Joiner, Plan, Style
 from voice_clone_text.planner import Planner, Settings, plan
@@ -180,18 +181,19 @@ def test_kinds() -> None:
         ("en-US", "en"),
         ("de_AT", "de"),
         ("zh-Hant-TW", "zh"),
-        ("Auto", None),
-        (None, None),
-        ("it", None),
+        ("Auto", "auto"),
+        (None, ""),
+        (" Italian", "it"),
     ],
 )
-def test_languages(language: str | None, code: str | None) -> None:
+def test_languages(language: str | None, code: str) -> None:
     assert code_of(language) == code
 
 
 def test_without_a_language_numbers_stay_and_that_is_told() -> None:
     found = plan("5 cats", asked(None))
     assert found.spans[0].text == "5 cats" and "language" in found.warnings[0]
+    assert "language" in plan("5 gatti", asked("Italian")).warnings[0]
     assert plan("cats", asked(None)).warnings == ()
 
 

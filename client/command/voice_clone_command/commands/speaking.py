@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -31,14 +32,14 @@ from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings
 from voice_clone_text.sentences import MAX_CHARACTERS
-from voice_clone_text.sequence import Part
+from voice_clone_text.sequence import Part, Planned, in_sequence
 from voice_clone_text.tags import is_ssml
 from voice_clone_words.captions import FORMATS
 from voice_clone_words.words import Word
 
 from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
 from ..output import AudioOutput, progress
-from ..parts import PartsSpeech, captioned, plans_of, sequence_of
+from ..parts import PartsSpeech, captioned, plans_of
 from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
@@ -325,15 +326,14 @@ def _parts(
     )
     try:
         plans = plans_of(text, settings, parsed.script)
-        sequence = sequence_of(plans)
+        sequence = in_sequence(Planned(each, parsed.speed) for each in plans)
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
     for warning in dict.fromkeys(warning for each in plans for warning in each.warnings):
         complain(warning)
-    rates = [part.span.style.rate * parsed.speed for part in sequence.parts]
-    if any(rate != 1 for rate in rates) and not has_codecs():
+    if any(part.rate != 1 for part in sequence.parts) and not has_codecs():
         complain(f"the rate of SSML needs a further package, so it is ignored: {MISSING}")
-        rates = [1.0] * len(rates)
+        sequence = replace(sequence, parts=tuple(replace(part, rate=1.0) for part in sequence.parts))
 
     def ask(part: Part) -> tuple[Speech, Iterator[Chunk]]:
         style = part.span.style
@@ -342,7 +342,7 @@ def _parts(
         speech = _whole_text(client, part.span.text, parsed, spoken)
         return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)
 
-    return PartsSpeech(sequence, ask, rates, times, _captioned(text, parsed.script)[1])
+    return PartsSpeech(sequence, ask, times, _captioned(text, parsed.script)[1])
 
 
 def _pair(text: str) -> tuple[str, Any]:

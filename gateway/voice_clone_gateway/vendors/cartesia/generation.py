@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.requests import HTTPConnection
 from voice_clone_client.errors import quoted
+from voice_clone_text.languages import language_of
 from voice_clone_words.words import Word
 
 from ...http.errors import HTTPFailure
-from ...languages import language_of
 from ..orders import Lenient, family_of
 from ..session import refused
 

@@ -10,9 +10,9 @@ from pydantic import Field
 from starlette.datastructures import Headers
 from voice_clone_client import VoiceNotFound, __version__
 from voice_clone_client.errors import quoted
+from voice_clone_text.languages import LANGUAGES
 
 from ...http.tokens import MOST_SECONDS, grant
-from ...languages import LANGUAGES
 from ..listing import Listed, listed
 from ..orders import Lenient
 from ..vendor import adapter, shared

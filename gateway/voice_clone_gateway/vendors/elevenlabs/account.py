@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
+from voice_clone_text.languages import LANGUAGES
 
-from ...languages import LANGUAGES
 from ...services import services_of
 from ..vendor import adapter, refuse, shared
 from .speech_schemas import CLIENT_HEADER

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from fastapi import WebSocket
 from pydantic import AliasChoices, ConfigDict, Field, InstanceOf
+from voice_clone_text.languages import language_of
 
-from ...languages import language_of
 from ...live.config import StreamConfig
 from ...schemas import MOST_DICTIONARIES, Name, Speed, Strict
 from ...services import services_of

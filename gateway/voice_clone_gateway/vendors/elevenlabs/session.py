@@ -98,7 +98,7 @@ class ElevenLabsSession(VendorSession, Generic[M]):
             text = f"{others} contexts are open, the maximum of this gateway; close one"
             raise HTTPFailure(429, text, "too_many_utterances")
         locators = message.pronunciation_dictionary_locators
-        named = [Pronunciation(**each) for each in pronunciations_of(locators)]
+        named = [Pronunciation.model_validate(each) for each in pronunciations_of(locators)]
         config = self._config.model_copy(update={"pronunciations": [*(self._config.pronunciations or ()), *named]})
         settings = message.voice_settings
         if settings is None:

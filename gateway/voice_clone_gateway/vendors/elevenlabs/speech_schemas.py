@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from voice_clone_client.errors import quoted
+from voice_clone_text.languages import language_of
 
 from ...audio import Encoder
 from ...http.errors import HTTPFailure
-from ...languages import language_of
 from ...schemas import MOST_DICTIONARIES, Name, Speed
 from ...speech.forms import Form
 from ..orders import Lenient, family_of
