@@ -14,18 +14,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 from voice_clone_client.long_text.plan import sentence_seed
 from voice_clone_client.types import Chunk
 from voice_clone_sound.joined_parts import JoinedParts
 from voice_clone_text.dictionary import Dictionary, Rule, Scoped
+from voice_clone_text.languages import spoken_in
 from voice_clone_text.normalizers import Missing
-from voice_clone_text.pieces import Plan, Style
+from voice_clone_text.pieces import Style
 from voice_clone_text.planner import InputType, Settings, plan
 from voice_clone_text.sentences import MAX_CHARACTERS, MIN_CHARACTERS, SentenceSplitter
-from voice_clone_text.sequence import Part, Sequence, in_sequence
+from voice_clone_text.sequence import Part, Planned, Sequence, in_sequence
 from voice_clone_text.shown import shown
 from voice_clone_text.tags import MarkupError
 
@@ -40,19 +42,28 @@ from voice_clone.triton.tensors import Array, Value
 SETTINGS = {
     "segments": list,
     "inline_pauses": bool,
+    "speed": float,
     "pronunciations": list,
     "normalize": ("off", "on", "numbers"),
 }
 """What `settings` may have, as POST /v1/audio/speech of the gateway has it. `segments` take the place of the text."""
-SEGMENT = {"text": str, "voice": str, "language": str, "pause_ms": int}
+SEGMENT = {"text": str, "voice": str, "language": str, "speed": float, "pause_ms": int}
 PRONUNCIATION = {"string_to_replace": str, "alias": str, "case_sensitive": bool, "word_boundaries": bool}
 KINDS: Mapping[str, InputType] = {"auto": "auto", "text": "text", "ssml": "ssml"}
 MOST_PAUSE_MS, MOST_SEGMENTS = 10_000, 1000
 _OWN = ("model", "input_type", "settings", "plan_only")
 
 
-def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]:
-    """The plan of each text, and the seconds of silence behind it.
+class Turn(NamedTuple):
+    """One of the texts."""
+
+    planned: Planned
+    language: str | None
+    """Of words that the text gives no other one."""
+
+
+def turns_of(request: Request, most_characters: int) -> list[Turn]:
+    """What is spoken one after the other.
 
     Raises:
         InvalidArgument: a text is SSML, and invalid, or a setting is.
@@ -74,11 +85,11 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
         rules = [_checked(each, PRONUNCIATION, "a pronunciation") for each in asked.pop("pronunciations", ())]
         words = [Rule(each.pop("string_to_replace", ""), each.pop("alias", ""), **each) for each in rules]
         dictionaries = [Scoped(Dictionary(words))] if words else []
-        found = list[tuple[Plan, float]]()
+        found, speed = list[Turn](), asked.pop("speed", 1.0)
         for turn in turns:
             style = Style(turn.get("voice"), turn.get("language") or request.text("language"))
-            settings = Settings(kind, style=style, dictionaries=dictionaries, **asked)
-            found.append((plan(turn.get("text", ""), settings), _pause_of(turn)))
+            planned = plan(turn.get("text", ""), Settings(kind, style=style, dictionaries=dictionaries, **asked))
+            found.append(Turn(Planned(planned, speed * turn.get("speed", 1.0), _pause_of(turn)), style.language))
         return found
     except MarkupError as error:
         raise InvalidArgument(f"`text` is no SSML: {error}") from None
@@ -89,35 +100,40 @@ def plans_of(request: Request, most_characters: int) -> list[tuple[Plan, float]]
         raise InvalidArgument(f"`settings`: {error}") from None
 
 
-def shown_plans(plans: list[tuple[Plan, float]]) -> Mapping[str, Value]:
+def shown_plans(turns: list[Turn]) -> Mapping[str, Value]:
     """The answer that has the plan, and no audio."""
-    info = json.dumps(shown((plan, 1.0, pause) for plan, pause in plans))
+    info = json.dumps(shown(turn.planned for turn in turns))
     return _outputs(Chunk(np.zeros(0, np.float32), 0, 0, True, None), 0, info)
 
 
 def played(
-    plans: list[tuple[Plan, float]], request: Request, responder: Responder, family: str, clients: Clients
+    turns: list[Turn], request: Request, responder: Responder, family: str, clients: Clients
 ) -> Mapping[str, Value]:
-    """Speak the plans of texts one after the other; the last chunk is not sent, but returned.
+    """Speak texts one after the other; the last chunk is not sent, but returned.
 
     Raises:
-        InvalidArgument: they have nothing to speak.
-        Unsupported: they have rates.
+        InvalidArgument: they have nothing to speak, or too much silence, or a tempo is out of range.
+        Unsupported: the library is missing that changes a tempo.
         VoiceCloneError: with which a speech has ended.
     """
     try:
-        sequence = in_sequence(plans)
+        sequence = in_sequence(turn.planned for turn in turns)
     except ValueError as error:
-        raise InvalidArgument(f"`text`: {error}") from None
-    warnings = [*dict.fromkeys(text for plan, _ in plans for text in plan.warnings)]
-    if any(part.span.style.rate != 1.0 for part in sequence.parts):
-        raise Unsupported("`text`: rates are the gateway's; leave out the rate of <prosody>")
-    asks = [*_sentences(sequence, request.number("seed"))]
+        raise InvalidArgument(str(error)) from None
+    if any(part.rate != 1.0 for part in sequence.parts) and find_spec("av") is None:
+        raise Unsupported("`speed` and rates of a text need av, which this server was installed without")
+    warnings = dict.fromkeys(text for turn in turns for text in turn.planned.plan.warnings)
+    languages = list[str | None]()  # of each part
+    for part in sequence.parts:
+        language, ignored = spoken_in(part.span.style.language, turns[part.turn].language)
+        languages.append(language)
+        warnings |= dict.fromkeys(ignored)
+    asks = [*_sentences(sequence, languages, request.number("seed"))]
     speeches: list[Asked] = []
 
     def ask() -> None:
-        part, text, seed = asks[len(speeches)]
-        inputs = _inputs(request, part.span.style, text, seed)
+        part, language, text, seed = asks[len(speeches)]
+        inputs = _inputs(request, part.span.style.voice, language, text, seed)
         speeches.append(Asked(family, inputs, _parameters(request), clients, responder.cancelled))
 
     joined, chunks = JoinedParts(sequence), 0
@@ -138,7 +154,8 @@ def played(
                     chunks += 1
             else:
                 joined.go_on()
-        return _outputs(rest, chunks, json.dumps({**joined.info, **({"warnings": warnings} if warnings else {})}))
+        more = {"warnings": [*warnings]} if warnings else {}
+        return _outputs(rest, chunks, json.dumps({**joined.info, **more}))
     finally:
         for speech in speeches:
             speech.leave()
@@ -200,25 +217,30 @@ class Asked:
             self._chunks.put(error)
 
 
-def _sentences(sequence: Sequence, seed: int | None) -> Iterator[tuple[Part, str, int | None]]:
-    """The speeches of the parts: a long one is spoken sentence by sentence, as by `speak_long`."""
-    for part in sequence.parts:
+def _sentences(
+    sequence: Sequence, languages: list[str | None], seed: int | None
+) -> Iterator[tuple[Part, str | None, str, int | None]]:
+    """The speeches of the parts, with language, text and seed: a long one is spoken sentence by sentence, as by
+    `speak_long`."""
+    for part, language in zip(sequence.parts, languages, strict=True):
         text = part.span.text
         if len(text) <= MAX_CHARACTERS:
-            yield part, text, seed
+            yield part, language, text, seed
             continue
         found = SentenceSplitter(min_characters=MIN_CHARACTERS).feed(text, final=True)
         for index, sentence in enumerate(each for each in found if each.spoken):
-            yield part, sentence.text, sentence_seed(seed, index)
+            yield part, language, sentence.text, sentence_seed(seed, index)
 
 
-def _inputs(request: Request, style: Style, text: str, seed: int | None) -> dict[str, Value | None]:
+def _inputs(
+    request: Request, voice: str | None, language: str | None, text: str, seed: int | None
+) -> dict[str, Value | None]:
     """Of the call of the public model. A voice of the text takes the place of the request's, however that is given."""
     given: dict[str, Value | None] = {name: array for name, array in request.arrays().items() if name not in _OWN}
-    if style.voice is not None:
-        given |= {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice}
+    if voice is not None:
+        given |= {**dict.fromkeys((*SOURCES, "reference_text")), "voice": voice}
     seeds = None if seed is None else np.array([seed], np.uint64)
-    return {**given, "text": text, "language": style.language, "seed": seeds}
+    return {**given, "text": text, "language": language, "seed": seeds}
 
 
 def _parameters(request: Request) -> dict[str, Any]:
@@ -251,7 +273,7 @@ def _checked(given: Any, known: Mapping[str, Any], name: str) -> dict[str, Any]:
         kind = known[entry]
         if isinstance(kind, tuple) and value not in kind:
             raise InvalidArgument(f"`settings`: {entry} of {name} must be one of {', '.join(kind)}")
-        if not isinstance(kind, tuple) and (type(value) is not kind):
+        if not isinstance(kind, tuple) and type(value) is not kind and not (kind is float and type(value) is int):
             raise InvalidArgument(f"`settings`: {entry} of {name} must be a JSON {kind.__name__}")
     return dict(given)
 

@@ -123,6 +123,28 @@ def test_segments_are_those_of_the_gateway(server: TritonServer, gateway: str, v
     assert info["frames"] > 0 and [entry["index"] for entry in info["segments"]] == [0, 1, 2]
 
 
+def test_rates_are_those_of_the_gateway(server: TritonServer, gateway: str, voice: str) -> None:
+    segments = [
+        {"text": "<speak>Good <prosody rate='80%'>morning</prosody>.</speak>", "speed": 1.5},
+        {"text": "Is it?", "pause_ms": 100},
+    ]
+    wanted = of_gateway(gateway, segments=segments, voice=voice, speed=1.25)
+    given = {"settings": json.dumps({"segments": segments, "speed": 1.25}), "voice": voice, **KNOBS}
+    samples, _ = heard(server, given)
+    assert is_same_audio(samples, wanted)
+    slow, _ = heard(server, {"text": "Good morning.", "settings": '{"speed": 0.5}', "voice": voice, **KNOBS})
+    usual, _ = heard(server, {"text": "Good morning.", "voice": voice, **KNOBS})
+    assert len(slow) == 2 * len(usual)
+
+
+def test_an_unknown_language_of_markup_is_a_warning(server: TritonServer, gateway: str, voice: str) -> None:
+    text = "<speak>One. <lang xml:lang='tlh'>Two.</lang> <lang xml:lang='de-AT'>Three.</lang></speak>"
+    wanted = of_gateway(gateway, input=text, voice=voice, language="English")
+    samples, info = heard(server, {"text": text, "voice": voice, "language": "English", **KNOBS})
+    assert is_same_audio(samples, wanted)
+    assert len(info["warnings"]) == 1 and "xml:lang" in info["warnings"][0]
+
+
 def test_numbers_pauses_and_pronunciations(server: TritonServer, voice: str) -> None:
     settings = {
         "normalize": "on",
@@ -159,12 +181,15 @@ def test_the_plan_is_that_of_the_gateway(server: TritonServer, gateway: str) -> 
     ("given", "text"),
     [
         ({"text": "<speak>Good <b>morning</speak>"}, "invalid_argument: text is no SSML: line 1"),
-        ({"text": "<speak><break/></speak>"}, "invalid_argument: text: there is nothing to speak"),
+        ({"text": "<speak><break/></speak>"}, "invalid_argument: text has nothing to speak"),
         ({"text": "  "}, "invalid_argument: text"),
         ({"text": None}, "invalid_argument: give text or, in settings, segments"),
         ({"input_type": "html"}, "invalid_argument: input_type must be auto, text or ssml"),
         ({"settings": "[]"}, "invalid_argument: settings"),
-        ({"settings": '{"speed": 1}'}, "segments, inline_pauses, pronunciations, normalize"),
+        ({"settings": '{"pitch": 1}'}, "segments, inline_pauses, speed, pronunciations, normalize"),
+        ({"settings": '{"speed": true}'}, "speed of the object must be a JSON float"),
+        ({"settings": '{"speed": 9}'}, "speed and the rates of the text are 9 together; 0.25 to 4"),
+        ({"text": "<speak><prosody rate='3'>A</prosody></speak>", "settings": '{"speed": 2}'}, "are 6 together"),
         ({"settings": '{"normalize": "yes"}'}, "off, on, numbers"),
         ({"settings": '{"inline_pauses": 1}'}, "inline_pauses of the object must be"),
         ({"settings": '{"pronunciations": [{"string_to_replace": " ", "alias": ""}]}'}, "1 to 200 characters"),
@@ -174,7 +199,6 @@ def test_the_plan_is_that_of_the_gateway(server: TritonServer, gateway: str) -> 
             "more than 300 s of silence",
         ),
         ({"text": None, "settings": json.dumps({"segments": [{}] * 1001})}, "at most 1000"),
-        ({"text": "<speak><prosody rate='2'>A</prosody></speak>"}, "unsupported: text: rates"),
         ({"voice": "somebody"}, "speaker_not_found"),
         ({"text": "<speak>One.<voice name='somebody'>Two.</voice></speak>"}, "speaker_not_found"),
         ({"model": MODEL}, "must be a family of this server"),

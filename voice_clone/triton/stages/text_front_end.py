@@ -40,14 +40,14 @@ class TextFrontEndModel(Model):
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
         """Plan the text, then speak it; the last chunk is the answer that is returned."""
         # They take 26 MB, which a server that plans no text does not need.
-        from voice_clone.triton.planned_speech import plans_of, played, shown_plans
+        from voice_clone.triton.planned_speech import played, shown_plans, turns_of
 
         with self._places.taken(self.caller(request).name):
-            plans = plans_of(request, self._most_characters)
+            turns = turns_of(request, self._most_characters)
             if request.number("plan_only"):
-                return shown_plans(plans)
+                return shown_plans(turns)
             family = self._families.choose(request.text("model"))
-            return played(plans, request, responder, family, self._clients)
+            return played(turns, request, responder, family, self._clients)
 
     def close(self) -> None:
         """Look for no more clients."""
