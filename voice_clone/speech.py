@@ -157,6 +157,7 @@ def read_reply(
         source["encoder_ms"] = round(min(result["extraction_ms"], waited_ms), 3)
     if speech.voice is not None:
         source |= {"voice": result["name"], "generation": result["generation"], "voice_digest": result["digest"]}
+        source |= {"loudness": result["loudness"]} if "loudness" in result else {}
     if result.get("warnings"):
         source["warnings"] = result["warnings"]
     return ResolvedVoice(load(artifacts), transcript, result["mode"]), source

@@ -218,6 +218,19 @@ class AsyncClient(AsyncSpeaking):
         """Erase a dictionary with all that it was; raises VoiceNotFound."""
         await self._cache("delete", kind="dictionary", name=id)
 
+    async def keep_loudness(self, name: str, loudness: float, *, generation: int, model: str, mode: str) -> None:
+        """Keep how loud a model speaks in a voice, in LUFS: the `info` of its speech says it from then on.
+
+        Args:
+            generation, model, mode: of the speech that was measured, as its `info` has them.
+
+        Raises:
+            VoiceNotFound: the voice has another generation.
+            InvalidArgument: an older server.
+        """
+        of = {"generation": generation, "mode": mode, "loudness": loudness}
+        await self._cache("keep_loudness", name=name, model_type=model, **of)
+
     async def aliases(self) -> dict[str, str]:
         """Return the aliases, which are further names of voices, each with its voice."""
         return responses.aliases(await self._cache("list", kind="alias"))

@@ -113,6 +113,7 @@ class Client:
     dictionaries = _waits(AsyncClient.dictionaries)
     dictionary = _waits(AsyncClient.dictionary)
     delete_dictionary = _waits(AsyncClient.delete_dictionary)
+    keep_loudness = _waits(AsyncClient.keep_loudness)
     aliases = _waits(AsyncClient.aliases)
     set_alias = _waits(AsyncClient.set_alias)
     remove_alias = _waits(AsyncClient.remove_alias)

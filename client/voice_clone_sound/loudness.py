@@ -1,20 +1,21 @@
 """How loud a voice speaks: two texts, spoken with a seed of their own, are measured by ITU-R BS.1770.
 
-As the texts always have the same samples, all who measure find the same.
+As the texts always have the same samples, all who measure find the same. The server keeps the figure of a registered
+voice, and says it with each speech.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from voice_clone_client.aio import AsyncClient
+from voice_clone_client.backends import each
 from voice_clone_client.client import Client
 from voice_clone_client.errors import Unsupported
 from voice_clone_client.fields import SOURCES
-from voice_clone_client.types import Chunk
 
 TEXTS = (
     "The sun was low when we came back to the old house, and nobody said a word. Who would have thought of that?",
@@ -28,28 +29,53 @@ _MOST_GAIN = 20.0  # dB, up or down: what needs more is hardly speech
 _VOICE = ("model", *SOURCES, "reference_text", "x_vector_only", "cache", "deadline")
 
 
+class Measured(NamedTuple):
+    """What was spoken to be measured."""
+
+    parts: list[NDArray[np.float32]]
+    rate: int
+    """Hz."""
+    info: Mapping[str, Any]
+    """The server's."""
+
+
 def voice_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a speech on which its voice depends, or how it may be computed."""
     return {name: arguments[name] for name in _VOICE if arguments.get(name) is not None}
 
 
-def measured(client: Client, voice: Mapping[str, Any]) -> float | None:
-    """How loud a voice speaks; see `loudness_of`.
+async def measured(client: AsyncClient | Client, voice: Mapping[str, Any]) -> Measured:
+    """The speech by which the loudness of a voice is measured.
 
     Args:
-        client: that speaks.
+        client: that speaks; with a blocking one the coroutine never waits.
         voice: see `voice_of`.
     """
-    chunks, seconds = list[Chunk](), 0.0
-    with ExitStack() as stack:
-        for speech in [stack.enter_context(client.speak(text, **voice, seed=SEED)) for text in TEXTS]:  # side by side
+    speeches = [client.speak(text, **voice, seed=SEED) for text in TEXTS]  # side by side
+    try:
+        parts, rate = list[NDArray[np.float32]](), 0
+        for speech in speeches:
             seconds = 0.0
-            for chunk in speech:
-                chunks.append(chunk)
-                seconds += len(chunk.samples) / chunk.sample_rate
+            async for chunk in each(speech):
+                parts.append(chunk.samples)
+                rate = chunk.sample_rate
+                seconds += len(chunk.samples) / rate
                 if seconds > MOST_SECONDS:
                     break
-    return loudness_of([chunk.samples for chunk in chunks], chunks[0].sample_rate)
+        return Measured(parts, rate, speeches[0].info or {})
+    finally:
+        for speech in speeches:
+            speech.close()
+
+
+def kept_by(measured: Measured, voice: Mapping[str, Any], figure: float | None) -> dict[str, Any] | None:
+    """The arguments of `keep_loudness` of a client; None where there is nothing to keep."""
+    info = measured.info
+    if figure is None or "generation" not in info or voice.get("cache") is False:
+        return None
+    return {"name": info["voice"], "loudness": figure, "model": voice["model"]} | {
+        name: info[name] for name in ("generation", "mode")
+    }
 
 
 def loudness_of(parts: Sequence[NDArray[np.float32]], rate: int) -> float | None:

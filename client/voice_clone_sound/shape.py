@@ -12,12 +12,12 @@ from .limiter import Limiter
 from .tempo import Tempo
 
 
-def shaped(chunks: Iterable[Chunk], speed: float, gain: Callable[[], np.float32] | None) -> Iterator[Chunk]:
+def shaped(chunks: Iterable[Chunk], speed: float, gain: Callable[[Chunk], np.float32] | None) -> Iterator[Chunk]:
     """The chunks of a speech, with the samples that the gateway makes of them.
 
     Args:
         speed: see `Tempo`.
-        gain: finds the factor of the samples when the first chunk is there; None changes no loudness.
+        gain: finds the factor of the samples by the first chunk; None changes no loudness.
     """
     steps: list[Tempo | Limiter] | None = None
     factor = np.float32(1.0)
@@ -25,7 +25,7 @@ def shaped(chunks: Iterable[Chunk], speed: float, gain: Callable[[], np.float32]
         if steps is None:
             steps = [] if speed == 1.0 else [Tempo(chunk.sample_rate, speed)]
             if gain is not None:
-                factor = gain()
+                factor = gain(chunk)
                 steps.append(Limiter(chunk.sample_rate))
         samples = chunk.samples if factor == 1.0 else chunk.samples * factor
         for step in steps:

@@ -163,6 +163,9 @@ class Settings:
         "the consent to each voice that is added by the APIs of ElevenLabs and Cartesia, which have no field for it; "
         "empty: such a call must have the field consent",
     )
+    measure_voices: bool = _setting(
+        False, "measure how loud each new voice is, so its first speech with `loudness` does not wait for that"
+    )
     cors_origins: tuple[str, ...] = _setting(
         (),
         "origins whose pages may call the gateway, e.g. https://app.example,http://localhost:8000, or *; null is that "

@@ -39,6 +39,7 @@ from voice_clone.speakers.operations import (
     Get,
     Import,
     KeepDictionary,
+    KeepLoudness,
     List,
     Operation,
     Prepare,
@@ -57,7 +58,7 @@ from voice_clone.speakers.operations import (
 )
 from voice_clone.speakers.parsing import CONSENT
 from voice_clone.speakers.partial_bundles import PartialBundles
-from voice_clone.speakers.record import SpeakerRecord
+from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
@@ -136,6 +137,7 @@ class SpeakerCache:
             Delete: self._delete,
             RecordConsent: self._record_consent,
             KeepDictionary: self._keep_dictionary,
+            KeepLoudness: self._keep_loudness,
             SetAlias: self._set_alias,
             Prepare: self._prepare,
             Resolve: self._resolve,
@@ -253,6 +255,20 @@ class SpeakerCache:
     def _keep_dictionary(self, given: KeepDictionary) -> Reply:
         return Reply(self._show(self._dictionaries.keep(given), (), given.owner))
 
+    def _keep_loudness(self, given: KeepLoudness) -> Reply:
+        record = self.registry.find(given.name, given.owner, shared=True)
+        artifact = ArtifactId(given.model_type, given.mode)
+        try:
+            if record.generation != given.generation:
+                raise Superseded
+            with self.registry.holding(record):
+                self.registry.note(record, lambda now: now.with_loudness(artifact, float(given.loudness)))
+        except Superseded:
+            raise SpeakerNotFound(
+                f"the voice {given.name.text!r} has another generation now; measure it again"
+            ) from None
+        return Reply({"name": record.name, "generation": record.generation})
+
     def _list(self, given: List) -> Reply:
         page = self.registry.page(given.limit, given.after, given.owner, given.kind)
         return Reply(self._show_all(page, given.owner))
@@ -363,7 +379,9 @@ class SpeakerCache:
         record = resolved.record
         self._check_owner(record, name, resolve.owner, shared=True)
         result = self._result(resolved, record.embedding_source, record.generation, record.reference_text)
-        return Reply({"name": record.name, "digest": record.digest, **result}, resolved.artifacts)
+        loudness = self.registry.latest(record).loudness_with(resolved.artifact, resolved.fingerprint)
+        known = {} if loudness is None else {"loudness": loudness}
+        return Reply({"name": record.name, "digest": record.digest, **result, **known}, resolved.artifacts)
 
     def _preset_meant(self, resolve: Resolve, model_type: str) -> str | None:
         """The voice of the family's checkpoint for which the name stands, if it is an alias of one."""

@@ -36,13 +36,16 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              most 4 MiB, and option about: what its keeper says of it. Nothing here reads either. With option
              generation, the dictionary of that generation changes, and keeps its content if there is no audio; where it
              has another one, the change is refused. Option max_owned.
+    keep_loudness  name, model_type; options mode, generation, loudness: in LUFS, how loud this family speaks in this
+             voice. It is kept with the voice until that is replaced or the family has another checkpoint. A gateway has
+             measured it; `resolve` answers it.
     prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
     resolve  one of name, audio, speaker_embedding, voice_prompt; model_type?; reference_text? with audio; options mode,
              cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss" | "none", "model_type", "mode",
              "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "scope", "name"?,
-             "reference_text"?}. Other processes file what they compute of the artifacts under `origin`, drop it by
-             that, and find it within `scope` alone: what comes of an owner's clip is found for this owner.
+             "reference_text"?, "loudness"?}. Other processes file what they compute of the artifacts under `origin`,
+             drop it by that, and find it within `scope` alone: what comes of an owner's clip is found for this owner.
     stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "options", by family what each is; "languages", by family, where the checkpoint does not decide;
@@ -186,6 +189,23 @@ class KeepDictionary(Operation):
     about: str
     generation: int | None
     allowance: Allowance
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepLoudness(Operation):
+    """Keep how loud a family speaks in a voice.
+
+    Attributes:
+        model_type, mode: of the artifacts with which it spoke.
+        generation: of the voice.
+        loudness: in LUFS.
+    """
+
+    name: SpeakerName
+    model_type: str
+    mode: str
+    generation: int
+    loudness: float
 
 
 @dataclass(frozen=True, kw_only=True)

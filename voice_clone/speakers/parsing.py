@@ -26,6 +26,7 @@ from voice_clone.speakers.operations import (
     Get,
     Import,
     KeepDictionary,
+    KeepLoudness,
     List,
     Operation,
     Prepare,
@@ -253,6 +254,23 @@ def _keep_dictionary(given: Given, options: Given) -> KeepDictionary:
     )
 
 
+def _keep_loudness(given: Given, options: Given) -> KeepLoudness:
+    for name in ("mode", "generation", "loudness"):
+        if name not in options:
+            raise InvalidArgument(f"the option `{name}` is missing; a loudness is that of a generation in a mode")
+    model_type = _model_type(given)
+    if model_type is None:
+        raise InvalidArgument("`model_type` is missing; name the family that has this loudness")
+    return KeepLoudness(
+        owner=options.get("owner"),
+        name=_name(given),
+        model_type=model_type,
+        mode=check_word("the option `mode`", options["mode"]),
+        generation=options["generation"],
+        loudness=options["loudness"],
+    )
+
+
 def _set_alias(given: Given, options: Given) -> SetAlias:
     if "voice" not in options:
         raise InvalidArgument("the option `voice` is missing; give the name of a voice")
@@ -337,6 +355,7 @@ FORMS = {
     "delete": _Form(_delete, ("name",), ("kind",)),
     "record_consent": _Form(_record_consent, ("name", "audio", "description"), ("language", "max_owned")),
     "keep_dictionary": _Form(_keep_dictionary, ("name", "audio"), ("about", "generation", "max_owned")),
+    "keep_loudness": _Form(_keep_loudness, ("name", "model_type"), ("mode", "generation", "loudness")),
     "set_alias": _Form(_set_alias, ("name",), ("voice", "max_owned", "reserved")),
     "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
     "resolve": _Form(
@@ -358,7 +377,7 @@ _OPTIONS: dict[str, type] = {
         ("mode", "owner", "about", "after", "design", "design_model", "id", "kind", "language", "voice"), str
     ),
     **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation"), int),
-    "timeout": float,
+    **dict.fromkeys(("timeout", "loudness"), float),
     "reserved": list,
 }
 
@@ -373,7 +392,10 @@ def _check_options(options: Given, *allowed: str) -> None:
             raise InvalidArgument(f"unknown option {quoted(name)}; this operation takes {listed(allowed)}")
         kind = _OPTIONS[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if kind is float:
+        if name == "loudness":
+            if not number or not -100.0 <= value <= 10.0:
+                raise InvalidArgument("the option `loudness` must be from -100 to 10 LUFS")
+        elif kind is float:
             if not number or not 0.0 < value <= sys.float_info.max:
                 raise InvalidArgument(f"the option `{name}` must be a number of seconds > 0")
         elif kind is int:

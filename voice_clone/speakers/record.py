@@ -83,6 +83,7 @@ class SpeakerRecord:
         language: of the recording of a consent, as a BCP 47 tag.
         voice: the name for which an alias stands.
         about: what its keeper says of a dictionary, which only the keeper reads.
+        loudness: LUFS by model type, mode and fingerprint, with a space between them: how loud a family speaks in it.
         artifacts: those that are stored, i.e. `ready`.
         beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
     """
@@ -109,6 +110,7 @@ class SpeakerRecord:
     language: str | None = None
     voice: str | None = None
     about: str | None = None
+    loudness: Mapping[str, float] = field(default_factory=dict)
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
 
@@ -143,7 +145,7 @@ class SpeakerRecord:
 
     def says_the_same(self, other: SpeakerRecord) -> bool:
         """Whether both were uploaded alike, whenever that was and whatever has been computed since."""
-        since = ("generation", "created_at", "report", "artifacts", "beside")
+        since = ("generation", "created_at", "report", "loudness", "artifacts", "beside")
         return replace(self, **{name: getattr(other, name) for name in since}) == other
 
     def stored(self, artifact: ArtifactId, fingerprint: str) -> ArtifactInfo | None:
@@ -174,6 +176,22 @@ class SpeakerRecord:
         elif not beside:
             kept.pop(artifact, None)
         return replace(self, artifacts={**self.artifacts, artifact: info}, beside=kept)
+
+    def loudness_with(self, artifact: ArtifactId, fingerprint: str) -> float | None:
+        """How loud the family of these artifacts speaks, in LUFS; None if nobody has measured it."""
+        return self.loudness.get(" ".join((*artifact, fingerprint)))
+
+    def with_loudness(self, artifact: ArtifactId, loudness: float) -> SpeakerRecord:
+        """The record once the loudness with these artifacts is kept; that with those of an older checkpoint goes.
+
+        Raises:
+            InvalidArgument: the voice has no such artifacts.
+        """
+        if artifact not in self.artifacts:
+            raise InvalidArgument(f"the voice {self.name!r} has no artifacts of this `model_type` in this mode")
+        place = " ".join(artifact) + " "
+        kept = {name: value for name, value in self.loudness.items() if not name.startswith(place)}
+        return replace(self, loudness={**kept, place + self.artifacts[artifact].fingerprint: loudness})
 
     def of_generation(self, generation: int) -> SpeakerRecord:
         """The same speaker as a new generation."""
@@ -217,6 +235,11 @@ class SpeakerRecord:
             raise ValueError("not a speaker's record")
         if record.owner is not None:
             check_word("owner", record.owner)
+        kept = record.loudness.values()
+        if len(kept) > MAX_ARTIFACTS or not all(
+            isinstance(each, (int, float)) and math.isfinite(each) for each in kept
+        ):
+            raise ValueError("loudness has a wrong type")
         if not isinstance(record.shared, bool):
             raise ValueError("shared has a wrong type")
         for name, kind in _TYPES.items():
@@ -297,7 +320,7 @@ def clip_digest(clip: Clip) -> str:
 
 
 _SOURCES = get_args(EmbeddingSource)
-_HIDDEN = frozenset({"audio_digest", "beside"})
+_HIDDEN = frozenset({"audio_digest", "beside", "loudness"})
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
     *("owner", "consent", "description", "reference_text", "report", "about"),
     *("design", "design_model", "design_seed"),

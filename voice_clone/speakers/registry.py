@@ -351,6 +351,15 @@ class Registry:
 
         return self._store.amend(made, approve, renew)
 
+    def note(self, record: SpeakerRecord, change: Callable[[SpeakerRecord], SpeakerRecord]) -> SpeakerRecord:
+        """Write what `change` makes of the record of a speaker that is held. Returns: it.
+
+        Raises:
+            Superseded: the speaker was deleted or replaced.
+            Exception: as `change`.
+        """
+        return self._store.amend({}, lambda: change(self.current(record)))
+
     @contextlib.contextmanager
     def holding(self, record: SpeakerRecord) -> Iterator[SpeakerRecord]:
         """The newest record of this generation; this server does not change it during the body.

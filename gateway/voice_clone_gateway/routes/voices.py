@@ -181,8 +181,7 @@ async def upload_voice(
                 voice = await request.state.client.upload(
                     form.name, consent=form.consent, replace=form.replace, shared=form.shared, **made
                 )
-            entry["generation"] = voice.generation
-            return uploaded(voice)
+            return _registered(request, entry, voice)
         embedding = None if form.speaker_embedding is None else await _embedding(form.speaker_embedding)
         clip = None if form.audio_sample is None else await form.audio_sample.read()
         clips = services_of(request).clips
@@ -206,7 +205,12 @@ async def upload_voice(
                 )
         except VoiceCloneError as error:
             raise renamed(error, {"audio": "audio_sample", "description": "speaker_description"}) from None
-        entry["generation"] = voice.generation
+        return _registered(request, entry, voice)
+
+
+def _registered(request: Request, entry: dict[str, Any], voice: Voice) -> Uploaded:
+    entry["generation"] = voice.generation
+    services_of(request).loudness.expect(services_of(request), request.state.client, voice.name)
     return uploaded(voice)
 
 

@@ -1,7 +1,8 @@
 """Even loudness: one fixed gain for a voice and a family, so that its speech has the loudness that is asked for.
 
-The first speech of a voice waits until the voice is measured; later ones use that figure. It is kept in memory only:
-each gateway measures the same. A voice that is replaced has another digest, so it is measured again.
+The first speech of a voice waits until the voice is measured, unless the gateway measures new voices. The server keeps
+the figure with the voice, and says it with each later speech; that of a clip is kept here, in memory. A voice that is
+replaced has another digest, so it is measured again.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from voice_clone_client import AsyncClient, Chunk
+from voice_clone_client import AsyncClient, Chunk, VoiceCloneError
 from voice_clone_client.long_text.speaker import Speech
-from voice_clone_sound.loudness import MOST_SECONDS, SEED, TEXTS, gain_of, loudness_of, voice_of
+from voice_clone_sound.loudness import gain_of, kept_by, loudness_of, measured, voice_of
+
+from ..services import Services
 
 _MOST_FIGURES = 10_000
 
@@ -27,6 +31,23 @@ class Loudness:
 
     def __init__(self) -> None:
         self._figures = OrderedDict[tuple[Any, ...], asyncio.Task[float | None]]()  # LUFS; None: too short or silent
+        self._ahead = set[asyncio.Task[None]]()
+
+    def expect(self, services: Services, client: AsyncClient, voice: str) -> None:
+        """Measure a new voice with the default model, if this gateway is to: its first listener does not wait then.
+
+        Args:
+            client: that has registered it.
+        """
+        if services.settings.measure_voices:
+            task = asyncio.create_task(self._measure_ahead(services, client, voice))
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    async def _measure_ahead(self, services: Services, client: AsyncClient, voice: str) -> None:
+        with suppress(VoiceCloneError):  # then its first listener waits
+            async with services.after_speech.turn():
+                await _measured(client, {"model": await services.families.choose(None), "voice": voice})
 
     def levelled(
         self, speech: Speech, client: AsyncClient, arguments: Mapping[str, Any], target: float | None
@@ -47,6 +68,8 @@ class Loudness:
         return _Levelled(speech, find)
 
     async def _figure(self, client: AsyncClient, arguments: Mapping[str, Any], info: Mapping[str, Any]) -> float | None:
+        if (known := info.get("loudness")) is not None:
+            return float(known)
         voice = voice_of(arguments)
         digest = info.get("voice_digest") or (client.owner, await asyncio.to_thread(_fingerprint, voice))
         key = (arguments["model"], info.get("mode"), digest)
@@ -100,24 +123,13 @@ class _Levelled:
 
 
 async def _measured(client: AsyncClient, voice: Mapping[str, Any]) -> float | None:
-    """How loud a voice speaks; as `voice_clone_sound.loudness.measured`."""
-    spoken = await asyncio.gather(*(_spoken(client, text, voice) for text in TEXTS))  # at the same time
-    parts = [chunk.samples for chunks in spoken for chunk in chunks]
-    return await asyncio.to_thread(loudness_of, parts, spoken[0][0].sample_rate)
-
-
-async def _spoken(client: AsyncClient, text: str, voice: Mapping[str, Any]) -> list[Chunk]:
-    speech = client.speak(text, **voice, seed=SEED)
-    chunks, seconds = list[Chunk](), 0.0
-    try:
-        async for chunk in speech:
-            chunks.append(chunk)
-            seconds += len(chunk.samples) / chunk.sample_rate
-            if seconds > MOST_SECONDS:
-                break
-    finally:
-        speech.close()
-    return chunks
+    """How loud a voice speaks. The server keeps the figure, if it can."""
+    spoken = await measured(client, voice)
+    figure = await asyncio.to_thread(loudness_of, spoken.parts, spoken.rate)
+    if (kept := kept_by(spoken, voice, figure)) is not None:
+        with suppress(VoiceCloneError):  # of an older server, or of a voice that was replaced meanwhile
+            await client.keep_loudness(**kept)
+    return figure
 
 
 def _fingerprint(voice: Mapping[str, Any]) -> bytes:

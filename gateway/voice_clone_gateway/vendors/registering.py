@@ -75,7 +75,8 @@ async def register(request: Request, name: str, clips: Sequence[bytes], consent:
                 async with services_of(request).after_speech.turn():
                     voice: Voice = await request.state.client.upload(chosen, clip, consent=said, **more)
                 entry["generation"] = voice.generation
-                return voice
+            services_of(request).loudness.expect(services_of(request), request.state.client, voice.name)
+            return voice
         except VoiceExists:
             if number == _TRIES:
                 raise

@@ -3,10 +3,11 @@ there after kill -9."""
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from elevenlabs import PronunciationDictionaryVersionLocator as Locator
 from elevenlabs.client import ElevenLabs
 from elevenlabs.core.api_error import ApiError
 from voice_clone_client import Client, VoiceCloneError
+from websockets.sync.client import connect
 
 from perf.bench.gateway_process import Gateway
 from tests.support.servers.family_models import make_repository
@@ -75,6 +77,35 @@ def test_what_is_replaced_sounds_as_what_is_written(clients: list[ElevenLabs], v
         spoken(one, voice, "SQL", Locator(pronunciation_dictionary_id="dict_0"))
     assert unknown.value.status_code == 404
     assert made.id not in {each.name for each in client.list()}
+
+
+def test_on_a_socket_it_sounds_as_what_is_written(
+    gateways: list[Gateway], clients: list[ElevenLabs], voice: str
+) -> None:
+    made = clients[0].pronunciation_dictionaries.create_from_rules(name="ours", rules=[SQL])
+    url = gateways[0].url.replace("http", "ws") + "/v1/audio/speech/stream"
+
+    def heard(pieces: Iterable[str], **more: Any) -> bytes:
+        with connect(url, proxy=None) as socket:
+            config = {"type": "session.config", "voice": voice, "seed": 3, "max_frames": 30, **more}
+            socket.send(json.dumps(config))
+            for piece in pieces:
+                socket.send(json.dumps({"type": "input.text", "text": piece}))
+            socket.send(json.dumps({"type": "input.done"}))
+            audio = b""
+            while True:
+                message = socket.recv(WAIT)
+                if isinstance(message, bytes):
+                    audio += message
+                elif (event := json.loads(message))["type"] in ("session.done", "error"):
+                    assert event["type"] == "session.done" and not event.get("failed"), event
+                    return audio
+
+    named = [{"dictionary": made.id}]
+    wanted = heard(["The sequel is short."], pronunciations=named)
+    for pieces in (["The SQL is short."], [*"The SQL is short."]):
+        assert (heard(pieces, pronunciations=named) == wanted) is True
+    assert len(wanted) > 0 and heard(["The SQL is short."]) != wanted
 
 
 class Writer(threading.Thread):

@@ -48,9 +48,8 @@ IPA = {"type": "phoneme", "string_to_replace": "tea", "phoneme": "tiː", "alphab
 Client = Callable[..., ElevenLabs]
 
 
-@pytest.fixture
-def triton(tmp_path: Path) -> Iterator[Server]:
-    voices = Voices(tmp_path / "voices")
+def answers_of(voices: Voices) -> Callable[[dict[str, Any]], dict[str, bytes]]:
+    """What a server answers that has a true speaker cache."""
 
     def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
         options = json.loads(inputs.get("options", "{}"))
@@ -61,8 +60,14 @@ def triton(tmp_path: Path) -> Iterator[Server]:
             raise Failure(grpc.StatusCode.INVALID_ARGUMENT, error.message) from None
         return {"result": json.dumps(reply.result).encode(), "artifacts": reply.artifacts or b""}
 
+    return answer
+
+
+@pytest.fixture
+def triton(tmp_path: Path) -> Iterator[Server]:
+    voices = Voices(tmp_path / "voices")
     with listening() as server, closing(voices.cache):
-        server.answer, server.keeps_dictionaries = answer, True
+        server.answer, server.keeps_dictionaries = answers_of(voices), True
         yield server
 
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voice_clone_client import AsyncClient, Chunk, Overloaded, Unsupported, pcm16
+from voice_clone_client import AsyncClient, Chunk, InvalidArgument, Overloaded, Unsupported, VoiceNotFound, pcm16
 from voice_clone_gateway.speech.loudness import Loudness
 from voice_clone_sound.limiter import Limiter
 from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
 
 from tests.support.doubles import triton_double
-from tests.support.doubles.gateway_thread import Shared
+from tests.support.doubles.fakes import Voices, clip
+from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.speech_double import RATE, Double, DoubleSpeech, samples_of
 from tests.support.doubles.websocket_calls import Gateway, audio_of, run
+from tests.support.waiting import until
+from tests.unit.gateway.test_dictionaries import answers_of
 
 VOICE = {"model": "qwen3_tts", "voice": "Ada"}
 INFO = {"mode": "icl", "voice_digest": "1" * 64}
@@ -45,10 +50,10 @@ class OneChunk(AsyncIterator[Chunk]):
 
 
 async def levelled(
-    loudness: Loudness, double: Double, target: float | None, arguments: dict[str, Any] | None = None, **info: Any
+    levels: Loudness, double: Double, target: float | None, arguments: dict[str, Any] | None = None, **info: Any
 ) -> Chunk:
     """The chunk as it is sent."""
-    return await anext(loudness.levelled(OneChunk({**INFO, **info}), client(double), arguments or VOICE, target))
+    return await anext(levels.levelled(OneChunk({**INFO, **info}), client(double), arguments or VOICE, target))
 
 
 @pytest.mark.parametrize("rate", (16000, 24000, 44100))
@@ -201,6 +206,72 @@ def test_what_is_not_to_be_kept_is_not() -> None:
     assert all(speech.options["cache"] is False for speech in double.speeches)
 
 
+class KnownSpeech(DoubleSpeech):
+    """A speech in a registered voice."""
+
+    async def __anext__(self) -> Chunk:
+        chunk = await super().__anext__()
+        self.info = {**(self.info or {}), "voice": self.options["voice"], "generation": 3}
+        return chunk
+
+
+class Keeper(Double):
+    """A double that keeps how loud voices are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, dict[str, Any]] = {}
+
+    async def keep_loudness(self, name: str, loudness: float, **of: Any) -> None:
+        self.kept[name] = {"loudness": loudness, **of}
+
+    def speak(self, text: str, **options: Any) -> DoubleSpeech:
+        self.speeches.append(KnownSpeech(self, text, options))
+        return self.speeches[-1]
+
+
+def test_the_figure_is_kept_with_the_voice_and_serves_other_gateways() -> None:
+    double = Keeper()
+
+    async def speak() -> None:
+        about = {"voice": "Ada", "generation": 3}
+        measured = await levelled(Loudness(), double, -18, **about)
+        assert double.kept == {"Ada": {"loudness": FIGURE, "generation": 3, "mode": "icl", "model": "qwen3_tts"}}
+        known = await levelled(Loudness(), double, -18, **about, loudness=FIGURE)
+        assert np.array_equal(measured.samples, known.samples)
+
+    asyncio.run(speak())
+    assert double.texts == [*TEXTS], "the second gateway measures nothing"
+
+
+@pytest.mark.parametrize("error", (InvalidArgument("unknown operation"), VoiceNotFound("it was replaced")))
+def test_a_server_that_keeps_nothing_is_no_error(error: Exception) -> None:
+    double = Keeper()
+
+    async def refuse(name: str, loudness: float, **of: Any) -> None:
+        raise error
+
+    double.keep_loudness = refuse  # type: ignore[method-assign]
+    chunk = asyncio.run(levelled(Loudness(), double, -18, voice="Ada", generation=3))
+    assert np.array_equal(chunk.samples, CHUNK.samples * gain_of(FIGURE, -18))
+
+
+@pytest.mark.parametrize("wanted", (True, False))
+def test_new_voices_are_measured_where_the_gateway_is_to(serve: Serve, tmp_path: Path, wanted: bool) -> None:
+    voices = Voices(tmp_path / "voices")
+    with triton_double.listening() as triton, closing(voices.cache):
+        triton.answer = answers_of(voices)
+        http = serve(triton.url, measure_voices=wanted)
+        file = {"audio_sample": ("a.wav", clip())}
+        ours = http.post("/v1/audio/voices", data={"name": "Ada", "consent": "yes"}, files=file)
+        theirs = http.post("/v1/voices/add", data={"name": "Bob", "consent": "yes"}, files={"files": clip(1)})
+        assert (ours.status_code, theirs.status_code) == (200, 200), (ours.text, theirs.text)
+        measured = 2 * len(TEXTS) if wanted else 0
+        until(lambda: len(triton.speeches) == measured)
+        spoken = {(inputs["voice"].decode(), inputs["text"].decode()) for _, inputs in triton.speeches}
+        assert spoken == ({(voice, text) for voice in ("Ada", "Bob") for text in TEXTS} if wanted else set())
+
+
 # -------------------------------------------------------------------------------------------------------- over the wire
 
 
@@ -268,9 +339,10 @@ def test_the_sentences_of_a_socket_have_one_gain() -> None:
             await caller.send("input.text", text="The first sentence here. Now the second one.")
             await caller.send("input.done")
             got = audio_of(await caller.until("session.done"))
-        sound = np.concatenate([speech_samples(text, gateway.double) for text in gateway.double.texts[:2]])
-        assert got == heard(sound, FIGURE, -18)
-        assert sorted(gateway.double.texts[2:]) == sorted(TEXTS)
+        said = [text for text in gateway.double.texts if text not in TEXTS]
+        sound = np.concatenate([speech_samples(text, gateway.double) for text in said])
+        assert len(said) == 2 and got == heard(sound, FIGURE, -18)
+        assert len(gateway.double.texts) == 2 + len(TEXTS)
 
     run(test)
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from voice_clone_client import embedding
+from voice_clone_client.backends import now
 from voice_clone_client.client import Client
-from voice_clone_client.errors import InvalidArgument, Unsupported, VoiceNotFound
+from voice_clone_client.errors import InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
 from voice_clone_client.fields import DTYPES, MEANINGS, SOURCES, Knobs
 from voice_clone_client.long_text.long_speech import LongSpeech
 from voice_clone_client.requests import is_voiceless
@@ -306,12 +307,26 @@ def _shaped(
     """The chunks at this speed and loudness."""
     if speed == 1.0 and loudness is None:
         return chunks
-    from voice_clone_sound.loudness import gain_of, measured, voice_of  # these need the extra
-    from voice_clone_sound.shape import shaped
+    from voice_clone_sound.shape import shaped  # needs the extra
 
     if loudness is None:
         return shaped(chunks, speed, None)
-    return shaped(chunks, speed, lambda: gain_of(measured(client, voice_of(how)), loudness))
+    return shaped(chunks, speed, lambda first: _gain(client, first.info or {}, loudness, how))
+
+
+def _gain(client: Client, info: Mapping[str, Any], target: float, how: Mapping[str, Any]) -> Any:
+    """The factor that a voice needs for this loudness; a voice that was never measured is measured now."""
+    from voice_clone_sound.loudness import gain_of, kept_by, loudness_of, measured, voice_of
+
+    figure = info.get("loudness")
+    if figure is None:
+        voice = {**voice_of(how), "model": client.family(how.get("model"))}
+        spoken = now(measured(client, voice))
+        figure = loudness_of(spoken.parts, spoken.rate)
+        if (kept := kept_by(spoken, voice, figure)) is not None:
+            with suppress(VoiceCloneError):  # of an older server
+                client.keep_loudness(**kept)
+    return gain_of(figure, target)
 
 
 def _parts(
