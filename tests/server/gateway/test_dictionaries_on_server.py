@@ -79,9 +79,7 @@ def test_what_is_replaced_sounds_as_what_is_written(clients: list[ElevenLabs], v
     assert made.id not in {each.name for each in client.list()}
 
 
-def test_on_a_socket_it_sounds_as_what_is_written(
-    gateways: list[Gateway], clients: list[ElevenLabs], voice: str
-) -> None:
+def test_a_socket_says_what_is_written(gateways: list[Gateway], clients: list[ElevenLabs], voice: str) -> None:
     made = clients[0].pronunciation_dictionaries.create_from_rules(name="ours", rules=[SQL])
     url = gateways[0].url.replace("http", "ws") + "/v1/audio/speech/stream"
 

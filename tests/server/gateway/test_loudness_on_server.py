@@ -1,4 +1,4 @@
-"""Even loudness on the real server: a voice is measured once, whichever gateway does it, and before its first speech."""
+"""Even loudness on the real server: a voice is measured once for all gateways, and before its first speech."""
 
 from __future__ import annotations
 
