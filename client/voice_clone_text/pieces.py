@@ -152,7 +152,7 @@ class Joiner:
 
 def _replaced(parts: Iterable[Words]) -> Iterator[Replaced]:
     at = 0
-    for (written, place), group in groupby(parts, key=lambda words: (words.written, words.written or words[1:3])):
+    for (written, place), group in groupby(parts, key=lambda words: (is_so := words.written, is_so or words[1:3])):
         end = at + sum(len(words.text) for words in group)
         if not written:
             yield Replaced((at, end), place)
