@@ -21,6 +21,7 @@ from voice_clone_client import AsyncClient, Chunk, VoiceCloneError
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_sound.loudness import gain_of, kept_by, loudness_of, measured, voice_of
 
+from ..http.errors import HTTPFailure
 from ..services import Services
 
 _MOST_FIGURES = 10_000
@@ -45,7 +46,7 @@ class Loudness:
             task.add_done_callback(self._ahead.discard)
 
     async def _measure_ahead(self, services: Services, client: AsyncClient, voice: str) -> None:
-        with suppress(VoiceCloneError):  # then its first listener waits
+        with suppress(VoiceCloneError, HTTPFailure):  # then its first listener waits
             async with services.after_speech.turn():
                 await _measured(client, {"model": await services.families.choose(None), "voice": voice})
 
