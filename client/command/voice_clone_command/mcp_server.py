@@ -28,6 +28,7 @@ from voice_clone_client.wav import WavWriter
 from voice_clone_program.names import meant
 from voice_clone_provenance.statements import comment_of
 from voice_clone_sound.async_parts import AsyncParts
+from voice_clone_text.languages import spoken_in
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sequence import Planned, in_sequence
@@ -125,7 +126,8 @@ class _Tools:
         """
 
         def say(text: str, style: Style) -> AsyncLongSpeech:
-            return self._client.speak_long(text, voice=style.voice, language=style.language, seed=seed, hold=True)
+            spoken, _ = spoken_in(style.language, language or None)
+            return self._client.speak_long(text, voice=style.voice, language=spoken, seed=seed, hold=True)
 
         style = Style(voice or None, language or None)
         if not is_ssml(text, final=True):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
 from voice_clone_client.backends import now
+from voice_clone_client.errors import InvalidArgument
 from voice_clone_client.speeches.speech import Speech
 from voice_clone_client.types import Chunk
 from voice_clone_client.word_times import BlockingWordTimes
 from voice_clone_sound.async_parts import AsyncParts
 from voice_clone_text import sequence
-from voice_clone_text.pieces import Plan
-from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sequence import Part, turns_of
 
 Asked = tuple[Speech, Iterator[Chunk]]
@@ -85,21 +82,13 @@ class _Heard:
         return self._speech.info
 
 
-def plans_of(text: str, settings: Settings, script: bool) -> list[Plan]:
-    """The plan of a text, or of each turn of a dialogue.
+def texts_of(text: str, script: bool) -> list[tuple[str | None, str]]:
+    """Who says what; without a script nobody is named.
 
     Raises:
-        ValueError: it is no SSML, or no dialogue.
+        InvalidArgument: it is no dialogue.
     """
-    turns = turns_of(text) if script else [(None, text)]
-    return [plan(words, replace(settings, style=settings.style._replace(voice=name))) for name, words in turns]
-
-
-def captioned(text: str, script: bool) -> tuple[str, list[int]]:
-    """What the captions of a text show, which of a dialogue is what is said, a turn a line; where each turn begins.
-
-    Raises:
-        ValueError: it is no dialogue.
-    """
-    turns = [words for _, words in turns_of(text)] if script else [text]
-    return "\n".join(turns), [0, *accumulate(len(words) + 1 for words in turns)]
+    try:
+        return [*turns_of(text)] if script else [(None, text)]
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None

@@ -28,7 +28,7 @@ from voice_clone_text.sequence import checked_rate
 from voice_clone_text.tags import MarkupError
 
 from .segments import refusal_of
-from .streaming_text import FlushTimer, StreamingText
+from .streaming_text import StreamingText, WrittenLength
 
 _AT_ONCE = 4096  # characters that are planned without a thread, if their numbers stay as they are
 
@@ -100,7 +100,7 @@ class _Part:
         return Report(found.sentences, end, seconds, partial, found.partial_seconds / rate)
 
 
-class PlannedText(AsyncIterator[PlannedChunk]):
+class PlannedText(WrittenLength, AsyncIterator[PlannedChunk]):
     """The chunks of such a text; for one event loop. As an `AsyncLongSpeech`; the sentences count through all spans,
     and have the places at which they are written.
 
@@ -108,9 +108,8 @@ class PlannedText(AsyncIterator[PlannedChunk]):
         settings: how the text is read.
         make: makes a speech whose text will be written.
         rate: factor of the tempo, beside those of the text.
-        most: characters of the text; None: any.
         charge: called with the number of characters that will be spoken.
-        flush_after: see `StreamingText`.
+        most, flush_after: see `WrittenLength`.
     """
 
     def __init__(
@@ -123,13 +122,11 @@ class PlannedText(AsyncIterator[PlannedChunk]):
         charge: Callable[[int], None] = lambda count: None,
         flush_after: float | None = None,
     ) -> None:
+        super().__init__(most, flush_after)
         self._planner = Planner(settings)
         self._aside = settings.normalize != "off"
-        self._make, self._rate, self._most, self._charge = make, rate, most, charge
-        self._timer = FlushTimer(flush_after, self.flush)
+        self._make, self._rate, self._charge = make, rate, charge
         self._whole = WholeCharacters()
-        self._length = 0
-        self._blank, self._ended = True, False
         self._texts: asyncio.Queue[tuple[str, bool, bool]] = asyncio.Queue()  # flush, end
         self._planning: asyncio.Task[None] | None = None
         self._planned = False  # all of it
@@ -159,19 +156,9 @@ class PlannedText(AsyncIterator[PlannedChunk]):
         self._planning = asyncio.create_task(self._plan())
 
     def write(self, text: str) -> None:
-        """Add to the text.
-
-        Raises:
-            InvalidArgument: the whole text would be too long, or was ended.
-        """
-        if self._ended:
-            raise InvalidArgument("the text was ended; more text needs another speech")
-        if self._most is not None and self._length + len(text) > self._most:
-            raise InvalidArgument(f"the text is too long; at most {self._most} characters are allowed")
-        self._length += len(text)
-        self._blank = self._blank and not text.strip()
+        """Add to the text. Raises: InvalidArgument, if it is too long or was ended."""
+        self._count(text)
         self._texts.put_nowait((text, False, False))
-        self._timer.write(text)
 
     def end(self) -> None:
         """The text is complete."""
@@ -180,14 +167,8 @@ class PlannedText(AsyncIterator[PlannedChunk]):
         self._texts.put_nowait(("", False, True))
 
     def flush(self) -> None:
-        """Speak what was written so far, without waiting for more of it."""
-        self._timer.stop()
+        super().flush()
         self._texts.put_nowait(("", True, False))
-
-    @property
-    def length(self) -> int:
-        """Characters of the text so far."""
-        return self._length
 
     @property
     def info(self) -> Mapping[str, Any] | None:

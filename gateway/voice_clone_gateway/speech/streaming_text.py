@@ -56,7 +56,42 @@ class SpokenPart:
         return Sentence(text, self.part.start, self.part.start + len(text), "sentence")
 
 
-class StreamingText(AsyncIterator[SentenceChunk]):
+class WrittenLength:
+    """How long a text is that is being written, and when it pauses.
+
+    Args:
+        most: characters; None: any.
+        flush_after: seconds without text after which it is flushed, if a sentence ends there; None: never.
+    """
+
+    def __init__(self, most: int | None, flush_after: float | None) -> None:
+        self._most = most
+        self._timer = FlushTimer(flush_after, self.flush)
+        self._blank = True
+        self._ended = False
+        self.length = 0
+        """Characters of the text so far."""
+
+    def flush(self) -> None:
+        """Speak what was written so far, without waiting for more of it."""
+        self._timer.stop()
+
+    def _count(self, text: str) -> None:
+        """Count more of the text.
+
+        Raises:
+            InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
+        """
+        if self._ended:
+            raise InvalidArgument("the text was ended; more text needs another speech")
+        if self._most is not None and self.length + len(text) > self._most:
+            raise InvalidArgument(f"the text is too long; at most {self._most} characters are allowed")
+        self.length += len(text)
+        self._blank = self._blank and not text.strip()
+        self._timer.write(text)
+
+
+class StreamingText(WrittenLength, AsyncIterator[SentenceChunk]):
     """The chunks of a text while it is written, part by part; for one event loop. Errors: as of `AsyncLongSpeech`.
 
     Args:
@@ -69,13 +104,9 @@ class StreamingText(AsyncIterator[SentenceChunk]):
     def __init__(
         self, speaker: AsyncClient, plan: Plan, flush_after: float | None = None, renew_after: float | None = None
     ) -> None:
+        super().__init__(plan.total_characters, flush_after)
         self._speaker = speaker
-        self._most = plan.total_characters
-        self._timer = FlushTimer(flush_after, self.flush)
         self._text = WrittenText(at_once=False, longest=None if renew_after is None else round(PACE * renew_after))
-        self._length = 0
-        self._blank = True
-        self._ended = False
         self._speech: AsyncStreamingTextSpeech | None = None
         self._parts: list[SpokenPart] = []
 
@@ -88,20 +119,9 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         self._speech = self._speaker.speak_written(self._text, of_each_part=True, **options)
 
     def write(self, text: str) -> None:
-        """Add to the text.
-
-        Raises:
-            InvalidArgument: the whole text would be too long, or was ended. Text written before is unaffected.
-        """
-        self._timer.stop()
-        if self._ended:
-            raise InvalidArgument("the text was ended; more text needs another speech")
-        if self._most is not None and self._length + len(text) > self._most:
-            raise InvalidArgument(f"the text is too long; at most {self._most} characters are allowed")
-        self._length += len(text)
-        self._blank = self._blank and not text.strip()
+        """Add to the text. Raises: InvalidArgument, if it is too long or was ended."""
+        self._count(text)
         self._text.write(text)
-        self._timer.write(text)
 
     def end(self, text: str = "") -> None:
         """Add the last part of the text, or all of it.
@@ -115,8 +135,7 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         self._text.end()
 
     def flush(self) -> None:
-        """Speak what was written so far, without waiting for more of it."""
-        self._timer.stop()
+        super().flush()
         self._text.flush()
 
     async def __anext__(self) -> SentenceChunk:
@@ -138,11 +157,6 @@ class StreamingText(AsyncIterator[SentenceChunk]):
         spoken = self._parts[-1]
         spoken.take(chunk)
         return chunk.as_sentence()
-
-    @property
-    def length(self) -> int:
-        """Characters of the text so far."""
-        return self._length
 
     @property
     def info(self) -> Mapping[str, Any] | None:

@@ -484,6 +484,16 @@ def test_parts_of_a_text(triton: Server, run: Run, tmp_path: Path, options: tupl
     assert pcm_of(out) == pcm_of_chunks(3) + silence + pcm_of_chunks(3)
 
 
+def test_an_unknown_language_of_markup_is_a_warning(
+    triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "<speak>One. <lang xml:lang='tlh'>Two.</lang> <lang xml:lang='de-AT'>Three.</lang></speak>"
+    assert run("speak", text, "--voice", "Ada", "--language", "English", "-o", tmp_path / "out.wav", "--quiet") == 0
+    said = [(inputs["text"].strip(), inputs["language"]) for _, inputs in triton.speeches]
+    assert said == [(b"One.", b"English"), (b"Two.", b"English"), (b"Three.", b"de")]
+    assert capsys.readouterr().err.count("xml:lang") == 1
+
+
 def test_subtitles_of_a_dialogue(triton: Server, run: Run, tmp_path: Path) -> None:
     """They show what is said, and no names."""
     options = ("--voice", "Ada", "--quiet", "-o", tmp_path / "out.wav", "--subtitles", tmp_path / "out.json")

@@ -155,6 +155,12 @@ def test_ssml_is_spoken_with_its_pauses_and_voices(triton: Server, server: Runni
     assert wrong.is_error and "invalid_argument: " in text_of(wrong) and "line 1" in text_of(wrong)
 
 
+def test_an_unknown_language_of_markup_is_spoken(triton: Server, server: Running) -> None:
+    text = "<speak>One. <lang xml:lang='tlh'>Two.</lang></speak>"
+    assert not server.call("speak", text=text, voice="Ada", language="en").is_error
+    assert [inputs["language"] for _, inputs in triton.speeches] == [b"en", b"en"]
+
+
 def test_a_speech_is_audio_in_the_answer(triton: Server, server: Running) -> None:
     result = server.call("speak", text="Hi.", voice="Ada", language="en", seed=5)
     assert not result.is_error

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ from voice_clone_program.whole_file import WholeFile
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import comment_of
 from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
+from voice_clone_text.languages import spoken_in
 from voice_clone_text.pieces import Style
-from voice_clone_text.planner import Settings
+from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sentences import MAX_CHARACTERS
 from voice_clone_text.sequence import Part, Planned, in_sequence
 from voice_clone_text.tags import is_ssml
@@ -40,7 +41,7 @@ from voice_clone_words.words import Word
 
 from ..audio_file import MISSING, SUFFIXES, has_codecs, refusal
 from ..output import AudioOutput, progress
-from ..parts import PartsSpeech, captioned, plans_of
+from ..parts import PartsSpeech, texts_of
 from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
@@ -178,7 +179,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
             outputs.append(stack.enter_context(Player(parsed.output)))
         times = None
         if parsed.subtitles is not None:
-            shown_text, _ = _captioned(parsed.text, parsed.script)
+            shown_text = "\n".join(words for _, words in texts_of(parsed.text, parsed.script))
             times = client.word_times(shown_text, parsed.language)
         speech, chunks = _begin(client, parsed, how, times)
         if parsed.output is not None:
@@ -201,13 +202,6 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         if not parsed.allow_partial:
             raise missed  # the file is complete by now, and the player has played it
         complain(str(missed))
-
-
-def _captioned(text: str, script: bool) -> tuple[str, list[int]]:
-    try:
-        return captioned(text, script)
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from None
 
 
 def _write_subtitles(parsed: argparse.Namespace, words: Sequence[Word], text: str) -> None:
@@ -336,15 +330,18 @@ def _parts(
     settings = Settings(
         input_type="ssml" if parsed.ssml else "auto",
         inline_pauses=parsed.inline_pauses,
-        style=Style(language=parsed.language),
         normalize=parsed.normalize or "off",
     )
+    texts = texts_of(text, parsed.script)
     try:
-        plans = plans_of(text, settings, parsed.script)
+        plans = [plan(words, replace(settings, style=Style(name, parsed.language))) for name, words in texts]
         sequence = in_sequence(Planned(each, parsed.speed) for each in plans)
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
-    for warning in dict.fromkeys(warning for each in plans for warning in each.warnings):
+    ignored = [warning for each in plans for warning in each.warnings]
+    for part in sequence.parts:
+        ignored += spoken_in(part.span.style.language, parsed.language)[1]
+    for warning in dict.fromkeys(ignored):
         complain(warning)
     if any(part.rate != 1 for part in sequence.parts) and not has_codecs():
         complain(f"the rate of SSML needs a further package, so it is ignored: {MISSING}")
@@ -353,11 +350,11 @@ def _parts(
     def ask(part: Part) -> tuple[Speech, Iterator[Chunk]]:
         style = part.span.style
         own = {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice} if style.voice else {}
-        spoken = {**how, **own, "language": style.language}
+        spoken = {**how, **own, "language": spoken_in(style.language, parsed.language)[0]}
         speech = _whole_text(client, part.span.text, parsed, spoken)
         return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)
 
-    return PartsSpeech(sequence, ask, times, _captioned(text, parsed.script)[1])
+    return PartsSpeech(sequence, ask, times, [0, *accumulate(len(words) + 1 for _, words in texts)])
 
 
 def _pair(text: str) -> tuple[str, Any]:
