@@ -81,6 +81,32 @@ def test_speak_faster_or_slower(triton: Server, run: Run, tmp_path: Path, speed:
     assert pcm_of(out) == pcm16(Tempo(RATE, float(speed)).push(sound, final=True))
 
 
+def test_a_voice_is_measured_once(triton: Server, run: Run, tmp_path: Path) -> None:
+    """The server keeps the figure, and says it with the next speech."""
+    kept = list[dict[str, Any]]()
+
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"keep_loudness":
+            kept.append({"name": inputs["name"], "model_type": inputs["model_type"], **json.loads(inputs["options"])})
+        return {"result": b"{}"}
+
+    def play(context: Any) -> Any:
+        info = {"voice": "Ada", "generation": 3, "mode": "icl"}
+        info |= {"loudness": kept[0]["loudness"]} if kept else {}
+        return iter([chunk(0, info=info), chunk(1), chunk(2, final=True, info=info)])
+
+    triton.answer, triton.play = answer, play
+    for name in ("one.wav", "other.wav"):
+        assert run("speak", "Hi.", "--voice", "Ada", "-o", tmp_path / name, "--loudness", -18, "--quiet") == 0
+    sound = np.concatenate([samples_of(index, 1920) for index in range(3)])
+    figure = loudness_of([sound, sound], RATE)
+    assert kept == [
+        {"name": b"Ada", "model_type": b"qwen3_tts", "loudness": figure, "generation": 3, "mode": "icl"},
+    ]
+    assert [inputs["text"].decode() for _, inputs in triton.speeches][-1] == "Hi." and len(triton.speeches) == 4
+    assert pcm_of(tmp_path / "one.wav") == pcm_of(tmp_path / "other.wav")
+
+
 @pytest.mark.parametrize("speed", [1.0, 1.5])
 def test_speak_at_a_loudness(
     triton: Server, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: float
