@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from voice_clone_client.types import Chunk, worse
+from voice_clone_client.joined_info import JoinedInfo
+from voice_clone_client.types import Chunk
 from voice_clone_text.sequence import Part, Sequence
 
 from .edges import QuietEdges
 
 Samples = NDArray[np.float32]
-
-_COUNTED = ("text_tokens", "reference_frames", "frames", "retries")  # entries of `info` that add up
 
 
 class Shape:
@@ -53,26 +52,6 @@ class Shape:
         if self._tempo is not None:
             samples = self._tempo.push(samples, final)
         return samples if self._gain == 1 else samples * self._gain
-
-
-class JoinedInfo:
-    """What the server says on speeches in a row, as one."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Any] = {}  # of those that have ended
-        self.info: dict[str, Any] = {}
-        """The latest of the server; tokens and frames are sums, the finish reason is the worst."""
-
-    def add(self, info: Mapping[str, Any]) -> None:
-        """The latest on the speech that is read."""
-        counts = {name: self._sums.get(name, 0) + info[name] for name in _COUNTED if name in info}
-        self.info |= {**info, **counts}
-        if "finish_reason" in info and "finish_reason" in self._sums:
-            self.info["finish_reason"] = worse(self._sums["finish_reason"], info["finish_reason"])
-
-    def end(self) -> None:
-        """The next one is read now."""
-        self._sums = {name: self.info[name] for name in (*_COUNTED, "finish_reason") if name in self.info}
 
 
 class JoinedParts:

@@ -14,12 +14,11 @@ from voice_clone_text.sentences import MIN_CHARACTERS, Sentence, SentenceSplitte
 
 from ..backends import Job
 from ..errors import DeadlineExceeded, Incomplete, InvalidArgument
+from ..joined_info import JoinedInfo
 from ..servers.channel import shorter
-from ..types import Chunk, is_whole, worse
+from ..types import Chunk, is_whole
 from .plan import MOST_HELD, MOST_UNREAD, Plan, Report, sentence_seed
 from .speaker import Speech
-
-_COUNTED = ("text_tokens", "reference_frames", "frames")  # entries of `info` that add up over sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +70,6 @@ class SpokenSentence:
     made: bool = False
     """Whether nothing more of it comes: it is made to its end, or has failed."""
     error: Exception | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
-    """Of the server, as far as it was read."""
     finish_reason: str | None = None
     sent: float | None = None
     """Seconds of audio that were read, with the pause; None before the first chunk."""
@@ -126,7 +123,6 @@ class SpokenSentence:
             samples = np.concatenate([np.zeros(round(self.pause * chunk.sample_rate), np.float32), samples])
         self.sent = (self.sent or 0.0) + len(samples) / chunk.sample_rate
         self.complete = chunk.final
-        self.info = {**self.info, **(chunk.info or {})}
         return SentenceChunk(
             samples=samples,
             sample_rate=chunk.sample_rate,
@@ -169,9 +165,7 @@ class LongText(ABC):
         self._characters = 0
         self._ended = False
         self._blank = True
-        self._info: dict[str, Any] | None = None
-        self._counts: Mapping[str, int] = {}
-        self._finish_reason: str | None = "stop"  # the worst of the sentences
+        self._joined = JoinedInfo()
         self.sample_rate = 0
         self.retries = 0
         """Further attempts at sentences whose end the model missed."""
@@ -246,12 +240,12 @@ class LongText(ABC):
         """The latest info of the server; tokens and frames are the sums over all sentences so far, and the finish
         reason is the worst of theirs. It has the number of sentences, unless the text was spoken at once, and that of
         the `retries`, if there were any."""
-        return self._info
+        return self._joined.info or None
 
     @property
     def finish_reason(self) -> str | None:
         """How the speech ended: the worst of the sentences' reasons; None before its end."""
-        return (self._info or {}).get("finish_reason") if self.finished else None
+        return self._joined.info.get("finish_reason") if self.finished else None
 
     @property
     def finished(self) -> bool:
@@ -412,21 +406,19 @@ class LongText(ABC):
         self._chunks += 1
         self.sample_rate = chunk.sample_rate
         if chunk.info:
-            self._add_info(speech)
+            self._add_info(chunk.info, speech.index)
+        if chunk.last:
+            self._joined.end()
         if chunk.last and self._ended and speech is self._speeches[-1]:
             chunk = replace(chunk, final=True)
         return chunk
 
-    def _add_info(self, speech: SpokenSentence) -> None:
-        counts = {key: self._counts.get(key, 0) + speech.info[key] for key in _COUNTED if key in speech.info}
-        self._info = {**speech.info, **counts}
-        if "seed" in speech.info and (seed := (self._options or {}).get("seed")) is not None:
-            self._info["seed"] = seed  # that of the whole speech
+    def _add_info(self, info: Mapping[str, Any], sentence: int) -> None:
+        added = dict(info)
+        if "seed" in info and (seed := (self._options or {}).get("seed")) is not None:
+            added["seed"] = seed  # that of the whole speech
         if not self._at_once:
-            self._info["sentences"] = speech.index + 1
+            added["sentences"] = sentence + 1
+        self._joined.add(added)
         if self.retries:
-            self._info["retries"] = self.retries
-        if speech.complete:
-            self._counts = counts
-            self._finish_reason = worse(self._finish_reason, speech.info.get("finish_reason"))
-            self._info["finish_reason"] = self._finish_reason
+            self._joined.info["retries"] = self.retries

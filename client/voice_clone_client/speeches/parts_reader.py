@@ -12,13 +12,13 @@ from voice_clone_text.parts import Part, WrittenText
 from voice_clone_text.sentences import Sentence
 
 from ..errors import BrokenStream, ConnectionFailed, DeadlineExceeded, Internal, Overloaded, VoiceCloneError
+from ..joined_info import JoinedInfo
 from ..long_text.plan import sentence_seed
 from ..long_text.text import SentenceChunk
 from ..responses import SpeechReader
-from ..types import Chunk, is_whole, worse
+from ..types import Chunk, is_whole
 
 WAIT_SECONDS = 60.0  # for a server that is too busy to begin a further part
-_COUNTED = ("text_tokens", "read", "reference_frames", "frames")  # entries of `info` that add up over parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +71,7 @@ class PartsReader(SpeechReader):
         self._first = False  # whether the next chunk is the first of its part
         self._start = 0  # where the part that began last begins in the text
         self._gives_up: float | None = None  # when to stop waiting for a server that is full
-        self._reason: str | None = "stop"  # the worst of the parts
-        self._counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)  # of the parts that have ended
+        self._joined = JoinedInfo()
 
     def begin(self) -> Part | None:
         """Begin the next part, if one is there."""
@@ -82,7 +81,7 @@ class PartsReader(SpeechReader):
             self._parts += 1
             part.seed = sentence_seed(self._seed, part.index)
             if self._max_frames is not None:
-                part.max_frames = max(1, self._max_frames - self._counts["frames"])
+                part.max_frames = max(1, self._max_frames - self._joined.info.get("frames", 0))
         return part
 
     def may_wait(self, part: Part, seconds: float, error: VoiceCloneError) -> bool:
@@ -96,21 +95,27 @@ class PartsReader(SpeechReader):
 
     def take(self, part: Part, chunk: Chunk) -> PartChunk:
         """Make the next chunk of a part one of the speech."""
-        said = chunk.info or {}
+        said = dict(chunk.info or {})
         if self._seed is None:
             self._seed = said.get("seed")  # the server's choice
+        if "seed" in said:
+            said["seed"] = self._seed  # that of the whole speech, which it repeats
         self.sample_rate = chunk.sample_rate
-        counts = {name: self._counts[name] + said[name] for name in _COUNTED if name in said}
-        place = {"characters": part.start + said["characters"]} if "characters" in said else {}
-        seed = {"seed": self._seed} if "seed" in said else {}  # that of the whole speech, which it repeats
-        info = {**said, **counts, **place, **seed, "parts": self._parts}
+        said["parts"] = self._parts
         if chunk.final:
-            self._counts |= counts
             self.text.learn(None)  # if no answer came before its end
-            self.finished = self._ends(part, said) or self.text.over
-            continued = {"continued": self.text.continued} if self.text.continued else {}
-            info |= {**continued, "finish_reason": self._reason}
-        self.info = {**(self.info or {}), **info}
+            reason = said.get("finish_reason")
+            goes_on = reason == "text_left" and self.text.go_on(part, int(said.get("characters", 0)))
+            self.finished = (not goes_on and self._ends(part, reason)) or self.text.over
+            said["finish_reason"] = "stop" if goes_on else reason
+            if self.text.continued:
+                said["continued"] = self.text.continued
+        if "characters" in said:
+            said["characters"] += part.start
+        info = self._joined.add(said)
+        if chunk.final:
+            self._joined.end()
+        self.info = self._joined.info
         first, self._first = self._first, False
         index, self._next_index = self._next_index, self._next_index + 1
         return PartChunk(
@@ -118,7 +123,7 @@ class PartsReader(SpeechReader):
             sample_rate=chunk.sample_rate,
             index=index,
             final=self.finished,
-            info=info if said else None,
+            info=info if chunk.info else None,
             part=part,
             first=first,
             last=chunk.final,
@@ -139,12 +144,8 @@ class PartsReader(SpeechReader):
         spoken = f"; all of the first {self._start} characters was spoken" if self._start else ""
         return type(error)(f"{error}; the speech came to character {characters} of its text{spoken}")
 
-    def _ends(self, part: Part, said: Mapping[str, Any]) -> bool:
+    def _ends(self, part: Part, reason: str | None) -> bool:
         """Whether the speech ends with this part, whatever its text."""
-        reason = said.get("finish_reason")
-        if reason == "text_left" and self.text.go_on(part, int(said.get("characters", 0))):
-            return False
-        self._reason = worse(self._reason, reason)
         if not part.ended:  # an older server, which does not say that text is left
             return True
         return reason in ("text_left", "text_timeout") or (reason == "length" and self._max_frames is not None)

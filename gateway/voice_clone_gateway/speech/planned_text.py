@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 from voice_clone_client import Cancelled, InvalidArgument
+from voice_clone_client.joined_info import JoinedInfo
 from voice_clone_client.long_text.long_speech import AsyncLongSpeech
 from voice_clone_client.long_text.plan import Report
 from voice_clone_client.long_text.speaker import Speech
 from voice_clone_client.long_text.text import SentenceChunk
-from voice_clone_sound.joined_parts import JoinedInfo, Samples, Shape
+from voice_clone_sound.joined_parts import Samples, Shape
 from voice_clone_text.normalizers import Missing
 from voice_clone_text.pieces import Mark, Piece, Silence, Style, Words
 from voice_clone_text.planner import Planner, Settings
