@@ -7,8 +7,7 @@ sound at its original speed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
 from tempfile import SpooledTemporaryFile
 
@@ -18,14 +17,15 @@ from numpy.typing import NDArray
 
 from voice_clone.audio import resample
 from voice_clone.errors import InvalidArgument
+from voice_clone.marking.detectors import SHORTEST, Detection, likeliest
 from voice_clone.marking.mark_filter import pattern
 from voice_clone.marking.network import BANDS, HOP, RATE, WINDOW, PerthNetwork, levels
 from voice_clone.marking.weights import load_weights
 
+MARK = "perth"
 THRESHOLD = 0.3  # of the confidence, from which a sound counts as marked
 SURE = 0.9  # the same at a guessed speed: guesses are those at which a sound is most like a marked one
 ENOUGH = 2.0  # seconds of a sound whose speed can be guessed
-SHORTEST = 0.1  # seconds
 PIECE = 30.0  # seconds that are looked at together
 SPEEDS = tuple(round(0.92 + 0.002 * step, 3) for step in range(81))  # at which the pattern is looked for
 GUESSES = 3  # of the speeds at most, that the network hears
@@ -33,29 +33,6 @@ LIKENESS = 0.06  # from which a speed is worth a guess; 0 by chance, 0.2 where t
 _FINER = 8  # points of the mean spectrum a band
 _AROUND = 3  # bands on both sides, whose mean is taken off
 _LOUD = 40.0  # decibels below the loudest frame, from which on a frame counts in the mean spectrum
-
-
-@dataclass(frozen=True)
-class Detection:
-    """What was found.
-
-    Attributes:
-        marked: whether the sound has the mark.
-        confidence: 0 to 1; of the piece that has the most.
-        speed: at which the marked sound is played; 1 where it has no mark.
-        start, seconds: of that piece.
-    """
-
-    marked: bool
-    confidence: float
-    speed: float
-    start: float
-    seconds: float
-
-
-def likeliest(found: Iterable[Detection]) -> Detection:
-    """Of all pieces of a sound, what was found in the one that most likely has the mark."""
-    return max(found, key=lambda each: each.confidence)
 
 
 class PerthDetector:
@@ -85,10 +62,7 @@ class PerthDetector:
         return likeliest(self.pieces(waveform, rate))
 
     def pieces(self, waveform: NDArray[np.float32], rate: int) -> Iterator[Detection]:
-        """What is found in each piece, one after the other. A long sound waits on the disk meanwhile.
-
-        Args, Raises: as `detect`.
-        """
+        """See `Detector.pieces`. A long sound waits on the disk meanwhile. Raises: as `detect`."""
         if len(waveform) < SHORTEST * rate:
             raise InvalidArgument(
                 f"the `audio` is {len(waveform) / rate:.2f} s long; it must have {SHORTEST} s or more"
@@ -109,7 +83,8 @@ class PerthDetector:
             for guess in self._likely_speeds(sound):
                 if (other := self._confidence(resample(sound, RATE, round(RATE * guess)))) > max(confidence, SURE):
                     confidence, speed = other, guess
-        return Detection(confidence >= THRESHOLD, round(confidence, 4), speed, start, len(sound) / RATE)
+        mark = MARK if confidence >= THRESHOLD else None
+        return Detection(mark, round(confidence, 4), speed, start, len(sound) / RATE)
 
     def _confidence(self, sound: NDArray[np.float32]) -> float:
         score = self._network.score(levels(torch.from_numpy(sound).to(self._network.device)))

@@ -1,11 +1,15 @@
-"""Opens the store that the settings name: a directory, or the database of a fleet. Only this file knows both."""
+"""Opens the store that the settings name: a directory, or one of those that packages bring; see `StorePlugin`."""
 
 from __future__ import annotations
 
-from voice_clone.errors import Unsupported
-from voice_clone.settings import KnownVoiceSettings, SpeakerCacheSettings, VoiceSettings
+from typing import cast
+
+from voice_clone.errors import InvalidArgument
+from voice_clone.settings import KnownVoiceSettings, SpeakerCacheSettings
 from voice_clone.speakers.disk.store import FileStore, KnownInDirectory
-from voice_clone.speakers.store import KnownVoices, Store
+from voice_clone.speakers.store import KnownVoices, Store, StorePlugin
+
+GROUP = "voice_clone.voice_stores"
 
 
 def open_store(settings: SpeakerCacheSettings) -> Store:
@@ -16,30 +20,28 @@ def open_store(settings: SpeakerCacheSettings) -> Store:
         Unsupported: the database's client is not installed.
         Overloaded, Internal: the store cannot be opened.
     """
-    conninfo = _database(settings, settings.voice_store)
-    if conninfo is None:
+    address = settings.voice_store
+    if not address:
         return FileStore(settings.voice_dir, wait=settings.voice_dir_wait)
-    from voice_clone.speakers.postgres.store import PostgresStore
-
-    return PostgresStore(conninfo, settings.voice_stale_seconds, settings.voice_store_timeout)
+    return _plugin(address).open_store(address, settings)
 
 
 def open_known_voices(settings: KnownVoiceSettings) -> KnownVoices:
     """The voices of that store, for reading. Raises: as `open_store`, but nothing is asked of the store yet."""
-    conninfo = _database(settings, settings.voice_store_reader or settings.voice_store)
-    if conninfo is None:
-        return KnownInDirectory(settings.voice_dir)
-    from voice_clone.speakers.postgres.store import KnownInDatabase
-
-    return KnownInDatabase(conninfo)
-
-
-def _database(settings: VoiceSettings, address: str) -> str | None:
-    """The address of the database, checked; None if there is none. It has a password, hence a secret setting."""
+    address = settings.voice_store_reader or settings.voice_store
     if not address:
-        return None
-    try:
-        from voice_clone.speakers.postgres.sessions import checked_address
-    except ImportError:
-        raise Unsupported("voices in a database need psycopg: pip install 'psycopg[binary]'") from None
-    return checked_address(address, settings.voice_store_tls == "verify")
+        return KnownInDirectory(settings.voice_dir)
+    return _plugin(address).open_known_voices(address, settings)
+
+
+def _plugin(address: str) -> StorePlugin:
+    from importlib.metadata import entry_points  # most servers have their voices in a directory
+
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    scheme = address.partition("://")[0]
+    if scheme not in points:
+        raise InvalidArgument(
+            "VOICE_CLONE_VOICE_STORE must be an address such as postgresql://user:password@host/name; it may begin "
+            f"with {', '.join(f'{name}://' for name in sorted(points))}"
+        )
+    return cast(StorePlugin, points[scheme].load())

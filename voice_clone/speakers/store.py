@@ -1,4 +1,4 @@
-"""Where speakers persist, as the cache sees it: a directory, or a PostgreSQL database.
+"""Where speakers persist, as the cache sees it: a directory, or a store that a package brings, as PostgreSQL's.
 
 A directory (`disk.store`) belongs to one server. A database (`postgres.store`) serves a fleet: other servers change the
 same speakers at the same time, and `refresh` reports their changes.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from voice_clone.errors import DeadlineExceeded, Internal
+from voice_clone.settings import KnownVoiceSettings, SpeakerCacheSettings
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, SpeakerRecord
 from voice_clone.speakers.voice_file import Header, Tensors
 
@@ -143,3 +144,21 @@ class KnownVoices(Protocol):
 
     def origins(self) -> set[str]:
         """The `voice` of `SpeakerRecord.origin` of every speaker."""
+
+
+class StorePlugin(Protocol):
+    """What an entry point of the group `voice_clone.voice_stores` names, such as a module with these functions.
+
+    The name of the entry point is the scheme of the addresses: `postgresql` of postgresql://host/name. An error must
+    not show an address, which has a password.
+
+    Raises, both of them:
+        InvalidArgument: the address is wrong.
+        Unsupported: a package that it needs is not installed.
+    """
+
+    def open_store(self, address: str, settings: SpeakerCacheSettings) -> Store:
+        """Open the store of the cache. Raises: as `Store`, too."""
+
+    def open_known_voices(self, address: str, settings: KnownVoiceSettings) -> KnownVoices:
+        """Open it for reading; nothing is asked of it yet."""

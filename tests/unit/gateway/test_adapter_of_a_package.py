@@ -12,22 +12,18 @@ import soundfile
 
 from perf.bench.gateway_process import Gateway
 from tests.support.doubles.triton_double import Server
+from tests.support.installed_package import install_package
 
 README = (Path(__file__).parents[3] / "gateway" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A folder of installed packages, which has this one."""
+    """The folder in which it is installed."""
     [group] = re.findall(r"```toml\n\[project\.entry-points\.\"([\w.]+)\"\]\n", README)
     [point] = re.findall(r"^\w+ = \"(\w+:\w+)\"$", README, re.MULTILINE)
     [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (tmp_path / f"{point.partition(':')[0]}.py").write_text(code, encoding="utf-8")
-    metadata = tmp_path / "chatter_adapter-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: chatter-adapter\nVersion: 1.0\n", encoding="utf-8")
-    (metadata / "entry_points.txt").write_text(f"[{group}]\nchatter = {point}\n", encoding="utf-8")
-    return tmp_path
+    return install_package(tmp_path, point.partition(":")[0], code, {group: {"chatter": point}})
 
 
 def test_its_calls_are_those_of_the_gateway(triton: Server, package: Path) -> None:

@@ -30,7 +30,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_files(marked: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert detect_mark.main([str(marked)]) == 0
-    assert capsys.readouterr().out.startswith(f"{marked}: marked as synthetic (confidence ")
+    assert capsys.readouterr().out.startswith(f"{marked}: marked as synthetic: perth (confidence ")
     assert detect_mark.main([str(marked), str(CLIP)]) == 1
     assert f"{CLIP}: no mark (confidence 0.0" in capsys.readouterr().out
 
@@ -41,7 +41,7 @@ def test_json_and_a_file_at_another_speed(marked: Path, tmp_path: Path, capsys: 
     soundfile.write(faster, resample(np.ascontiguousarray(samples[:, 0]), round(1.05 * rate), rate), rate)
     assert detect_mark.main(["--json", str(faster)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["file"] == str(faster) and found["marked"] and abs(found["speed"] - 1.05) < 0.015
+    assert found["file"] == str(faster) and found["mark"] == "perth" and abs(found["speed"] - 1.05) < 0.015
     assert detect_mark.main([str(faster)]) == 0
     assert "times its speed)" in capsys.readouterr().out
 

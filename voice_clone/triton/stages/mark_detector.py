@@ -1,26 +1,26 @@
 """`mark_detector`: says whether a sound carries the mark of synthetic speech; see docs/provenance.md.
 
 in    audio   STRING [1]  the bytes of a WAV, FLAC, OGG or MP3 file, 0.1 s to 10 minutes
-out   result  STRING [1]  JSON: mark (`perth`, or null where there is none), and what `Detection` has besides
+out   result  STRING [1]  JSON, as `Detection` has it; mark is null where there is none
 """
 
 from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
+from itertools import chain
 
 from voice_clone import compute
 from voice_clone.audio import ClipLimits, decode
 from voice_clone.errors import DeadlineExceeded
-from voice_clone.marking.detection import SHORTEST, PerthDetector, likeliest
+from voice_clone.marking.detectors import SHORTEST, installed_detectors, likeliest
 from voice_clone.settings import ComputeSettings, Settings
 from voice_clone.triton.model import Model, Steps
 from voice_clone.triton.request import Request
 from voice_clone.triton.responder import Responder
 
 LIMITS = ClipLimits(max_bytes=64 << 20, min_seconds=SHORTEST, max_seconds=600.0)
-
-
 SECONDS, PER_SECOND = 60.0, 0.5  # in which a file is answered: these, and for each second of its sound
 
 
@@ -30,10 +30,10 @@ class MarkDetectorModel(Model):
     large_at_once = 1
 
     def load(self, given: Settings) -> None:
-        """Load the network."""
+        """Load the detectors."""
         settings = ComputeSettings.of(given)
         compute.prepare(settings)
-        self._detector = PerthDetector(compute.device(settings))
+        self._detectors = installed_detectors(compute.device(settings))
 
     def large(self, request: Request) -> bool:
         """All are."""
@@ -43,23 +43,15 @@ class MarkDetectorModel(Model):
         """Look for the mark in a file."""
         clip = decode(request.raw("audio") or b"", LIMITS)
         seconds = SECONDS + PER_SECOND * clip.seconds
-        pieces = self._detector.pieces(clip.waveform, clip.sample_rate)
-        del clip
+        pieces = [detector.pieces(clip.waveform, clip.sample_rate) for detector in self._detectors]
+        del clip  # the detector that works on it decides how long the sound is in memory
         yield
         found = []
-        for piece in pieces:
+        for piece in chain.from_iterable(pieces):
             found.append(piece)
             if time.monotonic() - request.came > seconds:
                 raise DeadlineExceeded(
                     f"in {seconds:.0f} s the sound was not looked through to its end; try again later"
                 )
             yield
-        best = likeliest(found)
-        result = {
-            "mark": "perth" if best.marked else None,
-            "confidence": best.confidence,
-            "speed": best.speed,
-            "start": best.start,
-            "seconds": best.seconds,
-        }
-        return {"result": json.dumps(result)}
+        return {"result": json.dumps(asdict(likeliest(found)))}
