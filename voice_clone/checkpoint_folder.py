@@ -92,7 +92,9 @@ def check_converted(folder: Path, weights: str, pickles: str) -> None:
         CheckpointError: they are there, and the file is not.
     """
     if not (folder / f"{weights}.safetensors").is_file() and (folder / pickles).exists():
-        raise CheckpointError(f"{pickles} is not converted yet; run once: tools/convert_pickles CHECKPOINT")
+        raise CheckpointError(
+            f"{pickles} is not converted yet; run once: voice-clone-server convert-pickles CHECKPOINT"
+        )
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:

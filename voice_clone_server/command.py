@@ -16,6 +16,7 @@ PROGRAMS = {
     "inspect": ("inspect_speech", "server", "shows where the time of a speech goes"),
     "voice-store": ("voice_store", "postgresql", "the database in which a fleet keeps its voices"),
     "complete-checkpoint": ("complete_checkpoint", "server", "writes what a release has apart from its weights"),
+    "convert-pickles": ("convert_pickles", "torch", "turns what a release has as pickles into safetensors"),
     "build-repository": ("build_repository", "onnx", "writes a model repository for one checkpoint"),
     "detect-mark": ("detect_mark", "marking", "looks for the mark of synthetic speech in files"),
 }

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.support.oracles.cosyvoice3 import source
 from tests.support.oracles.cosyvoice3_decoder import official_modules
-from tools.families.cosyvoice3.fixed_noise import fixed_noise
+from voice_clone_server.families.cosyvoice3.fixed_noise import fixed_noise
 
 pytestmark = [
     pytest.mark.thorough,

@@ -1,10 +1,8 @@
-"""What a family has for the tools: modules in tools/families/<family>/, all of them optional.
+"""What a family has for the tools: the module tools/families/<family>/checkpoint_maker.py.
 
-    checkpoint_maker.py  random checkpoints in the family's official format, a `CheckpointMaker`
-    pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
-
-A tool finds a module by the family's name, or by that of the family that it is a kind of; the protocols below say what
-is called in it. What an operator's programs need of a family is in voice_clone_server/families.
+It makes random checkpoints in the family's official format, and is a `CheckpointMaker`. A tool finds it by the family's
+name, or by that of the family that it is a kind of. What an operator's programs need of a family is in
+voice_clone_server/families.
 """
 
 from __future__ import annotations
@@ -43,17 +41,6 @@ class CheckpointMaker(Protocol):
         """The released models, by the names of their shapes."""
 
 
-class PickleConverter(Protocol):
-    """Makes safetensors files of what a checkpoint has as pickles; `tools.families.pickles` has what all do alike."""
-
-    def convert(self, checkpoint: Path) -> list[Path]:
-        """Write the files into the checkpoint's folder and return them; earlier ones are replaced.
-
-        Raises:
-            CheckpointError: a pickle is missing, or holds anything but the expected tensors; nothing of it was run.
-        """
-
-
 def families_with(module: str) -> list[str]:
     """The families that bring a module along: first the one that says that it is the `DEFAULT`, then by name."""
     found = [file.parent.name for file in FOLDER.glob(f"*/{module}.py")]
@@ -67,11 +54,6 @@ def _is_default(family: str) -> bool:
 def checkpoint_maker(family: str) -> CheckpointMaker:
     """The family's; it is one of `families_with("checkpoint_maker")`."""
     return cast(CheckpointMaker, _module(family, "checkpoint_maker"))
-
-
-def pickle_converter(family: str) -> PickleConverter:
-    """The family's; it is one of `families_with("pickle_converter")`."""
-    return cast(PickleConverter, _module(family, "pickle_converter"))
 
 
 def workloads(family: str) -> dict[str, Workload]:

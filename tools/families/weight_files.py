@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from voice_clone_server.families.pickles import Shapes as Shapes
 from voice_clone_server.new_folder import unused_folder
 from voice_clone_server.steps import step
 
-Shapes = dict[str, tuple[int, ...]]
 Tensors = Callable[[str, tuple[int, ...]], Tensor]
 
 DTYPES = {"bf16": (torch.bfloat16, "BF16"), "fp32": (torch.float32, "F32")}

@@ -1,7 +1,8 @@
 """What a family has for an operator's programs: modules in voice_clone_server/families/<family>/, all of them optional.
 
-    completer.py   what a release has apart from its weights, a `Completer`
-    repository.py  what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
+    completer.py         what a release has apart from its weights, a `Completer`
+    pickle_converter.py  what is released as pickles, such as a codec, to safetensors, a `PickleConverter`
+    repository.py        what a built repository can be asked for, a `RepositoryOptions`, where a stage has ONNX graphs
 
 A program finds a module by the family's name, or by that of the family that it is a kind of.
 """
@@ -50,6 +51,17 @@ class Completer(Protocol):
         """
 
 
+class PickleConverter(Protocol):
+    """Makes safetensors files of what a checkpoint has as pickles; `families.pickles` has what all do alike."""
+
+    def convert(self, checkpoint: Path) -> list[Path]:
+        """Write the files into the checkpoint's folder and return them; earlier ones are replaced.
+
+        Raises:
+            CheckpointError: a pickle is missing, or holds anything but the expected tensors; nothing of it was run.
+        """
+
+
 class RepositoryOptions(Protocol):
     """What the program build_repository can be asked for, by stage: a model's name without the family's."""
 
@@ -87,6 +99,13 @@ def completer_of(checkpoint: Path) -> Completer | None:
     """That of the family whose weights are in a folder; None: no family with one has such weights."""
     card = card_of_weights(checkpoint)
     return cast(Completer, _module(card.name, "completer")) if card else None
+
+
+def pickle_converter(family: str) -> PickleConverter | None:
+    """The family's; None: its releases have no pickles."""
+    if not (_folder(family) / "pickle_converter.py").is_file():
+        return None
+    return cast(PickleConverter, _module(family, "pickle_converter"))
 
 
 def repository_options(family: str) -> RepositoryOptions:

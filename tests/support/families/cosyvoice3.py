@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from tools.families.cosyvoice3.checkpoint_maker import write_checkpoint
 from tools.families.cosyvoice3.encoders import make_encoders
-from tools.families.cosyvoice3.talker import HEAD, LM_HEAD, make_talker
+from tools.families.cosyvoice3.talker import HEAD, make_talker
 from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.checkpoint import CheckpointFiles
 from voice_clone.families.cosyvoice3.config import (
@@ -31,6 +31,7 @@ from voice_clone.families.cosyvoice3.prompt import Tokenizer
 from voice_clone.families.cosyvoice3.talker import PARTS, Talker, native_talker
 from voice_clone.speech import ResolvedVoice
 from voice_clone.stages.loading import name_in_file
+from voice_clone_server.families.cosyvoice3.released_shapes import LM_HEAD
 
 
 def make_cosyvoice3(folder: Path, shape: str = "tiny", seed: int = 0, dtype: str = "fp32") -> Path:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tools.families.cosyvoice3.decoder import GENERATOR, make_decoder
+from tools.families.cosyvoice3.decoder import make_decoder
 from voice_clone.codec.chunk import Reference
 from voice_clone.families.cosyvoice3.codec import FORM
 from voice_clone.families.cosyvoice3.config import CODES, FLOW, HIFT, MARK, MEL, MEL_BANDS, MEL_FRAMES, SPEAKER
@@ -21,6 +21,7 @@ from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
 from voice_clone.layers.graphs import GraphRunner
 from voice_clone.lru_cache import Origin
+from voice_clone_server.families.cosyvoice3.released_shapes import GENERATOR
 
 
 def make_cosyvoice_decoder(folder: Path, shape: str = "tiny", seed: int = 0) -> Path:

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from tools.families.voxcpm2.audio_vae import AUDIO_VAES, write_audio_vae
-from tools.families.voxcpm2.pickle_converter import convert
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import ENCODER, AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE, AudioVAEConfig
 from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
+from voice_clone_server.families.voxcpm2.pickle_converter import convert
 
 AUDIO_VAE_SHAPES: dict[str, AudioVAEConfig] = {
     "tiny": AUDIO_VAES["tiny"],

@@ -37,7 +37,7 @@ def of_files(card: Family) -> dict[str, Case]:
             found[f"{name}: {size} bytes of {file}"] = name, cut(file, size), f"{file}: not a whole safetensors file"
         found[f"{name}: no end of {file}"] = name, cut(file, -10), f"{file}: not a whole safetensors file"
         if weights.pickles:
-            converted = f"{weights.pickles} is not converted yet; run once: tools/convert_pickles"
+            converted = f"{weights.pickles} is not converted yet; run once: voice-clone-server convert-pickles"
             found[f"{name}: {file} is not converted"] = name, without(file), converted
     for graph in card.graphs:
         found[f"{name}: no {graph}"] = name, without(graph), f"{graph}: the file is missing"

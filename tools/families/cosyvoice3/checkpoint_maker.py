@@ -15,9 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, flow_shapes, make_decoder, vocoder_shapes
+from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, make_decoder
 from tools.families.cosyvoice3.encoders import ENCODERS, SpeakerNetwork, make_encoders
-from tools.families.cosyvoice3.pickle_converter import convert
 from tools.families.cosyvoice3.talker import HEAD, TALKERS, make_talker
 from tools.families.weight_files import DTYPES, maker, with_changed
 from voice_clone.families.cosyvoice3.codec import CPU_PAGE_BYTES
@@ -26,6 +25,8 @@ from voice_clone.families.cosyvoice3.networks.speech_tokenizer import SpeechToke
 from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
 from voice_clone.families.cosyvoice3.talker import PARTS
 from voice_clone_server.diagnosis.workload import Released
+from voice_clone_server.families.cosyvoice3.pickle_converter import convert
+from voice_clone_server.families.cosyvoice3.released_shapes import flow_shapes, vocoder_shapes
 
 SHAPES = ENCODERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import torch
 
-from tools.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME
 from tools.families.gains import VECTOR, Fill, Gains, spread
-from tools.families.weight_files import Shapes
-from voice_clone.families.cosyvoice3.decoder_checkpoint import FlowFiles, VocoderFiles
 from voice_clone.families.cosyvoice3.decoder_config import HEAD_DIM, FlowConfig, VocoderConfig
-from voice_clone.families.cosyvoice3.networks.flow import FlowNetwork
-from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder
+from voice_clone_server.families.cosyvoice3.released_shapes import GENERATOR, flow_shapes, vocoder_shapes
 
 FLOWS = {
     "tiny": FlowConfig(dim=128, layers=2, ffn=256, look_ahead_channels=32),
@@ -26,7 +22,6 @@ VOCODERS = {
     "0.5b": VocoderConfig(channels=512, f0_channels=512),
 }
 PITCH = 300.0  # the scale of the pitch network's last layer; without it, all frames are unvoiced
-GENERATOR = "generator."  # before the names of the released vocoder
 
 
 def make_decoder(shape: str, seed: int, folder: Path) -> None:
@@ -46,20 +41,6 @@ def make_decoder(shape: str, seed: int, folder: Path) -> None:
         direction = vocoder[name.removesuffix("0") + "1"]
         vocoder[name] = torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
     torch.save({GENERATOR + name: vocoder[name] for name in shapes}, folder / "hift.pt")
-
-
-def flow_shapes(config: FlowConfig) -> Shapes:
-    """Return the names and shapes of the tensors in flow.pt, but for the rotary table."""
-    with torch.device("meta"):
-        shapes = FlowFiles(Path()).sources(FlowNetwork(config))
-    return {name: shape for name, shape in shapes.items() if name != FLOW_NOISE}
-
-
-def vocoder_shapes(config: VocoderConfig) -> Shapes:
-    """Return the shapes of the tensors in hift.pt by their names without `GENERATOR`."""
-    with torch.device("meta"):
-        shapes = VocoderFiles(Path()).sources(Vocoder(config))
-    return {name: shape for name, shape in shapes.items() if name != SOURCE_NOISE_NAME}
 
 
 def _is_length(name: str) -> bool:

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from tools.families.byte_level_bpe import train_merges, vocabulary_of, write_vocabulary
 from tools.families.gains import VECTOR, Gains, Sizes, around, spread
-from tools.families.weight_files import Shapes, write_json
+from tools.families.weight_files import write_json
 from voice_clone.families.cosyvoice3.config import BLANK, CODES, CONFIG_FILE, LLM, SPEECH_IDS, TalkerConfig
-from voice_clone.families.cosyvoice3.networks.talker import TalkerNetwork
 from voice_clone.families.cosyvoice3.prompt import added_tokens
-from voice_clone.families.cosyvoice3.talker import PARTS
+from voice_clone_server.families.cosyvoice3.released_shapes import LM_HEAD, llm_shapes
 
 RELEASED_WORDS = 151643  # tokens of Qwen2's vocabulary, without the added ones
-LM_HEAD = "llm.model.lm_head.weight"  # Qwen2's own, which nothing uses: the table of text tokens once more
 HEAD = "llm_decoder.weight"
 LOGITS = 3.0  # spread of the logits of speech tokens
 
@@ -60,17 +58,6 @@ def make_talker(shape: str, seed: int, folder: Path) -> None:
     tensors = {name: _tensor(name, size, seed) for name, size in llm_shapes(config).items() if name != LM_HEAD}
     tensors[LM_HEAD] = tensors["llm.model.model.embed_tokens.weight"]
     torch.save(tensors, folder / f"{LLM}.pt")
-
-
-def llm_shapes(config: TalkerConfig) -> Shapes:
-    """Names and shapes of all tensors in llm.pt."""
-    with torch.device("meta"):
-        talker = TalkerNetwork(config)
-    found: Shapes = {LM_HEAD: (config.vocab_size, config.hidden_size)}
-    for part in PARTS:
-        for name, tensor in talker.get_submodule(part.place.rstrip(".")).state_dict().items():
-            found[part.prefix + name] = tuple(tensor.shape)
-    return found
 
 
 # What the released config.json says besides the sizes.

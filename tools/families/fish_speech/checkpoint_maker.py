@@ -21,8 +21,7 @@ from tools.families.fish_speech.checkpoint_config import (
     model_config,
     write_tokenizer,
 )
-from tools.families.fish_speech.checkpoint_weights import codec_shapes, model_shapes, random_tensor
-from tools.families.fish_speech.pickle_converter import convert
+from tools.families.fish_speech.checkpoint_weights import model_shapes, random_tensor
 from tools.families.weight_files import DTYPES, maker, with_zero_row, write_json, write_weights
 from voice_clone.families.fish_speech.checkpoint import SLOW, Checkpoint
 from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
@@ -32,6 +31,7 @@ from voice_clone.families.fish_speech.prompt import Tokenizer
 from voice_clone.families.fish_speech.talker import PARTS
 from voice_clone.families.fish_speech.talker_network import TalkerNetwork
 from voice_clone_server.diagnosis.workload import Released
+from voice_clone_server.families.fish_speech.pickle_converter import codec_shapes, convert
 
 EMBEDDINGS = f"{SLOW}embeddings.weight"
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]

@@ -15,9 +15,6 @@ from torch import Tensor
 from tools.families.gains import VECTOR, Gains, Sizes, around, length, spread
 from tools.families.weight_files import Shapes, noise_of
 from voice_clone.families.fish_speech.checkpoint import FAST, SLOW, Checkpoint
-from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
-from voice_clone.families.fish_speech.config import CodecConfig
-from voice_clone.families.fish_speech.encoder import CodecEncoder
 from voice_clone.families.fish_speech.talker_network import FastTransformer, SlowTransformer
 
 RATES = (8, 8, 4, 2)  # of the decoder's upsampling
@@ -57,12 +54,6 @@ def model_shapes(checkpoint: Checkpoint) -> Shapes:
     with torch.device("meta"):
         slow, fast = SlowTransformer(checkpoint.config), FastTransformer(checkpoint.config)
     return checkpoint.sources(slow, SLOW) | checkpoint.sources(fast, FAST)
-
-
-def codec_shapes(checkpoint: Checkpoint, codec: CodecConfig) -> Shapes:
-    """Names and shapes of the codec's tensors, weight norm spelled `weight_g`, `weight_v`."""
-    with torch.device("meta"):
-        return checkpoint.sources(CodecEncoder(codec)) | checkpoint.sources(CodecDecoder(codec))
 
 
 def random_tensor(name: str, shape: Sizes, seed: int) -> Tensor:

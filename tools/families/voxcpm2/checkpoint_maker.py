@@ -12,7 +12,6 @@ import torch
 
 from tools.families.voxcpm2.audio_vae import AUDIO_VAES, audio_vae_json, make_audio_vae
 from tools.families.voxcpm2.checkpoint_tokenizer import write_tokenizer
-from tools.families.voxcpm2.pickle_converter import convert
 from tools.families.voxcpm2.talker import TALKERS, make_endless, talker_json, write_talker
 from tools.families.weight_files import DTYPES, maker, write_json
 from voice_clone.families.voxcpm2.config import CONFIG_FILE
@@ -20,6 +19,7 @@ from voice_clone.families.voxcpm2.networks.audio_decoder import AudioDecoder
 from voice_clone.families.voxcpm2.networks.audio_encoder import AudioEncoder
 from voice_clone.families.voxcpm2.talker import PARTS, Talker
 from voice_clone_server.diagnosis.workload import Released
+from voice_clone_server.families.voxcpm2.pickle_converter import convert
 
 SHAPES = TALKERS
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint"]

@@ -18,13 +18,13 @@ import torch
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, Shape, model_params
 from tools.families.voxtral.checkpoint_tokenizer import write_tokenizer
 from tools.families.voxtral.checkpoint_weights import END_ROW, HEAD, model_shapes, random_tensor
-from tools.families.voxtral.pickle_converter import convert
 from tools.families.weight_files import DTYPES, maker, noise_of, with_zero_row, write_json, write_weights
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
 from voice_clone.families.voxtral.talker import Talker, VoxtralTalker
 from voice_clone_server.diagnosis.workload import Released
+from voice_clone_server.families.voxtral.pickle_converter import convert
 
 __all__ = ["DTYPES", "SHAPES", "make_checkpoint", "make_endless", "released", "write_checkpoint", "write_configuration"]
 

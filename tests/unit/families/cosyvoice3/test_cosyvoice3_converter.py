@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.cosyvoice3 import make_cosyvoice3
-from tools.convert_pickles import main
-from tools.families.cosyvoice3.fixed_noise import fixed_noise
-from tools.families.cosyvoice3.pickle_converter import convert
 from voice_clone.errors import CheckpointError
 from voice_clone.families.cosyvoice3.family import CARD
+from voice_clone_server.convert_pickles import main
 from voice_clone_server.families.cards import check_checkpoint
+from voice_clone_server.families.cosyvoice3.fixed_noise import fixed_noise
+from voice_clone_server.families.cosyvoice3.pickle_converter import convert
 
 check = partial(check_checkpoint, CARD, "voice_clone.families.cosyvoice3")
 

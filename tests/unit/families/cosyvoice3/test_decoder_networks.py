@@ -11,13 +11,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support.families.cosyvoice_decoder import make_cosyvoice_decoder, some_reference, some_tokens
-from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS, flow_shapes, vocoder_shapes
+from tools.families.cosyvoice3.decoder import FLOWS, VOCODERS
 from voice_clone.errors import CheckpointError
 from voice_clone.families.cosyvoice3.config import FLOW, HIFT, MARK, SPEAKER
 from voice_clone.families.cosyvoice3.decoder_checkpoint import DecoderCheckpoint
 from voice_clone.families.cosyvoice3.decoder_config import flow_config, primed_blocks, vocoder_config
 from voice_clone.families.cosyvoice3.networks.flow import Block, FlowNetwork, Span
 from voice_clone.families.cosyvoice3.networks.vocoder import Vocoder, VocoderState
+from voice_clone_server.families.cosyvoice3.released_shapes import flow_shapes, vocoder_shapes
 
 pytestmark = pytest.mark.thorough
 
@@ -167,5 +168,5 @@ def test_weights_that_are_refused(
 def test_weights_that_are_not_converted_are_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / MARK).touch()
     (tmp_path / "flow.pt").symlink_to(folder / "flow.pt")
-    with pytest.raises(CheckpointError, match=r"tools/convert_pickles"):
+    with pytest.raises(CheckpointError, match="convert-pickles"):
         DecoderCheckpoint(tmp_path)

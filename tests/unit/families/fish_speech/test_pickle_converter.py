@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.fish import make_fish
-from tools.convert_pickles import main
 from voice_clone.errors import CheckpointError
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
+from voice_clone_server.convert_pickles import main
 
 pytestmark = pytest.mark.thorough
 
@@ -85,7 +85,7 @@ def test_the_other_spelling_of_weight_norm_is_known(folder: Path) -> None:
 
 
 def test_the_server_opens_no_pickle_and_says_what_to_run(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="tools/convert_pickles"):
+    with pytest.raises(CheckpointError, match="convert-pickles"):
         _ = Checkpoint(folder).codec
 
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.voxcpm2_audio import make_audio_vae_folder
-from tools.families.voxcpm2.pickle_converter import convert
 from voice_clone.errors import CheckpointError
+from voice_clone_server.families.voxcpm2.pickle_converter import convert
 
 pytestmark = pytest.mark.thorough
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from tests.support.families.checkpoint_faults import Trap
 from tests.support.families.voxtral import make_voxtral
 from tools.families.voxtral.checkpoint_config import VOICES
-from tools.families.voxtral.pickle_converter import convert
 from voice_clone.errors import CheckpointError
+from voice_clone_server.families.voxtral.pickle_converter import convert
 
 pytestmark = pytest.mark.thorough
 

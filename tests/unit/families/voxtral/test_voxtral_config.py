@@ -110,7 +110,10 @@ def test_a_quick_look_at_the_folder(tmp_path: Path) -> None:
         ("params.json", "the file is missing"),
         ("tekken.json", "the file is missing"),
         ("consolidated.safetensors", "the file is missing"),
-        ("voices.safetensors", "voice_embedding is not converted yet; run once: tools/convert_pickles CHECKPOINT"),
+        (
+            "voices.safetensors",
+            "voice_embedding is not converted yet; run once: voice-clone-server convert-pickles",
+        ),
     ):
         broken = tmp_path / name
         shutil.copytree(whole, broken)

@@ -12,13 +12,17 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tools.families.cosyvoice3.decoder import GENERATOR, flow_shapes, vocoder_shapes
-from tools.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME, fixed_noise
-from tools.families.cosyvoice3.talker import LM_HEAD, llm_shapes
-from tools.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
-from tools.families.weight_files import Shapes
 from voice_clone.families.cosyvoice3.config import FLOW, HIFT, LLM, load_config
 from voice_clone.families.cosyvoice3.decoder_config import flow_config, vocoder_config
+from voice_clone_server.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME, fixed_noise
+from voice_clone_server.families.cosyvoice3.released_shapes import (
+    GENERATOR,
+    LM_HEAD,
+    flow_shapes,
+    llm_shapes,
+    vocoder_shapes,
+)
+from voice_clone_server.families.pickles import Shapes, check_shapes, load_pickle, save_tensors, tensors_by_name
 
 ROTARY = "decoder.estimator.rotary_embed.inv_freq"
 

@@ -12,27 +12,28 @@ from pathlib import Path
 
 from voice_clone_program.arguments import Parser
 
-from tools.families.toolkit import families_with, pickle_converter
 from voice_clone.errors import CheckpointError
+from voice_clone_server.families.operating import pickle_converter
 from voice_clone_server.families.recognition import FamilyError, add_repository_option, family_of
-
-REPOSITORY = Path(__file__).resolve().parent.parent / "model_repository"
+from voice_clone_server.program import program
+from voice_clone_server.triton_server import MODELS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = Parser(prog="tools/convert_pickles", description=__doc__)
+    parser = Parser(prog=program("convert_pickles"), description=__doc__)
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
     add_repository_option(parser)
     given = parser.parse_args(arguments)
     try:
-        family = family_of(given.checkpoint, [REPOSITORY, *given.repository])
-        if family not in families_with("pickle_converter"):
+        family = family_of(given.checkpoint, [MODELS, *given.repository])
+        converter = pickle_converter(family)
+        if converter is None:
             raise FamilyError(f"checkpoints of {family} have no pickles to convert")
-        for made in pickle_converter(family).convert(given.checkpoint):
+        for made in converter.convert(given.checkpoint):
             print(made)
     except (CheckpointError, FamilyError) as error:
-        print(f"tools/convert_pickles: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from tools.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxcpm2.audio_vae_checkpoint import BOUNDARIES, AudioVAECheckpoint
 from voice_clone.families.voxcpm2.audio_vae_config import AUDIO_VAE
+from voice_clone_server.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
 
 SOURCE = f"{AUDIO_VAE}.pth"
 _WRAPPER = "state_dict"

@@ -9,11 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tools.families.fish_speech.checkpoint_weights import codec_shapes
-from tools.families.pickles import check_shapes, load_pickle, save_tensors, tensors_by_name
+import torch
+
 from voice_clone.families.fish_speech.checkpoint import Checkpoint
-from voice_clone.families.fish_speech.config import CODEC, codec_config
+from voice_clone.families.fish_speech.codec_decoder import CodecDecoder
+from voice_clone.families.fish_speech.config import CODEC, CodecConfig, codec_config
+from voice_clone.families.fish_speech.encoder import CodecEncoder
 from voice_clone.families.fish_speech.family import CARD
+from voice_clone_server.families.pickles import Shapes, check_shapes, load_pickle, save_tensors, tensors_by_name
 
 _TABLES = (".freqs_cis", ".causal_mask")
 _SPELLINGS = {".parametrizations.weight.original0": ".weight_g", ".parametrizations.weight.original1": ".weight_v"}
@@ -50,3 +53,9 @@ def _our_name(official: str) -> str | None:
         if official.endswith(spelling):
             return official.removesuffix(spelling) + ours
     return official
+
+
+def codec_shapes(checkpoint: Checkpoint, codec: CodecConfig) -> Shapes:
+    """Names and shapes of the codec's tensors, weight norm spelled `weight_g`, `weight_v`."""
+    with torch.device("meta"):
+        return checkpoint.sources(CodecEncoder(codec)) | checkpoint.sources(CodecDecoder(codec))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tools.families.pickles import is_plain, load_pickle, save_tensors
 from voice_clone.errors import CheckpointError
 from voice_clone.families.voxtral.config import VOICE_FOLDER, VOICES, load_config
+from voice_clone_server.families.pickles import is_plain, load_pickle, save_tensors
 
 MOST_ROWS = 1 << 12
 

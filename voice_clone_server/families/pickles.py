@@ -18,10 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tools.families.weight_files import Shapes
 from voice_clone.checkpoint_folder import check_file
 from voice_clone.errors import CheckpointError
 from voice_clone_server.steps import step
+
+Shapes = dict[str, tuple[int, ...]]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 LONGEST_NAME = 200  # characters
