@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from copy import copy
+from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -12,7 +11,6 @@ from .aio import AsyncClient
 from .backends import THREADS, iterated, now
 from .bundles import ExportedBundle
 from .speeches.speech import Speech
-from .types import Mark
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,6 +55,12 @@ def _word_times(times: AsyncWordTimes) -> BlockingWordTimes:
     return BlockingWordTimes(times)
 
 
+def _client_over(client: AsyncClient) -> Client:
+    made = Client.__new__(Client)
+    made._client = client
+    return made
+
+
 def _takes(
     arguments: Callable[Concatenate[Any, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
@@ -75,23 +79,13 @@ class Client:
     def __init__(self, *args: Any, **more: Any) -> None:
         self._client = _InThreads(*args, **more)
 
-    def acting_for(
-        self,
-        owner: str | None,
-        max_owned: int | None = None,
-        mark: Mark | None = None,
-        reserved: Sequence[str] = (),
-    ) -> Self:
-        """See `AsyncClient.acting_for`."""
-        other = copy(self)
-        other._client = self._client.acting_for(owner, max_owned, mark, reserved)
-        return other
-
     @property
     def owner(self) -> str | None:
         """The owner for whom the client acts; None is the operator."""
         return self._client.owner
 
+    _client: AsyncClient
+    acting_for = _with(_client_over, AsyncClient.acting_for)
     speak = _with(Speech, AsyncClient.speak)
     speak_long = _with(_long_speech, AsyncClient.speak_long)
     speak_stream = _with(Speech, AsyncClient.speak_stream)

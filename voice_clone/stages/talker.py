@@ -207,9 +207,10 @@ class CardTalker(Generic[C, T, P]):
         width: int = self.source.payload.width
         return width
 
+    @abstractmethod
     def prompt_of(self, transcript: str, artifacts: Artifacts) -> P:
-        """A prompt with some text in a voice; a family without it computes nothing ahead of a voice."""
-        raise NotImplementedError(f"{self.card.name} computes nothing ahead of a voice")
+        """A prompt with some text in a voice. A family that computes nothing ahead of a voice and writes its own
+        `example` does without it."""
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[P]:
         """A request in a voice of zeros, for the warm-up."""
