@@ -26,7 +26,7 @@ from voice_clone.layers.fused import empty_table
 from voice_clone.stages.loading import TalkerPart
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.requests import check_plan
-from voice_clone.stages.talker import CardTalker
+from voice_clone.stages.talker import PlainTalker
 
 TEXT_MARK, BREATH_MARK, START_MARK = BYTES, BYTES + 1, BYTES + 2  # rows of the table behind those of the bytes
 
@@ -96,7 +96,7 @@ class ChirpTalker(nn.Module):
         return torch.stack(codes, dim=1), draw.finite()
 
 
-class ChirpTalkerStage(CardTalker[ChirpConfig, None, Prompt]):
+class ChirpTalkerStage(PlainTalker[ChirpConfig, None, Prompt]):
     """The talker of a checkpoint."""
 
     card, prompt, talker = CARD, Prompt, ChirpTalker

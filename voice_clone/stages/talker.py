@@ -33,13 +33,14 @@ if TYPE_CHECKING:  # native code does without torch
 C = TypeVar("C")
 T = TypeVar("T")
 P = TypeVar("P")
-S = TypeVar("S", bound="CardTalker[Any, Any, Any]")
+S = TypeVar("S", bound="PlainTalker[Any, Any, Any]")
 
 
-class CardTalker(Generic[C, T, P]):
-    """A `voice_clone.stages.protocols.TalkerStage`; C: a checkpoint's configuration, T: its tokenizer, P: a prompt.
+class PlainTalker(Generic[C, T, P]):
+    """A `voice_clone.stages.protocols.TalkerStage` that computes nothing ahead of a voice.
 
-    A family sets the class's attributes and writes `read` and `prompt_of`; it overrides what differs.
+    C is a checkpoint's configuration, T its tokenizer, P a prompt. A family sets the class's attributes and writes
+    `read` and `example`; it overrides what differs.
 
     Attributes:
         prompt: a dataclass of tensors that the card names in `prompt`.
@@ -208,9 +209,20 @@ class CardTalker(Generic[C, T, P]):
         return width
 
     @abstractmethod
+    def example(self, reference_frames: int, max_frames: int) -> Any:
+        """A request for the warm-up."""
+
+    def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, P]]:
+        """None: nothing is computed ahead of a voice."""
+        return iter(())
+
+
+class CardTalker(PlainTalker[C, T, P]):
+    """A `PlainTalker` that prepares the prompts of stored voices. A family writes `prompt_of` in place of `example`."""
+
+    @abstractmethod
     def prompt_of(self, transcript: str, artifacts: Artifacts) -> P:
-        """A prompt with some text in a voice. A family that computes nothing ahead of a voice and writes its own
-        `example` does without it."""
+        """A prompt with some text in a voice."""
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[P]:
         """A request in a voice of zeros, for the warm-up."""

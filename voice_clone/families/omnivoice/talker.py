@@ -36,7 +36,7 @@ from voice_clone.settings import Precision, TalkerSettings
 from voice_clone.stages.loading import TalkerPart
 from voice_clone.stages.protocols import Arrays, StreamPlan
 from voice_clone.stages.requests import check_plan
-from voice_clone.stages.talker import CardTalker
+from voice_clone.stages.talker import PlainTalker
 
 
 class Qwen3(DecoderStack):
@@ -130,7 +130,7 @@ UNMASKING = {
 """Options by which an utterance is unmasked."""
 
 
-class OmniVoiceTalker(CardTalker[TalkerConfig, Tokenizer, Prompt]):
+class OmniVoiceTalker(PlainTalker[TalkerConfig, Tokenizer, Prompt]):
     """The talker of a checkpoint; on a CPU below fp32 with native code."""
 
     card, prompt, talker, places, rate = CARD, Prompt, Talker, [PART], FRAME_RATE
