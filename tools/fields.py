@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from voice_clone_errors.kinds import KINDS
+
 from tools.families.table import options_table, table
 from tools.settings_table import tables
 from tools.vendor_paths import table as vendor_paths
@@ -32,6 +34,16 @@ WRITTEN = "Written by tools/models.py from voice_clone/request_fields.py; change
 PYTHON: Mapping[str, str] = {"STRING": "str", "BOOL": "bool", "INT32": "int", "UINT64": "int", "FP32": "float"}
 ENDS: Mapping[str, str] = {"INT32": "lt=2**31", "UINT64": "lt=2**64", "FP32": "allow_inf_nan=False"}
 """What a tensor cannot hold, as pydantic checks it."""
+STATUSES: Mapping[str, tuple[str, int]] = {
+    "INVALID_ARG": ("INVALID_ARGUMENT", 400),
+    "NOT_FOUND": ("NOT_FOUND", 404),
+    "ALREADY_EXISTS": ("ALREADY_EXISTS", 400),
+    "UNAVAILABLE": ("UNAVAILABLE", 503),
+    "UNSUPPORTED": ("UNIMPLEMENTED", 501),
+    "CANCELLED": ("CANCELLED", 400),
+    "INTERNAL": ("INTERNAL", 500),
+}
+"""How Triton answers an error with each of its codes by gRPC and by HTTP."""
 SERIES = {"talker": statistics.SERIES, "code2wav": series.SERIES, "speaker_cache": metrics.SERIES}
 OPTIONS = "options"  # a string for Triton, an object for all others
 
@@ -63,7 +75,7 @@ def wanted() -> dict[Path, str]:
     parts = {
         MODELS / "speech_whole" / "config.pbtxt": {"inputs": _whole_inputs()},
         OPTIONAL / "text_front_end" / "config.pbtxt": {"inputs": _whole_inputs()},
-        DOCS / "triton_api.md": {"inputs": _inputs_table()},
+        DOCS / "triton_api.md": {"inputs": _inputs_table(), "errors": _errors_table()},
         DOCS / "families.md": {
             "families": table(cards()),
             "parameters": _parameters_table(),
@@ -202,6 +214,16 @@ def _inputs_table() -> str:
         if each.role in ("voice", "knob")
     ]
     return "".join(["| input | type | range | |\n", "|---|---|---|---|\n", *rows])
+
+
+def _errors_table() -> str:
+    """Markdown: the errors of the server."""
+    rows = [
+        " | ".join((f"| `{kind.slug}`", *map(str, STATUSES[kind.code]), f"{kind.meaning} |".lstrip())) + "\n"
+        for kind in KINDS
+        if kind.code
+    ]
+    return "".join(["| slug | gRPC | HTTP | |\n", "|---|---|---|---|\n", *rows])
 
 
 def _parameters_table() -> str:

@@ -1,35 +1,19 @@
-"""The error tree.
+"""The error tree; its kinds are those of `voice_clone_errors.kinds`.
 
-    VoiceCloneError
-    ├── InvalidArgument     invalid_argument    the request is invalid; the text says what is valid
-    ├── VoiceNotFound       speaker_not_found   no voice of that name
-    ├── StreamNotFound      stream_not_found    no speech that takes this text
-    ├── VoiceExists         speaker_exists      the name is taken, and replace was not said
-    ├── NameReserved        name_reserved       the operator means another voice by the name
-    ├── PermissionDenied    permission_denied   the server requires a token or key that was not sent
-    ├── QuotaExceeded       quota_exceeded      the owner has as many voices as it may have
-    ├── Unsupported         unsupported         the server or its checkpoint does not support it
-    ├── Overloaded          overloaded          a queue or the store is full; try again later
-    ├── Cancelled           cancelled           the stream was closed before its end
-    ├── DeadlineExceeded    deadline_exceeded   not completed in time
-    ├── Internal            internal            the server failed; the detail is in its log
-    ├── ConnectionFailed    connection_failed   the server cannot be reached or is not ready
-    ├── BrokenStream        broken_stream       chunks or the end of a speech are missing
-    └── Incomplete          incomplete          the model missed the end of the text
-
-The second column is the slug, with which the server's messages begin (`speaker_not_found: ...`); the last three slugs
-are the client's own. `str(error)` is the text without the slug. `error.field` is the parameter that is wrong.
-
-A text has the names of parameters in backquotes, alone or with a value: `reference_text`, `x_vector_only false`, and
-`options.style` for an option of a family. `str(error)` is without backquotes; `worded` puts an interface's own names
-there. The server escapes the backquotes of what it quotes of a request.
+`str(error)` is the text without the slug, and `error.field` is the parameter that is wrong. The text has the names of
+parameters in backquotes, see `voice_clone_errors.messages`; the server escapes the backquotes of what it quotes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
+
+from voice_clone_errors import messages
+from voice_clone_errors.messages import plain as plain
+from voice_clone_errors.messages import quoted as quoted
+from voice_clone_errors.messages import worded as worded
 
 
 class VoiceCloneError(Exception):
@@ -46,8 +30,7 @@ class VoiceCloneError(Exception):
     @property
     def field(self) -> str | None:
         """The parameter that is wrong, such as `reference_text` or `options.style`; None if the error has none."""
-        found = _NAME.search(self.text)
-        return self._field if found is None else found["name"]
+        return messages.field(self.text) or self._field
 
     def __str__(self) -> str:
         return plain(self.text)
@@ -166,12 +149,8 @@ _MISSED_ENDS = {
     "text_timeout": "the rest of its text did not come in time",
 }
 
-_OWN = (ConnectionFailed, BrokenStream, Incomplete)
-_BY_SLUG = {error.slug: error for error in VoiceCloneError.__subclasses__() if error not in _OWN}
+_CLASSES = {error.slug: error for error in VoiceCloneError.__subclasses__()}
 _PREFIXES = re.compile(r"\A(in ensemble '[^']*', *)+")  # fault: repeated-prefix
-_NAME = re.compile(r"(?P<before>(?:the (?:option |parameter )?)?)`(?P<name>[a-z][\w.-]*)(?P<value>(?: [^`]+)?)`")
-_SLUG = re.compile(rf"\b({'|'.join(_BY_SLUG)}): (.*)", re.DOTALL)
-
 _UNKNOWN_MODEL = re.compile(r"Request for unknown model: '(.*)' is not found", re.DOTALL)  # Triton's own message
 _INPUT = re.compile(r"\binput '(\w+)'")  # what others of its messages name
 
@@ -200,40 +179,9 @@ _PYTHON = {"model_type": "model", "deadline_ms": "deadline", "x-voice-token": "t
 Error = TypeVar("Error", bound=VoiceCloneError)
 
 
-def worded(text: str, word: Callable[[str, str], str]) -> str:
-    """A text in the words of an interface.
-
-    Args:
-        word: from a name and its value, "" for none, to what the interface calls it. A word of its own, such as --text,
-            stands without "the" or "the option" before it.
-    """
-
-    def write(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"].strip()
-        own = word(name, value)
-        return own if own != f"{name} {value}".rstrip() else f"{found['before']}{own}"
-
-    return _NAME.sub(write, text).replace("`", "")
-
-
-def plain(text: str) -> str:
-    """A text in the words of this client."""
-    return worded(text, lambda name, value: f"{name} {value}".rstrip())
-
-
-def quoted(value: object) -> str:
-    """What a caller sent, in quotes and without backquotes."""
-    return repr(value).replace("`", r"\x60")
-
-
 def renamed(error: Error, names: Mapping[str, str]) -> Error:
     """The same error for a caller that has other names for these parameters."""
-
-    def rename(found: re.Match[str]) -> str:
-        new = names.get(found["name"])
-        return found[0] if new is None else f"`{new}{found['value']}`"
-
-    error.args = (_NAME.sub(rename, error.text),)
+    error.args = (messages.renamed(error.text, names),)
     error._field = names.get(error._field or "", error._field or "") or None
     return error
 
@@ -245,9 +193,10 @@ def from_status(status: str, details: str) -> VoiceCloneError:
         status: name of the gRPC status code, `NOT_FOUND`.
         details: its message; what Triton put in front of it is removed.
     """
-    found = _SLUG.search(details)
+    found = messages.split(details)
     if found is not None:
-        return renamed(_BY_SLUG[found.group(1)](found.group(2).strip()), _PYTHON)
+        slug, text = found
+        return renamed(_CLASSES[slug](text), _PYTHON)
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the server did not answer in time")
     if "is not healthy" in details:  # Triton's text for a model whose process has died

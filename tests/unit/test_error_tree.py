@@ -1,23 +1,34 @@
-"""The error tree, and that the client's is the same."""
+"""The classes of errors: server and client have one for each kind, and an error survives the wire."""
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import pytest
-import voice_clone_client
+from voice_clone_client import errors as client_errors
+from voice_clone_errors.kinds import KINDS
 
 from voice_clone import errors
 
 PREFIX = "in ensemble 'qwen3_tts', "  # of Triton; newer servers repeat it
-SLUGS = errors._BY_SLUG
+SERVERS = [kind.slug for kind in KINDS if kind.code]
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+def classes(module: ModuleType) -> list[Any]:
+    return [cls for cls in vars(module).values() if module.VoiceCloneError in getattr(cls, "__bases__", ())]
+
+
+@pytest.mark.parametrize("slug", SERVERS)
 @pytest.mark.parametrize("before", ["", PREFIX, 3 * PREFIX, "Model speaker_cache - Error when running: "])
 def test_an_error_survives_the_wire(slug: str, before: str) -> None:
-    sent = SLUGS[slug]("name 'a: b' is\ntaken")
-    got = errors.from_message(before + sent.message)
-    assert type(got) is SLUGS[slug]
-    assert str(got) == "name 'a: b' is\ntaken"
+    [of_server] = [cls for cls in classes(errors) if cls.slug == slug]
+    message = before + of_server("name 'a: b' is\ntaken").message
+    got = errors.from_message(message)
+    assert type(got) is of_server
+    received = client_errors.from_status("INTERNAL", message)
+    assert received.slug == slug
+    assert str(got) == str(received) == "name 'a: b' is\ntaken"
 
 
 @pytest.mark.parametrize(
@@ -33,9 +44,9 @@ def test_a_subclass_travels_as_its_parent() -> None:
     assert type(errors.from_message(errors.CheckpointError("no tensor").message)) is errors.Unsupported
 
 
-def test_the_client_knows_every_slug() -> None:
-    theirs = {cls.slug for cls in vars(voice_clone_client.errors).values() if hasattr(cls, "slug")}
-    assert theirs >= set(SLUGS)
+def test_each_kind_has_one_class() -> None:
+    assert sorted(cls.slug for cls in classes(errors)) == sorted(SERVERS)
+    assert sorted(cls.slug for cls in classes(client_errors)) == sorted(kind.slug for kind in KINDS)
 
 
 def test_a_message_is_bounded() -> None:

@@ -17,23 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 from starlette.types import Scope
 from starlette.websockets import WebSocketDisconnect
-from voice_clone_client import (
-    Cancelled,
-    ConnectionFailed,
-    DeadlineExceeded,
-    Incomplete,
-    InvalidArgument,
-    NameReserved,
-    Overloaded,
-    PermissionDenied,
-    QuotaExceeded,
-    StreamNotFound,
-    Unsupported,
-    VoiceCloneError,
-    VoiceExists,
-    VoiceNotFound,
-)
-from voice_clone_client.errors import worded
+from voice_clone_client import ConnectionFailed, Incomplete, PermissionDenied, VoiceCloneError, VoiceNotFound
+from voice_clone_errors.kinds import BY_SLUG, INVALID, KINDS, LIMIT, SERVER, Kind
+from voice_clone_errors.messages import worded
 from voice_clone_program.names import nearest
 
 from ..places import TooManyWait
@@ -44,10 +30,9 @@ log = logging.getLogger(__name__)
 
 CLIENT_CLOSED = 499  # no client reads this answer; it appears in logs and metrics
 MAX_PATH = 200  # characters of an unknown path that are compared with the known ones
-_INVALID, _SERVER, _LIMIT = "invalid_request_error", "server_error", "rate_limit_error"
-# The openai clients repeat a request after 409, 429 and 5xx unless a header forbids it. After these codes the next
-# answer would be the same; an incomplete speech was made several times already.
-_FINAL = ("incomplete", "name_reserved", "too_many_voices", "unsupported", "voice_exists")
+_INTERNAL = "internal"
+# The openai clients repeat a request after 409, 429 and 5xx unless a header forbids it.
+_FINAL = tuple(kind.gateway or kind.slug for kind in KINDS if kind.final)
 _OF_VOICES = (
     *("name", "consent", "audio_sample", "speaker_description", "description", "strict", "trim_silence"),
     *(
@@ -107,7 +92,7 @@ class HTTPFailure(HTTPException):
         status: int,
         message: str,
         code: str,
-        type: str = _INVALID,
+        type: str = INVALID,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
         hint: str | None = None,
@@ -141,31 +126,19 @@ def own_shape(failed: HTTPFailure, scope: Scope) -> Response:
     return JSONResponse(failed.body(), failed.status_code, {**(failed.headers or {}), **final})
 
 
-_TABLE: dict[type[VoiceCloneError], tuple[int, str, str]] = {
-    InvalidArgument: (400, _INVALID, "invalid_argument"),
-    VoiceNotFound: (404, _INVALID, "voice_not_found"),
-    StreamNotFound: (404, _INVALID, "stream_not_found"),
-    VoiceExists: (409, _INVALID, "voice_exists"),
-    NameReserved: (409, _INVALID, "name_reserved"),
-    PermissionDenied: (403, "permission_error", "permission_denied"),  # by Triton: the gateway has no valid token
-    QuotaExceeded: (429, _LIMIT, "too_many_voices"),  # waiting does not help: no Retry-After
-    Incomplete: (500, _SERVER, "incomplete"),
-    Unsupported: (501, _SERVER, "unsupported"),
-    Overloaded: (503, _SERVER, "overloaded"),
-    ConnectionFailed: (503, _SERVER, "server_unavailable"),
-    Cancelled: (503, _SERVER, "cancelled"),  # by the server: a client that cancels gets no answer
-    DeadlineExceeded: (504, _SERVER, "deadline_exceeded"),
-}
+def _entry(error: BaseException) -> Kind | None:
+    """The kind of an error of the client; None: it is a fault, whose detail is for the log."""
+    kind = BY_SLUG.get(error.slug) if isinstance(error, VoiceCloneError) else None
+    return None if kind is None or _code(kind) == _INTERNAL else kind
 
 
-def _entry(error: BaseException) -> tuple[int, str, str] | None:
-    """Status, type and code of an error of the client; None: it is a fault, whose detail is for the log."""
-    return next((_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE), None)
+def _code(kind: Kind) -> str:
+    return kind.gateway or kind.slug
 
 
 def limit_reached(message: str, code: str, wait: int) -> HTTPFailure:
     """The answer to a key that has reached a limit of its own; it may try again after `wait` seconds."""
-    return HTTPFailure(429, message, code, _LIMIT, headers={"Retry-After": str(wait)})
+    return HTTPFailure(429, message, code, LIMIT, headers={"Retry-After": str(wait)})
 
 
 def error_code(error: BaseException) -> str:
@@ -179,8 +152,8 @@ def error_code(error: BaseException) -> str:
     if isinstance(error, WebSocketDisconnect):
         return "client_gone"
     if (entry := _entry(error)) is not None:
-        return entry[2]
-    return "internal" if isinstance(error, Exception) else "cancelled"
+        return _code(entry)
+    return _INTERNAL if isinstance(error, Exception) else "cancelled"
 
 
 def failure(error: Exception, request_id: str, retry_after: int = 1, fields: Mapping[str, str] = FIELDS) -> HTTPFailure:
@@ -208,8 +181,7 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
             "request %s failed: %s", request_id, error, exc_info=None if isinstance(error, VoiceCloneError) else error
         )
         message = f"the server failed to answer; its log has the detail under {request_id}"
-        return HTTPFailure(500, message, "internal", _SERVER)
-    status, kind, code = entry
+        return HTTPFailure(500, message, _INTERNAL, SERVER)
     assert isinstance(error, VoiceCloneError)
     message = worded(error.text, lambda name, value: f"{fields.get(name, name)} {value}".rstrip())
     root, dot, option = (error.field or "").partition(".")
@@ -224,8 +196,8 @@ def _failure(error: Exception, request_id: str, retry_after: int, fields: Mappin
         log.error("request %s: the Triton server refused the gateway: %s", request_id, error)
         message = "the gateway lacks the token or key that the speech server requires; report this to its operator"
     hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
-    headers = {"Retry-After": str(retry_after)} if status == 503 else {}
-    return HTTPFailure(status, message, code, kind, param, headers, hint)
+    headers = {"Retry-After": str(retry_after)} if entry.status == 503 else {}
+    return HTTPFailure(entry.status, message, _code(entry), entry.type, param, headers, hint)
 
 
 _HINTS = {
@@ -332,7 +304,7 @@ def _http_failure(error: HTTPException) -> HTTPFailure:
     """Errors of the framework: an unknown route, a wrong method, a body that is too large or cannot be parsed."""
     code = HTTPStatus(error.status_code).name.lower()
     message = str(error.detail)
-    kind = _SERVER if error.status_code >= 500 else _INVALID
+    kind = SERVER if error.status_code >= 500 else INVALID
     return HTTPFailure(error.status_code, message, code, kind, headers=error.headers)
 
 
