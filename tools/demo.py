@@ -1,4 +1,4 @@
-"""tools/demo: the program of voice_clone_server, which makes random checkpoints, too."""
+"""tools/demo: the demo of voice_clone_server, which can make random checkpoints here."""
 
 from __future__ import annotations
 

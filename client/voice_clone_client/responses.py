@@ -114,22 +114,22 @@ class SpeechReader:
 
 
 class Samples:
-    """Chunks, joined. The buffer grows where it is, so a long speech is there once."""
+    """Joins chunks. The buffer grows in place, so a long speech is in memory once."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def add(self, chunk: Chunk) -> None:
-        """The next one."""
+        """Add the next chunk."""
         self._data += chunk.samples.tobytes()
 
     def all(self) -> NDArray[np.float32]:
-        """Their samples [n]."""
+        """All samples so far [n]."""
         return np.frombuffer(self._data, np.float32)
 
 
 def missed_end(info: Mapping[str, Any] | None) -> Incomplete:
-    """The error of a speech that is not whole, of the server's last info on it."""
+    """Make the error of a speech that is not whole from the server's last info."""
     info = info or {}
     return Incomplete(info.get("finish_reason"), info.get("characters"))
 
@@ -219,7 +219,7 @@ def models(response: Any) -> list[str]:
 
 
 def families(response: Any) -> dict[str, Family]:
-    """As `models`, each with what it can do."""
+    """The model families in the answer of the operation `stats`, each with what it can do."""
     stats = result(response)
     return {
         family: Family(

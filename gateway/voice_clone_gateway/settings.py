@@ -103,8 +103,8 @@ def _checked(parser: Callable[[str], object]) -> Callable[[str], str]:
 @dataclass(frozen=True)
 class Settings:
     """All settings. The field `retry_after` is the option `--retry-after` and the variable
-    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas. A
-    variable that is empty, and no list, counts as not set.
+    `VOICE_CLONE_GATEWAY_RETRY_AFTER`; the option takes precedence. The elements of a list are separated by commas. An
+    empty variable counts as not set, unless it is a list.
     """
 
     triton: str = _setting(
@@ -284,7 +284,7 @@ def parse(
 
 
 def _mistyped(environment: Mapping[str, str]) -> str | None:
-    """What is wrong with a variable that is nearly a setting. Others may be a container's, as Kubernetes sets them."""
+    """What is wrong with a variable whose name is almost a setting's. Other names may be set by Kubernetes."""
     known = {each.name.upper() for each in fields(Settings)} | {"API_KEYS"}
     for name in sorted(environment):
         word = name.removeprefix(PREFIX)

@@ -74,11 +74,11 @@ class PocketSphinx:
         return SphinxAlignment(self, units, rate, confidence)
 
     def grammar(self, units: Sequence[Unit], tail: Sequence[Unit]) -> Grammar:
-        """Of these units."""
+        """The grammar of these units."""
         return Grammar(self._dictionary, units, tail)
 
     def decoder(self, grammar: Grammar, rate: int, beams: dict[str, float]) -> Any:
-        """A decoder that knows these words alone. One that has failed would refuse every later text."""
+        """Make a decoder that knows only these words. One that has failed refuses every later text."""
         with tempfile.NamedTemporaryFile("w", suffix=".dict", encoding="ascii") as words:
             words.write("\n".join(grammar.words) + "\n")
             words.flush()

@@ -1,4 +1,4 @@
-"""A frame head: from a talker's hidden states to the next frames. Codes, or numbers of any other kind.
+"""A frame head makes the next frames from a talker's hidden states: codes, or numbers of any other kind.
 
 It reads the streams of a step as rows of one table, so that host to device is one transfer. All numbers of a step are
 tensors, or all are numpy's arrays: those that the talker computes in.
@@ -151,7 +151,7 @@ class MadeFrames:
     Attributes:
         payload: [B, W], of the head's dtype.
         ended: bool [B], whether the model ends the stream with this frame.
-        finite: bool [B], whether all of a row's values were. The payload of a row that was not means nothing.
+        finite: bool [B], whether all values of a row were finite. Otherwise its payload means nothing.
     """
 
     payload: Numbers
@@ -218,7 +218,7 @@ class FrameHead(Protocol[M]):
         """The random numbers of a stream."""
 
     def variant_of(self, columns: npt.NDArray[np.float64]) -> Variant:
-        """Exactly what rows of these sampling columns [B, S] need, all of them of streams."""
+        """What rows with these sampling columns [B, S] need; each of them has a stream."""
 
     def new_memory(self, slots: int, max_length: int, like: Numbers) -> M:
         """Memory of so many slots, for streams of at most `max_length` positions, where `like` is and of its kind."""
@@ -240,7 +240,7 @@ class Steps:
     most: int
 
     def covers(self, other: Steps) -> bool:
-        """Whether the others have no more."""
+        """Whether the rows of `other` have no more steps."""
         return self.most >= other.most
 
 
@@ -252,7 +252,7 @@ class NoMemory:
 
 
 class NoiseHead:
-    """The base of a `FrameHead` that makes a frame of noise, and of no earlier frame but through the hidden states."""
+    """A `FrameHead` that makes a frame from noise, and sees earlier frames only through the hidden states."""
 
     draws: int
 

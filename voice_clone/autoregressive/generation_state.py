@@ -29,7 +29,7 @@ class Repetition:
         self._runs = [0] * LONGEST_CYCLE  # frames in a row that equal the frame n + 1 before them
 
     def add(self, code: int) -> int:
-        """Take the next frame's code; returns for how many frames the stream has repeated a cycle by now."""
+        """Take the next frame's code; return for how many frames the stream has repeated a cycle by now."""
         for n in range(LONGEST_CYCLE):
             repeats = n < len(self._recent) and self._recent[-1 - n] == code
             self._runs[n] = self._runs[n] + 1 if repeats else 0
@@ -64,9 +64,9 @@ class GenerationState:
     min_frames: int = 0  # it does not end by itself before
     pauses: Pauses | None = None
     must_read: bool = False  # an end before all text is read is `text_left`
-    after_end: int = 0  # frames that are heard from the one on with which the model first says so
-    last: int | None = None  # so many frames are its own: the model has said where it ends
-    pause: int = 0  # the latest frames, as far as they are silent
+    after_end: int = 0  # frames that are still heard after the one with which the model first ends it
+    last: int | None = None  # its number of frames, once the model has said where it ends
+    pause: int = 0  # silent frames at its end so far
     limit: Finish = "length"  # the finish after `max_frames`
     ending: Finish = "stop"  # the finish where the model says so
     begun: int = 0  # frames that steps were begun for
@@ -95,7 +95,7 @@ class GenerationState:
         return 0 < self.seen == self.begun and self.finish != "error"
 
     def end(self, reason: Finish) -> Finish:
-        """End it for this reason, or the one that is true where text is unread. `length` is what the caller wanted."""
+        """End it for this reason; while text is unread, `text_left` replaces each reason but `length`."""
         left = self.must_read and reason != "length" and self.text.left(self.frames)
         self.finish = "text_left" if left else reason
         return self.finish
@@ -105,7 +105,7 @@ class GenerationState:
         return PromptPiece(self.place, self.read, self.text.embeds[self.read : self.read + count])
 
     def hears(self, payload: npt.NDArray[Any]) -> bool:
-        """Take the next frame; returns whether it is heard."""
+        """Take the next frame, and return whether it is heard."""
         if self.pauses is None:
             return True
         self.pause = self.pause + 1 if int(payload[0]) in self.pauses.silent else 0

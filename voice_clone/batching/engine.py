@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from voice_clone.batching.outbox import Levels, Outbox
-from voice_clone.batching.scheduler import Prompts, SourceSteps, first_in_turn, held_back, seconds_to_wait
+from voice_clone.batching.scheduler import Prompts, SourceSteps, first_in_turn, seconds_to_wait, taking_part
 from voice_clone.batching.source import FrameSource
 from voice_clone.batching.statistics import Statistics
 from voice_clone.batching.stream import MAX_UNSENT, FrameChunk, Sink, Stream, View
@@ -366,7 +366,7 @@ class Engine(Generic[R]):
             slots = first_in_turn(slots, self._live, self.turns)
         elif not self._source.ahead and self._frame_seconds:  # elsewhere a step costs the same, whoever is in it
             self._count += 1
-            slots = held_back(slots, self._live, self.turns.names(), now, self._step_seconds, self._count)
+            slots = taking_part(slots, self._live, self.turns.names(), now, self._step_seconds, self._count)
         begun, frames = [], self._steps.run(slots, self._live, self._note_starved, self._leave)
         self._step_seconds = self._clock() - now
         self._charge(slots)

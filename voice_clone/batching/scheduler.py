@@ -16,7 +16,7 @@ from voice_clone.gpu import log_failure
 from voice_clone.turns import Turns
 
 GUARD = 0.35  # seconds of audio that a listener has left while its stream stands still
-EVERY = 4  # of so many steps one has all streams, whoever waits for a first chunk
+EVERY = 4  # one step in so many has all streams, even while a listener waits for a first chunk
 MAX_WAIT = 3600.0  # seconds; a deadline may be too far away for a system call to wait for it
 PATIENCE = 1.0  # seconds; the longest time that a new stream waits because playback of others is about to run dry
 NEW_PATIENCE = 0.1  # the same for a caller who hears nothing yet
@@ -32,7 +32,7 @@ Made = list[tuple[int, Stream[Any], Frame]]
 
 
 def seconds_to_wait(streams: Iterable[Stream[Any]], now: float) -> float:
-    """Until one of the streams has something to do even if nothing else happens."""
+    """Seconds until one of the streams has something to do, even if nothing else happens."""
     times = [at for stream in streams for at in stream.wake_at()]
     return min(max(0.0, min(times) - now), MAX_WAIT) if times else MAX_WAIT
 
@@ -147,7 +147,7 @@ def may_read(
     return bool(unread) and all(lead is None or lead > enough for lead in leads)
 
 
-def held_back(
+def taking_part(
     slots: Sequence[int],
     live: Mapping[int, Stream[Any]],
     names: Mapping[Stream[Any], str],
@@ -158,7 +158,7 @@ def held_back(
     """The slots that take part in a step, of those that could.
 
     While a listener waits for the first chunk of a stream, streams of other callers stand still as long as their own
-    listeners notice nothing; batch work stands still in any case. One step in `EVERY` has all.
+    listeners notice nothing; batch work always stands still. One step in `EVERY` has all streams.
 
     Args:
         slots: of the streams that could make a frame.
@@ -183,7 +183,7 @@ def held_back(
 
 
 def first_in_turn(slots: Sequence[int], live: Mapping[int, Stream[Any]], turns: Turns[Stream[Any]]) -> Sequence[int]:
-    """Of the slots that could take part in a step those of the caller whose turn it is."""
+    """The slots of the caller whose turn it is, of those that could take part in a step."""
     ranks = {slot: turns.rank(live[slot]) for slot in slots}
     first = min(ranks.values(), default=None)
     return [slot for slot in slots if ranks[slot] == first]

@@ -1,4 +1,4 @@
-"""Makes chains of native code of parts of a codec in torch; takes the weights from the modules one by one."""
+"""Builds chains of native code from the torch modules of a codec, and takes the weights out of them one by one."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 @dataclass(frozen=True, eq=False)
 class MaskRequest(Generic[P]):
-    """One stream: what `MaskPredictSource` starts it with.
+    """What `MaskPredictSource` needs to start a stream.
 
     Attributes:
         prompt: the family's, of one utterance or several that follow each other.
         how: how they are unmasked.
-        max_frames: the stream is cut behind so many frames; None: all are heard.
+        max_frames: the stream is cut after as many frames; None: all are heard.
         origin: the voice of the prompt.
     """
 
@@ -60,7 +60,7 @@ class MaskPredictor(Protocol[P_contra]):
         """
 
     def utterances(self, prompt: P_contra) -> Sequence[tuple[int, int]]:
-        """S and T of each utterance of a prompt, in order; there is one at least."""
+        """S and T of each utterance of a prompt, in order; there is at least one."""
 
     def context(self, prompt: P_contra, index: int, first: Tensor | None) -> Tensor:
         """What an utterance's cells see besides each other: embeddings [S, C].

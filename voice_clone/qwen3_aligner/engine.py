@@ -1,4 +1,4 @@
-"""The aligner as an engine: `voice_clone.aligner.engine.Engine`."""
+"""Qwen3-ForcedAligner as a `voice_clone.aligner.engine.Engine`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Qwen3Aligner:
         self._lock = Lock()  # native code has memory for one call
 
     def start(self, units: Sequence[Unit], rate: int, language: str | None, confidence: bool) -> Qwen3Alignment:
-        """See `Engine`. A language that is not known is not refused."""
+        """See `Engine`. An unknown language is not refused."""
         if language is not None and language not in LANGUAGES:
             raise Refused(f"the aligner knows the languages {', '.join(LANGUAGES)}")
         if not any(kept_of(unit.text) for unit in units):
@@ -54,7 +54,7 @@ class Qwen3Aligner:
         """The scores of all times, for start and end of each unit.
 
         Args:
-            waveform: float32 [samples] at 16 kHz; louder than full scale, it is scaled down.
+            waveform: float32 [samples] at 16 kHz; one that is louder than full scale is scaled down.
             units: of `kept_of`, none empty.
 
         Returns:
@@ -84,7 +84,7 @@ class Qwen3Aligner:
 
 
 class Qwen3Alignment:
-    """A speech: `voice_clone.aligner.engine.Alignment`."""
+    """A `voice_clone.aligner.engine.Alignment` of one speech."""
 
     def __init__(self, engine: Qwen3Aligner, units: Sequence[Unit], rate: int, confidence: bool) -> None:
         self._engine, self._rate, self._confidence = engine, rate, confidence

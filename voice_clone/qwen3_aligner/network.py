@@ -1,4 +1,4 @@
-"""The network in torch, with native code in the place of its large layers on a CPU."""
+"""The network in torch, with native code in place of its large layers on a CPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ForcedAligner(nn.Module):
     """Encoder, decoder and head. Names are those of the checkpoint below `thinker.`.
 
     Attributes:
-        native_stack: what runs in the place of the decoder's layers; None: they themselves.
+        native_stack: runs in place of the decoder's layers; None: the layers run.
     """
 
     native_stack: Stack | None = None

@@ -56,7 +56,7 @@ class ReservedNames:
     """Names that an owner may not give to a speaker.
 
     Args:
-        names: as given; `aura-*` stands for all that begin so. What cannot be a name needs no reservation.
+        names: as given; `aura-*` reserves all names that begin with `aura-`. A text that cannot be a name is ignored.
 
     Raises:
         InvalidArgument: there are too many, or one is no text.

@@ -1,4 +1,4 @@
-"""Where speakers persist, as the cache sees it: a directory, or a store that a package brings, as PostgreSQL's.
+"""Where speakers persist, as the cache sees it: a directory, or a store that a package adds, such as PostgreSQL's.
 
 A directory (`disk.store`) belongs to one server. A database (`postgres.store`) serves a fleet: other servers change the
 same speakers at the same time, and `refresh` reports their changes.

@@ -1,4 +1,4 @@
-"""Stored voices: what a starting server prepares for them."""
+"""What a starting server prepares for stored voices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def known_artifacts(
 ) -> Iterator[tuple[SpeakerRecord, Artifacts]]:
     """Record and artifacts of each voice that has artifacts of these names, the latest first.
 
-    Those of other names were made by another version of the encoder. They are made again when they are asked for.
+    Artifacts of other names were made by another version of the encoder. They are made again when they are asked for.
     """
     for record, artifacts in voices.latest(artifact):
         if artifacts.keys() >= set(names):

@@ -48,11 +48,11 @@ class PlainTokenizer:
     """The tokenizer of a checkpoint; each text is encoded by itself.
 
     Args:
-        folder, file: where the library finds a whole one.
+        folder, file: where the tokenizer is.
         room: ids that the talker has.
-        where: the configuration says so.
+        where: the entry of the configuration that says so, for the error.
         spoken: whether a text may hold an added token.
-        vocabulary: the tokenizer, if `file` alone is not a whole one.
+        vocabulary: the tokenizer, if it is in more files than `file`.
 
     Raises:
         CheckpointError: the file is missing or malformed, or has more tokens than the talker.
@@ -77,7 +77,7 @@ class PlainTokenizer:
         self._control = {index: token.content for index, token in added if not spoken(token.content)}
 
     def _ids_of(self, name: str, text: str) -> list[int]:
-        """Those of the text `name` of a request; it is refused if it holds a control token of the model."""
+        """The ids of the text `name` of a request. A text that holds a control token of the model is refused."""
         ids = self._encode(text)
         check_no_control_token(name, ids, self._control)
         return ids
@@ -90,7 +90,7 @@ def limited_ids(name: str, text: str, tokenize: Callable[[str], Ids], most: int)
         name: of the text in the request, for the error.
 
     Raises:
-        InvalidArgument: the text is too long. One of very many characters is refused before it is tokenised.
+        InvalidArgument: the text is too long. One with very many characters is refused before it is tokenised.
     """
     if len(text) > MAX_TOKEN_LENGTH * most:
         raise InvalidArgument(f"`{name}` has {len(text)} characters; {most} tokens are allowed, split it")
@@ -169,7 +169,7 @@ def qwen_tokenizer(folder: Path) -> tokenizers.Tokenizer:
 
 
 def qwen_vocabulary(folder: Path) -> Vocabulary:
-    """`qwen_tokenizer`, which a later start need not read. Raises: as that."""
+    """The vocabulary of `qwen_tokenizer`, which a later start need not read. Raises: as `qwen_tokenizer`."""
     names = TOKENIZER_FILE, VOCABULARY_FILE, MERGES_FILE, SETTINGS_FILE
     return open_vocabulary(folder, names, partial(qwen_tokenizer, folder))
 

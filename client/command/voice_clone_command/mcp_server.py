@@ -182,7 +182,7 @@ class _Tools:
 
 @contextmanager
 def _new(path: Path) -> Iterator[None]:
-    """A file that is made now, and that is gone if the block fails."""
+    """Make a file, and remove it if the block fails."""
     try:
         path.touch(exist_ok=False)
     except FileExistsError:
@@ -195,7 +195,7 @@ def _new(path: Path) -> Iterator[None]:
 
 
 def _how(seconds: float, voice: str | None, speech: AsyncSpeech | AsyncParts) -> str:
-    """One line on a speech."""
+    """Describe a speech in one line."""
     said = f"{seconds:.1f} s of speech" + (f" in the voice {voice}" if voice else "")
     return said if speech.whole else f"{said}. {Incomplete(speech.finish_reason)}"
 

@@ -156,7 +156,7 @@ class Servers:
             return self._connections[address]
 
     def record(self, address: Address, error: VoiceCloneError | None) -> None:
-        """Note with which error a call to a server ended; None if without one."""
+        """Note the error with which a call to a server ended; None: it had none."""
         if error is None:
             self._chooser.answered(address)
         elif isinstance(error, ConnectionFailed):

@@ -37,8 +37,8 @@ class BodyLimit:
 
     A body is read when the application asks for it, after the key was checked. An answer that precedes the end of the
     body waits a moment for the rest of the body: a connection that is closed with unread bytes may lose the answer.
-    A large answer is sent in pieces, so that a slow reader has no copy of it. It is held until it is sent; but for one
-    with `in_parts` in its state, of which the application holds what it has.
+    A large answer is sent in pieces, so that a slow reader has no copy of it. It is held until it is sent. With
+    `in_parts` in the state, the application holds what it has of the answer.
 
     Args:
         most: maximum bytes of a body.
@@ -151,7 +151,7 @@ class _Body:
             self._waiting = None
 
     def _end_if_slow(self) -> None:
-        """End the wait for a body that comes too slowly. One timer for all of it; one for each piece takes long."""
+        """End the wait for a body that comes too slowly. There is one timer for all of it; one a piece costs time."""
         assert self._since is not None
         loop = asyncio.get_running_loop()
         left = self._since + seconds_for(self._size) - loop.time()
@@ -162,7 +162,7 @@ class _Body:
             self._waiting.cancel()
 
     def end(self) -> None:
-        """Nothing more is read."""
+        """Read no more."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -259,7 +259,7 @@ class BoundedRequest(Request):
 
 
 class _Parts(MultiPartParser):
-    """A form with files, whose names and texts are UTF-8; the framework takes as Latin-1 what is not."""
+    """A form with files, whose names and texts are UTF-8; the framework reads all others as Latin-1."""
 
     ended = False
     """Whether the whole form was there."""
@@ -311,7 +311,7 @@ class _Parts(MultiPartParser):
 
 
 def _is_utf8(charset: bytes) -> bool:
-    """Whether text in this encoding is UTF-8; a text without one is."""
+    """Whether text in this encoding is UTF-8; text that names no encoding is."""
     return charset.lower() in (b"", b"utf-8", b"utf8", b"us-ascii")
 
 

@@ -68,7 +68,7 @@ async def parse_message(message: Mapping[str, Any]) -> Any:
 
 
 def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, none of whose fields comes twice: which of the two counts differs from parser to parser."""
+    """An object without a field that comes twice: parsers differ in which of the two counts."""
     made = dict(fields)
     if len(made) < len(fields):
         seen: set[str] = set()

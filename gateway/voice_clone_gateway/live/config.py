@@ -36,11 +36,11 @@ class StreamConfig(TextOptions):
     where the text does. For models that can; granularity and pauses then have no effect, and stream_audio must be
     true."""
     flush_after_ms: Annotated[int, Field(ge=1, le=60_000)] | None = None
-    """With token_level: a pause of the text so long, at the end of a sentence, ends the piece, and the model does not
-    wait. The text behind it is a new piece, with the next sentence_index. Its audio is then not that of the whole
+    """With token_level: if no text comes for as long after the end of a sentence, the piece ends, and the model does
+    not wait. Later text is a new piece, with the next sentence_index. Its audio then differs from that of the whole
     text."""
     renew_after_ms: Annotated[int, Field(ge=1000, le=600_000)] | None = None
-    """With token_level: no piece has more text than is spoken in so long, at twelve characters a second. By default a
+    """With token_level: the most text of a piece, as the time that it takes at twelve characters a second. By default a
     piece is as long as the model speaks well."""
 
     @property

@@ -25,7 +25,7 @@ class Signing:
     """Signs what the gateway answers in one piece.
 
     Raises:
-        VoiceCloneError: certificate and key do not fit, one of both is missing, or c2pa-python is not installed.
+        VoiceCloneError: certificate and key do not fit, one of them is missing, or c2pa-python is not installed.
         OSError: they cannot be read.
     """
 

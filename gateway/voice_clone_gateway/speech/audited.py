@@ -41,7 +41,7 @@ def usage(info: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def finish_reason(error: Exception) -> str:
-    """How a speech ended that ended with `error`: as the server says, or the error's name."""
+    """The reason of a speech that ended with `error`: the server's, or the slug of the error."""
     if isinstance(error, HTTPFailure):
         return str(error.body()["error"]["code"])
     return str(getattr(error, "finish_reason", None) or getattr(error, "slug", "internal"))

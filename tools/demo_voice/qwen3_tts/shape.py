@@ -9,7 +9,7 @@ from voice_clone.checkpoint_folder import parse
 from voice_clone.families.qwen3_tts.config import CodecConfig
 
 HIDDEN = 256  # of the talker; also the speaker embedding's size
-CONTROL = 1024  # ids of the talker's vocabulary behind the codes, as released
+CONTROL = 1024  # ids of the talker's vocabulary after the codes, as released
 EOS, PAD, BOS, THINK, NO_THINK, THINK_BOS, THINK_EOS = range(CODES, CODES + 7)
 ENGLISH = CODES + 16
 

@@ -65,7 +65,7 @@ def make_endless(checkpoint: Path, folder: Path) -> Path:
 
 
 def released() -> dict[str, Released]:
-    """Return the model of 0.5B. A minute of its speech would take more than all pages, which the streams share."""
+    """The model of 0.5B. Its streams share pages, so a minute of speech takes no more memory than all pages."""
     shape = "0.5b"
     encoder, decoder = ENCODERS[shape], {**flow_shapes(FLOWS[shape]), **vocoder_shapes(VOCODERS[shape])}
     with torch.device("meta"):

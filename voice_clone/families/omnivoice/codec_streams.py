@@ -49,7 +49,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """Latents [hidden_size, n] whose first `before` and last `after` frames are there for the others' sake."""
+    """Latents [hidden_size, n], whose first `before` and last `after` frames are only context."""
 
     latents: Tensor
     before: int
@@ -69,7 +69,7 @@ class _Stream:
 
 
 class CodecStreams:
-    """As of `DecoderStreams`.
+    """The `DecoderStreams` of the codec.
 
     Args:
         decoder: of the codec.
@@ -89,7 +89,7 @@ class CodecStreams:
 
     @property
     def stream_bytes(self) -> int:
-        """As of `DecoderStreams`: the latents around the next frame."""
+        """Those of the latents around the next frame."""
         return 2 * REACH * self._nothing.shape[1] * self._nothing.element_size()
 
     @property
@@ -97,7 +97,7 @@ class CodecStreams:
         return not self._together
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
-        """As of `DecoderStreams`: first chunks of these lengths, then others of them."""
+        """Decode first chunks of these lengths, then later ones."""
         deadline = time.monotonic() + seconds
         plan = FinishPlan(1.0, (max(lengths),), remove_silence=False)
 
@@ -108,10 +108,9 @@ class CodecStreams:
         run_until(deadline, (partial(speak, size, length) for size in sizes for length in sorted(set(lengths))))
 
     def prepare(self, reference: Reference) -> None:
-        """Nothing: no stream depends on its reference's frames here."""
+        """Do nothing: no stream depends on its reference's frames here."""
 
     def restore(self, references: Iterable[Reference], seconds: float) -> int:
-        """Nothing, as `prepare`."""
         return 0
 
     def open(self, reference: Reference) -> tuple[int, Primed]:
@@ -145,7 +144,7 @@ class CodecStreams:
         del self._open[stream]
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """As of `DecoderStreams`: nothing is kept of a voice."""
+        """Nothing is kept of a voice."""
         return CacheUsage(0, 0, frozenset())
 
     def sweep(self) -> None:
@@ -160,7 +159,7 @@ class CodecStreams:
     def _moves(self, stream: _Stream, frames: NDArray[Any]) -> Iterator[tuple[_Place, _Window]]:
         """The windows that can be decoded with these frames, each with the place behind it.
 
-        A chunk of the text but the last ends where the plan says it; the last one ends by `flush`.
+        A chunk of the text but the last ends where the plan says so; the last one ends by `flush`.
         """
         place = stream.place
         while len(frames):

@@ -69,7 +69,7 @@ class Chain:
 
     @property
     def arrays(self) -> list[Array]:
-        """All that the chain is made of; `restored` makes it again."""
+        """All arrays of the chain; `restored` makes a chain of them."""
         numbers = (
             self._inputs,
             self._outputs,
@@ -83,7 +83,7 @@ class Chain:
 
     @staticmethod
     def restored(arrays: Sequence[Array]) -> Chain:
-        """The chain that these are the `arrays` of."""
+        """Make the chain whose `arrays` these are."""
         layers, weights, parameters, frequencies, numbers = arrays
         inputs, outputs, state_size, multiplications, window, head_dim, rope_in_bf16 = (int(each) for each in numbers)
         return Chain(

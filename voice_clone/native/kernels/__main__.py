@@ -1,4 +1,4 @@
-"""Compiles kernels: reads orders from stdin, a line each, and writes to stdout the size of the machine code and itself.
+"""Compiles kernels. It reads orders from stdin, one a line, and writes size and machine code of each kernel to stdout.
 
 What several kernels have in common is compiled once.
 """
@@ -16,7 +16,7 @@ from voice_clone.native.kernels.compilation import machine_code
 
 
 def call_nothing() -> None:
-    """Leave out the machine code with which this process would call kernels itself: a third of the time."""
+    """Leave out the machine code with which this process would call kernels itself. It takes a third of the time."""
     JITCodeLibrary._finalize_specific = lambda self: self._codegen._scan_and_fix_unresolved_refs(self._final_module)
     # numba wants a built-in function of its own for each.
     CPUContext.get_executable = lambda self, library, fndesc, env: [].append

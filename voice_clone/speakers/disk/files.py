@@ -1,4 +1,4 @@
-"""The operations on files of which every change of a store is made: a crash may fall between any two of them.
+"""File operations. A store changes nothing except by these, so tests can let a process die between any two of them.
 
 A batch replaces several files together: all of them, or none, also when the process or the machine dies in between.
 The new files are written under temporary names in the folder of the old ones. Then a list of them is written, whole or
@@ -27,7 +27,7 @@ TEMPORARY = ".temporary-"  # prefix of files that are still being written
 
 
 class Files:
-    """Operations on the file system; every change of a store is made of them."""
+    """Operations on the file system."""
 
     def write(self, path: Path, data: bytes) -> None:
         """Create a file with `data`, durable when this returns. No file of that name may exist."""
@@ -105,7 +105,7 @@ def make_folder(files: Files, path: Path) -> None:
         files.rename(path, path.with_name(f"{path.name}.{time.time_ns()}"))
     if not path.exists():
         files.make_directory(path, 0o700)
-    if stat.S_IMODE(path.stat().st_mode) != 0o700:  # a disk that takes no writes refuses even what is so already
+    if stat.S_IMODE(path.stat().st_mode) != 0o700:  # a read-only disk refuses this even where it changes nothing
         path.chmod(0o700)
 
 
@@ -161,7 +161,7 @@ class BatchWriter:
         return self._listed
 
     def replace(self, contents: Iterable[tuple[Path, Callable[[], bytes]]]) -> None:
-        """Put these bytes at these paths, in the end by `finish`. The change is made when this returns.
+        """Put these bytes at these paths. The change is made when this returns; `finish` gives the files their names.
 
         The batch before is finished first: there is one list.
 

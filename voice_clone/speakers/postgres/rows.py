@@ -1,8 +1,8 @@
 """A speaker in the database: its row, and its clip and artifacts as bytes, with what shows that they belong together.
 
 PostgreSQL does not check what it reads from the disk, and a damaged index leads to the row of another speaker. So a row
-is served only if its record has the name whose SHA-256 the row has, and the row's generation. The rest is shown by an
-entry that is added to the record when a speaker is written:
+is served only if its record has the name whose SHA-256 the row has, and the row's generation. An entry that
+is added to the record when a speaker is written shows the rest:
 
     row   token   the token of the speaker's bytes
           clip    SHA-256 of the clip; null if there is none
@@ -132,7 +132,7 @@ def insert_blobs(connection: Connection, token: UUID, blobs: Mapping[BlobName, b
 
 
 def bytes_digest(data: bytes) -> bytes:
-    """SHA-256."""
+    """The SHA-256 of bytes."""
     return hashlib.sha256(data).digest()
 
 

@@ -16,7 +16,7 @@ from voice_clone.families.cosyvoice3.talker import PARTS
 from voice_clone_server.families.cosyvoice3.fixed_noise import FLOW_NOISE, SOURCE_NOISE_NAME
 from voice_clone_server.families.pickles import Shapes
 
-LM_HEAD = "llm.model.lm_head.weight"  # Qwen2's own, which nothing uses: the table of text tokens once more
+LM_HEAD = "llm.model.lm_head.weight"  # the table of text tokens once more, which nothing uses
 GENERATOR = "generator."  # before the names of the released vocoder
 
 
@@ -32,14 +32,14 @@ def llm_shapes(config: TalkerConfig) -> Shapes:
 
 
 def flow_shapes(config: FlowConfig) -> Shapes:
-    """Return the names and shapes of the tensors in flow.pt, but for the rotary table."""
+    """Names and shapes of the tensors in flow.pt, except for the rotary table."""
     with torch.device("meta"):
         shapes = FlowFiles(Path()).sources(FlowNetwork(config))
     return {name: shape for name, shape in shapes.items() if name != FLOW_NOISE}
 
 
 def vocoder_shapes(config: VocoderConfig) -> Shapes:
-    """Return the shapes of the tensors in hift.pt by their names without `GENERATOR`."""
+    """Shapes of the tensors in hift.pt by their names without `GENERATOR`."""
     with torch.device("meta"):
         shapes = VocoderFiles(Path()).sources(Vocoder(config))
     return {name: shape for name, shape in shapes.items() if name != SOURCE_NOISE_NAME}

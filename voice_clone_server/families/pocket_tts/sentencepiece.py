@@ -19,7 +19,7 @@ _UNKNOWN = 2  # a type of piece
 
 
 def write_unigram(file: Path, pieces: Pieces, unknown: int) -> None:
-    """Without a pre-tokenizer, which would lose one of several blanks at the beginning of a text."""
+    """Write a model without a pre-tokenizer, which would lose one of several blanks at the beginning of a text."""
     made = Tokenizer(models.Unigram([*pieces], unk_id=unknown, byte_fallback=True))
     made.normalizer = normalizers.Sequence([normalizers.Prepend(BLANK), normalizers.Replace(" ", BLANK)])
     made.decoder = decoders.Sequence(
@@ -34,7 +34,7 @@ def convert(model: Path, file: Path) -> None:
     https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 
     Raises:
-        CheckpointError: it is none, or of a kind that reads texts otherwise.
+        CheckpointError: it is no such model, or one of another kind.
     """
     try:
         fields = list(_fields(model.read_bytes()))

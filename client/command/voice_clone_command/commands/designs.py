@@ -1,4 +1,4 @@
-"""Voices made of descriptions: design, keep."""
+"""The commands `design` and `keep`: voices that are made from descriptions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
 
 
 def _design(client: Client, parsed: argparse.Namespace) -> None:
-    """One WAV and one JSON file for each candidate, named after its seed."""
+    """Write one WAV and one JSON file for each candidate, named after its seed."""
     folder = Path(parsed.output)
     folder.mkdir(parents=True, exist_ok=True)
     candidates = client.design(

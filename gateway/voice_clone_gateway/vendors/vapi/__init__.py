@@ -1,4 +1,4 @@
-"""Vapi: the request that it makes to a voice of one's own. Its address may have the query `?voice=NAME`."""
+"""Vapi's custom voice: the request that Vapi sends for each text. Its address may have the query `?voice=NAME`."""
 
 from __future__ import annotations
 

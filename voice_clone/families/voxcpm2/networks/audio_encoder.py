@@ -1,7 +1,7 @@
 """The AudioVAE's encoder: a 16 kHz waveform to frames of latents, in torch; native_audio_encoder.py computes on a CPU.
 
-Convolutions alone, all of them causal, so a clip is encoded piece by piece, and the memory does not grow with it.
-Source: voxcpm 2.0.3, `CausalEncoder`. It also has a variance of the latents; speech is made of their means.
+It has only causal convolutions, so a clip is encoded piece by piece, and memory does not grow with it.
+Source: voxcpm 2.0.3, `CausalEncoder`. The official code also computes variances; speech is made of the means.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AudioEncoder(nn.Module):
 
     @torch.no_grad()
     def chain(self) -> Chain:
-        """The same as native code. It takes the weights away."""
+        """Build the same network as native code; it takes the weights out of this one."""
         chain = ChainBuilder(1, self.frame_samples // LATENTS)
         first, *rest = self.block
         blocks = [block for block in rest if isinstance(block, EncoderBlock)]
