@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import wave
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from voice_clone_client import pcm16
 from voice_clone_command import cli
 
-from tests.support.doubles.triton_double import Server
+from tests.support.doubles.triton_double import RATE, Server, samples_of
 
 VOICE = {
     "name": "Ada",
@@ -27,3 +30,15 @@ def in_process(triton: Server) -> Run:
 
 def answer(triton: Server, value: Any, artifacts: bytes = b"") -> None:
     triton.answer = lambda inputs: {"result": json.dumps(value).encode(), "artifacts": artifacts}
+
+
+def pcm_of(path: Path) -> bytes:
+    """The PCM of a WAV whose sizes are exactly right."""
+    with wave.open(str(path)) as wav:
+        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (RATE, 1, 2)
+        assert path.stat().st_size == 44 + 2 * wav.getnframes()
+        return bytes(wav.readframes(wav.getnframes()))
+
+
+def pcm_of_chunks(count: int) -> bytes:
+    return b"".join(pcm16(samples_of(index, 1920)) for index in range(count))

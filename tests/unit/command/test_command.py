@@ -13,13 +13,8 @@ from voice_clone_client import __version__
 from voice_clone_command import cli
 from voice_clone_program.running import READER_LEFT
 
-from tests.support.doubles.command_line import VOICE, Run, answer, in_process
+from tests.support.doubles.command_line import VOICE, Run, answer
 from tests.support.doubles.triton_double import Server
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from voice_clone_client.clips import readable
 
-from tests.support.doubles.command_line import LINE, VOICE, Run, answer, in_process
+from tests.support.doubles.command_line import LINE, VOICE, Run, answer
 from tests.support.doubles.triton_double import Server
 from tests.support.official.phone_clips import made, phone_clip
 
@@ -21,11 +21,6 @@ REPORT = {
 WARNINGS = [{"code": "noise", "message": "too noisy; be quiet"}, {"code": "clipping", "message": "too loud"}]
 FAULTY: dict[str, Any] = {**VOICE, "report": REPORT, "warnings": WARNINGS}
 CUT = "trimmed: 1.20 s of silence at the start and 0.00 s at the end of the clip were cut off"
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 @pytest.mark.parametrize("name", ["voice.m4a", "video.mp4", "browser.webm", "call.amr", "call.3gp"])

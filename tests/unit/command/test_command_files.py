@@ -17,15 +17,9 @@ from voice_clone_client import sources
 from voice_clone_command import cli
 from voice_clone_program.whole_file import WholeFile, whole_file
 
-from tests.support.doubles.command_line import VOICE, Run, answer, in_process
+from tests.support.doubles.command_line import VOICE, Run, answer
 from tests.support.doubles.triton_double import Server, speech
 from tests.support.official.certificates import SigningFiles
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
-
 
 SPEAK = ("speak", "Hi.", "--voice", "Ada", "-o")
 

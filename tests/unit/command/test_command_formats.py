@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from voice_clone_command import audio_file, cli
 from voice_clone_command.audio_file import SUFFIXES, AudioFile
 
-from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.command_line import Run
 from tests.support.doubles.triton_double import RATE, Server, speech
 
 CODECS = {
@@ -35,11 +35,6 @@ def read(path: Path) -> tuple[str, int, NDArray[np.float32]]:
         frames = [part for frame in file.decode(stream) for part in resampler.resample(frame)]
         assert stream.channels == 1
         return stream.codec_context.name, stream.rate, np.concatenate([part.to_ndarray()[0] for part in frames])
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -19,18 +19,13 @@ from voice_clone_gateway.audio import Encoder
 from voice_clone_provenance.manifests import TYPES, read
 from voice_clone_provenance.statements import Statement, find
 
-from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.command_line import Run
 from tests.support.doubles.triton_double import Failure, Server, chunk
 from tests.support.official.certificates import signing_files
 from tests.support.official.encoded_sound import RATE, SOUND, encode
 
 MARKED = Statement("qwen3_tts", "marked")
 TAGGED = [suffix for suffix in SUFFIXES if suffix != ".aac"]  # ADTS has no place
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 def mark(triton: Server, said: str | None) -> None:

@@ -13,13 +13,8 @@ import voice_clone_client as vc
 from voice_clone_command import cli
 from voice_clone_program.names import nearest
 
-from tests.support.doubles.command_line import LINE, VOICE, Run, answer, in_process
+from tests.support.doubles.command_line import LINE, VOICE, Run, answer
 from tests.support.doubles.triton_double import Failure, Server
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 def test_the_nearest_names() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,11 @@ from voice_clone_program.running import READER_LEFT
 from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
 from voice_clone_sound.tempo import Tempo
 
-from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.command_line import Run, pcm_of, pcm_of_chunks
 from tests.support.doubles.triton_double import RATE, STATS, Failure, Server, chunk, endless, samples_of, speech
 from tests.support.waiting import WAIT, until
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 def command(triton: Server, *arguments: object) -> list[str]:
@@ -46,21 +41,9 @@ def start(triton: Server, output: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(speak, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED)
 
 
-def pcm_of(path: Path) -> bytes:
-    """The PCM of a WAV whose sizes are exactly right."""
-    with wave.open(str(path)) as wav:
-        assert (wav.getframerate(), wav.getnchannels(), wav.getsampwidth()) == (RATE, 1, 2)
-        assert path.stat().st_size == 44 + 2 * wav.getnframes()
-        return bytes(wav.readframes(wav.getnframes()))
-
-
 def size_so_far(out: Path) -> int:
     """Of the file that is written beside `out`."""
     return sum(path.stat().st_size for path in out.parent.glob(f".{out.name}.*.part{out.suffix}"))
-
-
-def pcm_of_chunks(count: int) -> bytes:
-    return b"".join(pcm16(samples_of(index, 1920)) for index in range(count))
 
 
 def test_speak_to_a_file(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -399,96 +382,6 @@ def test_progress_on_a_terminal(triton: Server, run: Run, tmp_path: Path, monkey
     assert len(updates) == 4 and updates[0] == "" and updates[-1].endswith("\n")
     assert updates[-1].startswith("0.2 s of audio, first after ")
     assert "real-time factor" in updates[-1]
-
-
-@pytest.fixture
-def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Makes the only player on the PATH: a script of that name; answers where it may leave what it heard."""
-
-    def make(name: str, script: str) -> Path:
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        (folder / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\nheard={tmp_path / 'heard'}\n{script}\n")
-        (folder / name).chmod(0o755)
-        monkeypatch.setenv("PATH", str(folder))
-        return tmp_path / "heard"
-
-    return make
-
-
-@pytest.mark.parametrize("name", ["paplay", "aplay", "play", "ffplay"])
-def test_speak_plays_and_saves(
-    triton: Server, run: Run, tmp_path: Path, player: Callable[[str, str], Path], name: str
-) -> None:
-    heard = player(name, 'echo "$*" > "$heard.options"; cat > "$heard"')
-    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", tmp_path / "out.wav") == 0
-    assert heard.read_bytes() == pcm_of_chunks(3) == pcm_of(tmp_path / "out.wav")
-    assert "24000" in heard.with_suffix(".options").read_text()
-
-
-def test_playing_begins_before_the_speech_is_whole(
-    triton: Server, run: Run, player: Callable[[str, str], Path]
-) -> None:
-    heard = player("aplay", 'head -c 3840 > "$heard"; cat >> "$heard"')
-
-    def play(context: grpc.ServicerContext) -> Iterator[Any]:
-        yield chunk(0)
-        until(lambda: heard.exists() and heard.stat().st_size == 3840)
-        yield chunk(1, final=True)
-
-    triton.play = play
-    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 0
-    assert heard.read_bytes() == pcm_of_chunks(2)
-
-
-def test_no_player(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
-    assert "no audio player found; install one of" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("script", ["echo first >&2; echo no sound card >&2; exit 3", "exit 0"])
-def test_player_that_gives_up(
-    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], script: str
-) -> None:
-    player("aplay", script)
-    triton.play = endless()
-    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
-    reason = "could not play: no sound card" if "exit 3" in script else "stopped playing"
-    hint = "without a sound device here, save the speech with -o FILE and play it elsewhere"
-    assert capsys.readouterr().err == f"voice-clone: aplay {reason}; {hint}\n"
-    assert triton.left.acquire(timeout=WAIT)
-
-
-@pytest.mark.parametrize("script", ["echo no sound card >&2; exit 3", "exit 0", "cat > /dev/null; exit 1"])
-@pytest.mark.parametrize("suffix", [".wav", ".mp3"])
-def test_a_player_that_gives_up_costs_no_audio(
-    triton: Server,
-    run: Run,
-    tmp_path: Path,
-    player: Callable[[str, str], Path],
-    capsys: pytest.CaptureFixture[str],
-    script: str,
-    suffix: str,
-) -> None:
-    player("aplay", script)
-    triton.play = lambda context: iter(speech(60))
-    output = tmp_path / f"out{suffix}"
-    assert run("speak", "Hi.", "--voice", "Ada", "--play", "-o", output) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("voice-clone: aplay ")
-    assert error.endswith(f"; the whole speech is in {output}\n") and "-o FILE" not in error
-    assert suffix == ".mp3" or pcm_of(output) == pcm_of_chunks(60)
-    assert not triton.left.acquire(blocking=False)
-
-
-def test_player_stops_with_a_speech_that_fails(
-    triton: Server, run: Run, player: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    player("aplay", "exec sleep 60")
-    triton.play = lambda context: iter(speech(3)[:2])
-    assert run("speak", "Hi.", "--voice", "Ada", "--play") == 1
-    assert capsys.readouterr().err.startswith("voice-clone: broken_stream: ")
 
 
 PARTED = {

@@ -12,13 +12,8 @@ import pytest
 from safetensors.numpy import save
 from voice_clone_client import embedding
 
-from tests.support.doubles.command_line import LINE, VOICE, Run, answer, in_process
+from tests.support.doubles.command_line import LINE, VOICE, Run, answer
 from tests.support.doubles.triton_double import Failure, Server
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
 
 
 def test_upload(triton: Server, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,13 @@
+"""The command in this process, for all tests of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.triton_double import Server
+
+
+@pytest.fixture
+def run(triton: Server) -> Run:
+    return in_process(triton)
