@@ -1,4 +1,4 @@
-"""audiovae.pth to audiovae.safetensors: what is accepted, and that a hostile pickle is refused and runs nothing."""
+"""audiovae.pth to audiovae.safetensors. What all converters refuse is tested with Fish Speech's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -73,9 +72,6 @@ def test_a_pickle_that_runs_a_program_is_refused(folder: Path) -> None:
 CHANGES: dict[str, tuple[Callable[[Tensors], Any], str]] = {
     "unknown name": (lambda known: known | {"extra.weight": torch.ones(2)}, "'extra.weight', which no AudioVAE"),
     "missing tensor": (lambda known: {n: t for n, t in known.items() if n != ALPHA}, "alpha is missing"),
-    "wrong shape": (lambda known: known | {ALPHA: torch.ones(1, 3, 1)}, r"shape \(1, 3, 1\), expected \(1, 256, 1\)"),
-    "whole numbers": (lambda known: known | {ALPHA: torch.ones(1, 256, 1, dtype=torch.int64)}, "no plain tensor"),
-    "huge by a stride of 0": (lambda known: known | {ALPHA: torch.ones(1).expand(1, 256, 1)}, "no plain tensor"),
     "other boundaries": (
         lambda known: known | {BOUNDARIES: torch.tensor([20000, 30000, 50000], dtype=torch.int32)},
         r"must be \[20000, 30000, 40000\], as in config.json",
@@ -97,30 +93,3 @@ def test_what_is_no_audio_vae_is_refused(folder: Path, change: str) -> None:
     make, message = CHANGES[change]
     torch.save({"state_dict": make(tensors(folder))}, folder / "audiovae.pth")
     assert re.search(message, refused(folder))
-
-
-@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
-def test_a_file_that_was_cut_short_is_refused(folder: Path, part: float) -> None:
-    content = (folder / "audiovae.pth").read_bytes()
-    (folder / "audiovae.pth").write_bytes(content[: int(part * len(content))])
-    refused(folder)
-
-
-def test_a_forged_pickle_is_refused(folder: Path) -> None:
-    """Bytes of the pickle at random: whatever the unpickler meets, it is a `CheckpointError`."""
-    content, random = (folder / "audiovae.pth").read_bytes(), np.random.default_rng(0)
-    for _ in range(20):
-        forged = bytearray(content)
-        for place in random.integers(0, 4000, 40):
-            forged[place] = random.integers(256)
-        (folder / "audiovae.pth").write_bytes(forged)
-        refused(folder)
-
-
-def test_an_earlier_file_stays_when_a_new_one_is_refused(folder: Path) -> None:
-    convert(folder)
-    before = (folder / "audiovae.safetensors").read_bytes()
-    torch.save([1], folder / "audiovae.pth")
-    with pytest.raises(CheckpointError):
-        convert(folder)
-    assert (folder / "audiovae.safetensors").read_bytes() == before
