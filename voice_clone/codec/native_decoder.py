@@ -107,9 +107,7 @@ class NativeWindowedDecoder(NativeDecoder):
 
     @property
     def receptive_field(self) -> int:
-        """As of `WindowedDecoder`."""
         return self.chains[-1].frames_back
 
     def prime(self, frames: Array, state: StreamState[Array]) -> None:
-        """As of `WindowedDecoder`."""
         self._decode(frames, state, self.receptive_field)

@@ -67,11 +67,9 @@ class PerthMarker(StreamMarker):
 
     @property
     def name(self) -> str:
-        """See `StreamMarker`."""
         return "perth"
 
     def open(self) -> FilteredStream:
-        """See `StreamMarker`."""
         return FilteredStream(torch.zeros(len(self._taps) - 1, device=self._device))
 
     @torch.inference_mode()

@@ -173,11 +173,9 @@ class MaskPredictSource(Generic[P]):
         return [frame for frame in self.begin(slots)() if frame is not None]
 
     def park(self, slot: int) -> Any:
-        """See `FrameSource`."""
         return self._streams.pop(slot)
 
     def resume(self, slot: int, stream: Any) -> None:
-        """See `FrameSource`."""
         self._streams[slot] = stream
 
     def free(self, slot: int) -> None:

@@ -122,7 +122,6 @@ class FileStore:
         """Does nothing: no other process changes the directory."""
 
     def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
-        """As `Store.write`."""
         approve()
         new = [
             (each.record.of_generation(self._next_generation()), voice_file.file_tensors(each.audio, each.artifacts))
@@ -157,7 +156,6 @@ class FileStore:
         return newer
 
     def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:
-        """As `Store.remove`."""
         record = approve()
         with self._changing(), disk_errors("changed"):
             with contextlib.suppress(FileNotFoundError):
@@ -187,7 +185,6 @@ class FileStore:
             self._quarantined.erase(path)
 
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
-        """As `Store.read_audio`."""
         header, tensors = self._read(record, lambda name: name == AUDIO)
         voice_file.verify(header, tensors)
         return tensors[AUDIO].tobytes() if tensors else None
@@ -195,7 +192,6 @@ class FileStore:
     def read_artifacts(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
     ) -> dict[str, NDArray[Any]] | None:
-        """As `Store.read_artifacts`."""
         if record.stored(artifact, fingerprint) is None:
             return None
         with disk_errors("read"):
@@ -204,7 +200,6 @@ class FileStore:
         return tensors
 
     def read_all(self, record: SpeakerRecord) -> tuple[voice_file.Header, dict[str, NDArray[Any]]]:
-        """As `Store.read_all`."""
         return self._read(record, lambda name: True)
 
     @contextlib.contextmanager
@@ -213,7 +208,6 @@ class FileStore:
         yield True
 
     def counters(self) -> dict[str, Any]:
-        """As `Store.counters`."""
         return {"kind": "files", "quarantined": self._quarantined.taken, "write_failures": self._failures}
 
     def close(self) -> None:
@@ -338,7 +332,6 @@ class KnownInDirectory:
         self._directory = directory
 
     def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
-        """As `KnownVoices.latest`."""
         for path in _latest_first(self._directory / VOICES)[:MAX_KNOWN_VOICES]:
             try:
                 header, tensors = voice_file.read_artifacts(path, artifact)
@@ -349,7 +342,6 @@ class KnownInDirectory:
                 yield header.record, tensors
 
     def origins(self) -> set[str]:
-        """As `KnownVoices.origins`."""
         found = set()
         for path in _latest_first(self._directory / VOICES):
             with contextlib.suppress(OSError, Damaged):

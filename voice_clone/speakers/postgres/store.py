@@ -112,18 +112,15 @@ class PostgresStore:
             raise
 
     def restore(self, listener: Listener) -> list[SpeakerRecord]:
-        """As `Store.restore`."""
         with self.looking.use(START_SECONDS) as connection:
             records = self._history.start(connection, listener)
         self.freshness = Freshness(self._look, self._stale_seconds)
         return records
 
     def refresh(self) -> None:
-        """As `Store.refresh`."""
         self.freshness.ensure()
 
     def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
-        """As `Store.write`."""
         return self._put(drafts, approve, keep_generations=False)
 
     def deleted(self) -> dict[bytes, int]:
@@ -154,8 +151,6 @@ class PostgresStore:
         return self._change(size, lambda connection: None, change, by_flight=True)
 
     def remove(self, approve: Callable[[], SpeakerRecord]) -> SpeakerRecord:
-        """As `Store.remove`."""
-
         def change(transaction: Transaction) -> SpeakerRecord:
             record = approve()
             transaction.remove(id_of(record.key))
@@ -173,14 +168,12 @@ class PostgresStore:
             self._change(0, lambda connection: None, lambda transaction: transaction.remove(id_of(key)))
 
     def read_audio(self, record: SpeakerRecord) -> bytes | None:
-        """As `Store.read_audio`."""
         _, clip, data, digest = self._read(record, CLIP)
         return checked_clip(data, digest, clip)
 
     def read_artifacts(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
     ) -> dict[str, NDArray[Any]] | None:
-        """As `Store.read_artifacts`."""
         name = BlobName(*artifact, fingerprint)
         token, _, data, digest = self._read(record, name)
         return None if data is None else tensors_of(checked_bytes(data, digest), token, name)
@@ -208,11 +201,9 @@ class PostgresStore:
         return Header(shown, {name: tensor_digest(tensor) for name, tensor in tensors.items()}), tensors
 
     def claim(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> AbstractContextManager[bool]:
-        """As `Store.claim`."""
         return self._claims.claim(record.key, record.generation, *artifact, fingerprint)
 
     def counters(self) -> dict[str, Any]:
-        """As `Store.counters`."""
         return {
             "kind": "postgresql",
             "reachable": not self.freshness.away,
@@ -226,7 +217,6 @@ class PostgresStore:
         }
 
     def close(self) -> None:
-        """As `Store.close`."""
         if self._closed:
             return
         self._closed = True
@@ -364,7 +354,6 @@ class KnownInDatabase:
         self._conninfo = conninfo
 
     def latest(self, artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord, dict[str, NDArray[Any]]]]:
-        """As `KnownVoices.latest`."""
         watchdog = Watchdog()
         session = Session(self._conninfo, watchdog)
         try:
