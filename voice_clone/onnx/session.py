@@ -110,7 +110,7 @@ def _open(runtime: Runtime, name: str) -> Any:
     # Each model is a process, and all share the cores: a spinning thread would take a core from another process.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
-    providers = [(name, _options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
+    providers = [(name, provider_options(name, runtime.folder)) for name in PROVIDERS[runtime.provider]]
     if runtime.provider == "tensorrt":  # it has no option that forbids TF32, whose mantissa has ten bits
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     try:
@@ -157,7 +157,8 @@ def _check_provider(name: str, available: list[str], reason: str) -> None:
         raise Unsupported(f"onnx_provider is {name}, {reason}; it has {', '.join(present)}")
 
 
-def _options(provider: str, folder: Path) -> dict[str, Any]:
+def provider_options(provider: str, folder: Path) -> dict[str, Any]:
+    """The options with which ONNX Runtime gets a provider; `folder` is that of the graphs."""
     if provider == "TensorrtExecutionProvider":  # building an engine takes minutes, so it is cached beside the graphs
         return {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
     if provider == "CUDAExecutionProvider":  # with TF32, whose mantissa has ten bits, other codes are drawn

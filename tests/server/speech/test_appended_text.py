@@ -188,7 +188,7 @@ def test_answers(server: TritonServer, writer: Writer, voice: str) -> None:
     assert writer.append("home.", True)["state"] == "closed"
     _, info = heard(call)
     assert (info["finish_reason"], info["frames"]) == ("length", FRAMES)
-    assert info["stream_id"] == writer._id and info["text_wait_ms"] > 0
+    assert info["stream_id"] == writer.id and info["text_wait_ms"] > 0
     assert info["chunk_gap_ms"] < info["text_wait_ms"] + 60_000
     after = writer.append("home.", True, index=1)
     assert (after["state"], after["finish_reason"], after["characters"]) == (
@@ -274,7 +274,7 @@ def test_a_speech_that_waits_for_text_can_end(server: TritonServer, writer: Writ
         until(lambda: metric(server, "talker_live_streams") == 0)
         assert writer.append("more")["finish_reason"] == "cancelled"
         return
-    info = writer.cancel(writer._id)
+    info = writer.cancel(writer.id)
     assert info["characters"] == len("The boats came home") and info["read"] == info["text_tokens"]
     assert "cancelled" in failure(call)
 
@@ -397,7 +397,7 @@ def test_many_that_misbehave(server: TritonServer, client: Client, voice: str, c
             return
         if kind == "cancel":
             writer.append(TEXT[7:20])
-            writer.cancel(writer._id)
+            writer.cancel(writer.id)
             assert "cancelled" in (outcome := outcome_of(call)) or "overloaded" in outcome
             return
         writer.append(TEXT[7:20])
@@ -436,7 +436,7 @@ def test_many_that_misbehave(server: TritonServer, client: Client, voice: str, c
             except BaseException as error:
                 failures.append(error)
             finally:
-                writer._call.leave()
+                writer.call.leave()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

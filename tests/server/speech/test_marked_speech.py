@@ -12,9 +12,7 @@ import httpx2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tritonclient.grpc import InferResult
-from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported, requests
-from voice_clone_client.backends import now
+from voice_clone_client import Chunk, Client, InvalidArgument, Mark, Unsupported
 from voice_clone_command import cli
 from voice_clone_provenance.statements import Statement, find
 
@@ -22,6 +20,7 @@ from perf.bench.gateway_process import Gateway
 from tests.support.families.factories import CheckpointFactory
 from tests.support.same_audio import is_same_audio
 from tests.support.servers.code2wav_calls import settle
+from tests.support.servers.raw_calls import infer
 from tests.support.servers.running import running
 from tests.support.servers.server_metrics import metric
 from tests.support.waiting import until
@@ -151,11 +150,8 @@ def test_the_command(
 def test_a_whole_speech_carries_it(asked_server: TritonServer, reference_clip: bytes) -> None:
     for mark, said in ((None, None), ("required", "marked")):
         inputs = {"text": TEXT, "reference_audio": reference_clip, "x_vector_only": True, "max_frames": 3}
-        request = requests.infer("speech_whole", inputs)
-        if mark is not None:
-            request.parameters["mark"].string_param = mark
-        with Client(asked_server.url) as client:
-            outputs = InferResult(now(client._client._servers.infer(request, 60.0)))
+        parameters = {} if mark is None else {"mark": mark}
+        outputs = infer(asked_server.url, "speech_whole", inputs, **parameters)
         assert json.loads(outputs.as_numpy("info")[0]).get("mark") == said
 
 

@@ -29,7 +29,7 @@ class Collector:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                outer._take(of_json(body) if "json" in self.headers["content-type"] else body)
+                outer.take(of_json(body) if "json" in self.headers["content-type"] else body)
                 self.send_response(200)
                 self.send_header("content-length", "0")
                 self.end_headers()
@@ -57,7 +57,7 @@ class Collector:
         self._server.shutdown()
         self._server.server_close()
 
-    def _take(self, body: bytes) -> None:
+    def take(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             named = {each.key: each.value.string_value for each in resource.resource.attributes}
             for scope in resource.scope_spans:

@@ -20,8 +20,8 @@ class Writer:
     """One gRPC stream for the appends of one text or of several."""
 
     def __init__(self, server: TritonServer, stream_id: str) -> None:
-        self._id = stream_id
-        self._call = Call(server, {"cancel": "nobody's"}, empty_final=True)
+        self.id = stream_id
+        self.call = Call(server, {"cancel": "nobody's"}, empty_final=True)
         self._next()
         self._index = -1
 
@@ -29,8 +29,8 @@ class Writer:
         """Send a piece, the next one if `index` is not given."""
         self._index += index is None
         number = np.array([self._index if index is None else index], np.int32)
-        sent = {"append": stream_id or self._id, "text": text, "index": number, "last": np.array([last])}
-        self._call.send(sent)
+        sent = {"append": stream_id or self.id, "text": text, "index": number, "last": np.array([last])}
+        self.call.send(sent)
 
     def answer(self) -> Any:
         """The next answer: its `info`, or the error as text."""
@@ -43,13 +43,13 @@ class Writer:
 
     def cancel(self, stream_id: str) -> Any:
         """Cancel a speech; returns the `info` of its text."""
-        self._call.send({"cancel": stream_id})
+        self.call.send({"cancel": stream_id})
         return self._next()
 
     def _next(self) -> Any:
         info = None
         while True:
-            result = self._call.next()
+            result = self.call.next()
             if isinstance(result, str):
                 return result
             response = result.get_response()
@@ -64,7 +64,7 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._call.close()
+        self.call.close()
 
 
 def heard(call: Call) -> tuple[str, dict[str, Any]]:
@@ -90,7 +90,7 @@ def failure(call: Call) -> str:
 def opened(server: TritonServer, writer: Writer, voice: str, text: str = "", **more: Any) -> Call:
     """A speech whose text is appended by `writer`."""
     inputs = {
-        "text_stream": writer._id,
+        "text_stream": writer.id,
         "voice": voice,
         "seed": np.array([4], np.uint64),
         "max_frames": np.array([FRAMES], np.int32),

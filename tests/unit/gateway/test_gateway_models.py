@@ -419,8 +419,3 @@ def test_a_family_may_speak_less_at_once(two: Server, serve: Serve) -> None:
     for model in (None, "made_up"):
         gateway.post("/v1/audio/speech", json={**SPEECH, "input": text, "model": model, "response_format": "pcm"})
     assert [model for model, _ in two.speeches] == [FAMILY, *["made_up"] * 6]
-
-
-def test_all_families_share_the_client(two: Server) -> None:
-    services = create_app(Settings(triton=two.url)).state.services
-    assert services.families._client is services.client, "one channel for all families"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_pieces_are_those_of_the_whole_sound(detector: PerthDetector, seconds: f
     speech = np.resize(read(CLIP), int(seconds * 24_000))
     sound = resample(speech, 24_000, RATE)
     borders = np.linspace(0, len(sound), max(1, round(seconds / PIECE)) + 1).astype(int)
-    expected = [detector._detect(sound[a:b], a / RATE) for a, b in itertools.pairwise(borders)]
+    expected = [replace(detector.detect(sound[a:b], RATE), start=a / RATE) for a, b in itertools.pairwise(borders)]
     assert list(detector.pieces(speech, 24_000)) == expected and likeliest(expected) == detector.detect(speech, 24_000)
 
 

@@ -43,7 +43,7 @@ def convolution(rows: int, channels: int, dilation: int, snake: bool = False) ->
 
 def kinds(chain: Chain) -> list[int]:
     """The kinds of a chain's layers."""
-    return [int(kind) for kind in chain._layers[:, layer_table.KIND]]
+    return [int(kind) for kind in chain.arrays[0][:, layer_table.KIND]]
 
 
 def exact(x: Tensor, rows: int, channels: int, dilation: int) -> Tensor:

@@ -47,7 +47,7 @@ def opened_graph(folder: Path, provider: str = "cpu") -> ReleasedGraph:
     ],
 )
 def test_options_of_a_provider(provider: str, options: dict[str, Any]) -> None:
-    assert session._options(provider, FOLDER) == options
+    assert session.provider_options(provider, FOLDER) == options
 
 
 @pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
