@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,9 @@ NO_GPU = (
     "torch %s finds no GPU to use; the driver must be as new as that CUDA (580 or newer for CUDA 13), "
     "and a container needs --gpus"
 )
+
+_NO_WEIGHTS = ("aligner", "batching", "marking", "onnx", "speakers", "triton", "__pycache__")
+"""Packages that make no weights."""
 
 log = logging.getLogger(__name__)
 
@@ -168,12 +172,12 @@ def packed_file(
 ) -> PackedFile:
     """Where the packed weights of a network, or other arrays, are kept for the next start, beside the compiled code.
 
-    The key has all that shapes them: the checkpoint, this package's code, and the processor. What is made in torch does
-    not depend on its version beyond the last bit. The key has the compiler's: where weights are found, the code that
-    computes with them is compiled.
+    The key has all that shapes them: the checkpoint, the code that can have a part in it, and the processor. What is
+    made in torch does not depend on its version beyond the last bit. The key has the compiler's: where weights are
+    found, the code that computes with them is compiled.
 
     Args:
-        network: its name, with the precision if there are several.
+        network: the family's name, which begins it, and its own, with the precision if there are several.
         identity: of the checkpoint's files; see `CheckpointFiles.identity`. Taken before they are read. Empty: of none.
         config: the network's, a dataclass.
         any_size: as of `PackedFile`.
@@ -186,11 +190,17 @@ def packed_file(
         "network": network,
         "files": identity,
         "config": asdict(config),
-        "sources": digest_of(PACKAGE),
+        "sources": _sources(network.partition(" ")[0]),
         "packages": compiler(),
         "processor": processor_digest(),
     }
     return PackedFile(writable_folder("packed"), key, most, any_size)
+
+
+def _sources(family: str) -> str:
+    """A digest of the code that makes packed weights. The families know nothing of each other."""
+    others = (each.name for each in os.scandir(PACKAGE / "families") if each.name != family)
+    return digest_of(PACKAGE, frozenset((*others, *_NO_WEIGHTS)))
 
 
 def encoder_threads(settings: EncoderSettings) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import re
 import sys
-import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-import xxhash
-from platformdirs import user_cache_path
 
 from voice_clone.native.instructions import INSTRUCTIONS
 
@@ -30,24 +29,30 @@ def writable_folder(name: str) -> Path | None:
     It lies in the folder of the variable if that is set, else beside the sources. If it cannot be written there, it
     lies in the user's cache folder.
     """
-    given = os.environ.get(VARIABLE)
-    parents = [Path(given)] if given else []
-    for parent in [*parents, PACKAGE / "native" / "__pycache__", user_cache_path("voice-clone")]:
+    for parent in _parents():
         folder = parent / name
-        try:
+        with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
+            if os.access(folder, os.W_OK | os.X_OK):  # which also knows that a disk is read-only
                 return folder
-        except OSError:
-            continue
     return None
 
 
+def _parents() -> Iterator[Path]:
+    if given := os.environ.get(VARIABLE):
+        yield Path(given)
+    yield PACKAGE / "native" / "__pycache__"
+    from platformdirs import user_cache_path  # where neither can be written
+
+    yield user_cache_path("voice-clone")
+
+
 @cache
-def digest_of(sources: Path) -> str:
-    """A digest of the names and contents of all Python files below a folder."""
-    digest, root = xxhash.xxh3_128(), str(sources)
-    for folder, _, names in sorted(os.walk(root)):
+def digest_of(sources: Path, without: frozenset[str] = frozenset()) -> str:
+    """A digest of the names and contents of all Python files below a folder, but not in folders of these names."""
+    digest, root = hashlib.sha256(), str(sources)
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - without)
         for name in sorted(name for name in names if name.endswith(".py")):
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()

@@ -12,9 +12,7 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -28,12 +26,10 @@ import numpy as np
 from voice_clone.errors import Unsupported
 from voice_clone.native.arrays import Array
 from voice_clone.native.cache_folder import AHEAD, PACKAGE, compiler, digest_of, processor_digest, writable_folder
-from voice_clone.native.instructions import INSTRUCTIONS, VARIABLE
+from voice_clone.native.instructions import INSTRUCTIONS
 from voice_clone.native.packed_file import PackedFile
 
 MOST = 64 << 20  # bytes of machine code that is kept, of all kernels, instructions and states of the sources
-COMPILES = 180.0  # seconds after which a process that compiles a kernel counts as one that hangs
-IDLE = 5.0  # seconds after which a process that compiles ends
 PATIENCE = 120.0  # seconds for which a process waits until another one has compiled a kernel; it may be suspended
 
 _NUMBER = 8  # bytes
@@ -118,13 +114,16 @@ def _made_entry(name: str, kind: str) -> Callable[[bytes], int]:
     ahead = PackedFile(AHEAD, key_ahead(name, kind), MOST)
     if ahead.found:
         return _mapped(ahead.part("code")(list)[0])
+    kept = PackedFile(writable_folder("native"), _key(name, kind, linked=True), MOST)
+    if kept.found:
+        with contextlib.suppress(OSError):  # code of a file must not be run here: LLVM links it again, below
+            return _mapped(kept.part("code")(list)[0])
     if AHEAD.is_dir() and find_spec("numba") is None:
         raise Unsupported(f"native code for {name} was not compiled ahead, and there is no numba to compile it")
+    from voice_clone.native.compiler_process import find_linker  # what is found needs none
+
     try:
-        linker = shutil.which("ld")
-        if linker is None:
-            raise FileNotFoundError("there is no ld to link it")
-        return _mapped(_machine_code(name, kind, linker))
+        return _mapped(_machine_code(name, kind, find_linker()))
     except (OSError, RuntimeError) as error:
         _warn(str(error))
         return _linked_by_llvm(_machine_code(name, kind, ""))
@@ -162,22 +161,28 @@ def _linked_by_llvm(code: Array) -> Callable[[bytes], int]:
 
 def _machine_code(name: str, kind: str, linker: str) -> Array:
     """The machine code of a kernel for one kind of arguments: kept, or compiled and kept."""
-    folder, order = writable_folder("native"), [name, kind, linker]
-    key = {
-        "order": order,
+    from voice_clone.native.compiler_process import compiled
+
+    folder = writable_folder("native")
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            with contextlib.suppress(OSError):  # a full disk, a file of another user
+                _lock(stack.enter_context((folder / f"{name}.lock").open("w")).fileno())
+        kept = PackedFile(folder, _key(name, kind, bool(linker)), MOST, any_size=True)
+        [code] = kept.part("code")(lambda: [compiled([name, kind, linker])])
+        kept.keep()
+    return code
+
+
+def _key(name: str, kind: str, linked: bool) -> dict[str, Any]:
+    """The key of machine code that is kept."""
+    return {
+        "order": [name, kind, linked],
         "sources": digest_of(PACKAGE / "native"),
         "python": sys.version,
         "packages": compiler(),
         "processor": processor_digest(),
     }
-    with contextlib.ExitStack() as stack:
-        if folder is not None:
-            with contextlib.suppress(OSError):  # a full disk, a file of another user
-                _lock(stack.enter_context((folder / f"{name}.lock").open("w")).fileno())
-        kept = PackedFile(folder, key, MOST, any_size=True)
-        [code] = kept.part("code")(lambda: [_compiled(order)])
-        kept.keep()
-    return code
 
 
 def key_ahead(name: str, kind: str) -> dict[str, Any]:
@@ -198,61 +203,3 @@ def _lock(file: int) -> None:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(0.02)
-
-
-class _Compiler:
-    """A process that compiles kernels, one after the other. It ends when it was idle for some seconds."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end = threading.Timer(IDLE, self._stop)
-
-    def __call__(self, order: list[str]) -> Array:
-        began = time.monotonic()
-        self._end.cancel()
-        code = self._answer(order) or self._answer(order)  # the process may have been killed
-        if not code:
-            raise RuntimeError(f"{order[0]} could not be compiled and linked; the log says why")
-        log.info("native code compiled: %s, %.1f s", order[0], time.monotonic() - began)
-        self._end = threading.Timer(IDLE, self._stop)
-        self._end.daemon = True
-        self._end.start()
-        return np.frombuffer(code, np.uint8)
-
-    def _answer(self, order: list[str]) -> bytes:
-        """The machine code; nothing if the process ends before, or hangs, which ends it."""
-        with self._lock:
-            process = self._process = self._process or _started()
-            assert process.stdin is not None and process.stdout is not None
-            patience = threading.Timer(COMPILES, process.kill)
-            patience.daemon = True
-            patience.start()
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(order).encode() + b"\n")
-                process.stdin.flush()
-            size = int(process.stdout.readline() or 0)
-            code = process.stdout.read(size)
-            patience.cancel()
-        if size and len(code) == size:
-            return code
-        self._stop()
-        return b""
-
-    def _stop(self) -> None:
-        with self._lock:
-            if self._process is not None:
-                self._process.communicate()
-                self._process = None
-
-
-def _started() -> subprocess.Popen[bytes]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_")}
-    # Intel's library of vector functions, which numba would call where it is installed, has other bits.
-    environment |= {"NUMBA_DISABLE_INTEL_SVML": "1", VARIABLE: INSTRUCTIONS.name}
-    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in sys.path)
-    command = [sys.executable, "-m", "voice_clone.native.kernels"]
-    return subprocess.Popen(command, cwd=PACKAGE.parent, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-_compiled = _Compiler()

@@ -21,24 +21,18 @@ import json
 import logging
 import mmap
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 ENDING, STAMP = ".packed", ".stamp"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
 WRITING = "writing-"  # begins the name of a file that is not whole yet
-ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
-LATELY = 300.0  # seconds in which the models of a server load, by default
-_DIGEST, _LENGTH = 16, 8
-_PIECE = 1 << 20  # bytes that are read at once
+DIGEST, LENGTH = 16, 8  # bytes
 
 Make = Callable[[], Sequence[NDArray[Any]]]
 Part = Callable[[Make], list[NDArray[Any]]]
@@ -53,7 +47,7 @@ class PackedFile:
     Args:
         folder: of the files; None: nothing is kept.
         key: everything that the arrays depend on, fit for JSON.
-        most: bytes of all files of the folder; the least recently used are removed, but none used within `LATELY`.
+        most: bytes of all files of the folder; the least recently used are removed, but none that was used lately.
         any_size: whether less than `WORTH` is kept, too.
 
     Attributes:
@@ -89,11 +83,13 @@ class PackedFile:
         size = sum(array.nbytes for part in arrays.values() for array in part)
         if self.found or self._folder is None or (size < WORTH and not self._any_size):
             return
+        from voice_clone.native import packed_writing  # the next start finds the file, and needs it no more
+
         began = time.monotonic()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             # Else models that start together would remove each other's files, and each start would write all again.
-            if _used_lately(self._folder) + size > self._most:
+            if packed_writing.used_lately(self._folder) + size > self._most:
                 log.warning(
                     "the packed weights, %.1f GB, are not kept for the next start: with those of models that started "
                     "in the last minutes they exceed packed_bytes, %.1f GB",
@@ -101,11 +97,11 @@ class PackedFile:
                     self._most / 1e9,
                 )
                 return
-            if shutil.disk_usage(self._folder).free < 2 * size:
+            if not packed_writing.has_room(self._folder, size):
                 log.warning("nothing is kept for the next start: there is no room in the cache")
                 return
-            _write(self._folder / f"{self._key}{ENDING}", self._key, arrays)
-            _bound(self._folder, self._most)
+            packed_writing.write(self._folder / f"{self._key}{ENDING}", self._key, arrays)
+            packed_writing.bound(self._folder, self._most)
         except OSError as error:
             log.warning("nothing is kept for the next start: %s", error.strerror)
             return
@@ -133,13 +129,14 @@ def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:
                 return {}
             stamped = _is_stamped(path, status)
             if not stamped:
-                _check(file)
+                from voice_clone.native import packed_writing
+
+                packed_writing.check(file)
             places, first = _header(file, key)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             with contextlib.suppress(OSError):  # a read-only folder
                 if not stamped:
-                    os.fsync(file.fileno())  # what was read may be on no disk yet
-                    _write_whole(path.with_suffix(STAMP), lambda stamp: stamp.write(_unchanged(status)))
+                    packed_writing.stamp(file, path.with_suffix(STAMP), _unchanged(status))
                 os.utime(path.with_suffix(STAMP))
         return {name: [_array(mapped, first, *place) for place in part] for name, part in places.items()}
     except FileNotFoundError:
@@ -167,31 +164,18 @@ def _is_stamped(path: Path, status: os.stat_result) -> bool:
         return False
 
 
-def _check(file: io.BufferedReader) -> None:
-    """Read a file. It is not mapped: no page becomes this process's memory before it is used.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    expected, digest, piece = file.read(_DIGEST), xxhash.xxh3_128(), memoryview(bytearray(_PIECE))
-    while count := file.readinto(piece):
-        digest.update(piece[:count])
-    if digest.digest() != expected:
-        raise ValueError
-
-
 def _header(file: io.BufferedReader, key: str) -> tuple[dict[str, list[Any]], int]:
     """Where the arrays of a file lie, and the offset from which their places count.
 
     Raises:
         ValueError: it is the file of another key.
     """
-    file.seek(_DIGEST)
-    size = int.from_bytes(file.read(_LENGTH), "little")
+    file.seek(DIGEST)
+    size = int.from_bytes(file.read(LENGTH), "little")
     header: dict[str, Any] = json.loads(file.read(size))
     if header["key"] != key:
         raise ValueError
-    return header["arrays"], _page(file.tell())
+    return header["arrays"], page(file.tell())
 
 
 def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: int) -> NDArray[Any]:
@@ -202,82 +186,6 @@ def _array(mapped: mmap.mmap, first: int, kind: str, shape: list[int], place: in
     return array
 
 
-def _write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write the file of a key."""
-    places: dict[str, list[Any]] = {}
-    end = 0
-    for name, part in arrays.items():
-        places[name] = []
-        for array in part:
-            places[name].append((array.dtype.str, array.shape, end))
-            end = _page(end + array.nbytes)
-    header = json.dumps({"key": key, "arrays": places}).encode()
-    digest = xxhash.xxh3_128()
-
-    def fill(file: IO[bytes]) -> None:
-        def put(data: Any) -> None:
-            file.write(data)
-            digest.update(data)
-
-        file.write(bytes(_DIGEST))
-        put(len(header).to_bytes(_LENGTH, "little") + header)
-        for part in arrays.values():
-            for array in part:
-                put(bytes(_page(file.tell()) - file.tell()))
-                put(array.reshape(-1).view(np.uint8).data)
-        file.seek(0)
-        file.write(digest.digest())
-
-    _write_whole(path, fill)
-
-
-def _write_whole(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write a file under another name, readable by its owner alone, and give it its name when it is whole."""
-    file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=WRITING, delete=False)  # noqa: SIM115 - it is renamed
-    try:
-        with file:
-            fill(file)
-        os.replace(file.name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(file.name)
-        raise
-
-
-def _page(offset: int) -> int:
+def page(offset: int) -> int:
+    """The first page that begins at or behind an offset."""
     return -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """Of each packed file, when it was last used, and its size."""
-    files = []
-    for path in folder.glob(f"*{ENDING}"):
-        with contextlib.suppress(OSError):  # another process removes, too
-            status = path.stat()
-            used = status.st_mtime
-            with contextlib.suppress(OSError):
-                used = max(used, path.with_suffix(STAMP).stat().st_mtime)
-            files.append((used, status.st_size, path))
-    return files
-
-
-def _used_lately(folder: Path) -> int:
-    """Bytes of the files that were used within `LATELY`."""
-    return sum(size for used, size, _ in _files(folder) if used > time.time() - LATELY)
-
-
-def _bound(folder: Path, most: int) -> None:
-    """Remove the files that were used least recently until `most` bytes are left, and abandoned ones."""
-    for path in folder.glob(f"{WRITING}*"):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - ABANDONED:
-                path.unlink()
-    files = _files(folder)
-    left = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if left <= most:
-            return
-        with contextlib.suppress(OSError):
-            path.unlink()
-            path.with_suffix(STAMP).unlink()
-        left -= size

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from perf.bench.rivals.ours import Engine, Prompt
-from voice_clone.native import kernel
+from voice_clone.native import compiler_process, kernel
 from voice_clone.native.arrays import Array
 from voice_clone.native.cache_folder import digest_of, writable_folder
+from voice_clone.native.compiler_process import Compiler
 from voice_clone.native.kernel import Kernel
 from voice_clone.native.packed_file import ENDING
 from voice_clone.native.thread_pool import ThreadPool
@@ -141,12 +142,17 @@ def test_any_change_of_any_source_changes_the_digest(tmp_path: Path) -> None:
         digest_of.cache_clear()
         found.append(digest_of(tmp_path))
     assert len(set(found)) == 4
+    digest_of.cache_clear()
+    assert digest_of(tmp_path, frozenset(["part"])) == found[-1], "there is nothing in it"
+    (part / "a.py").write_text("3")
+    digest_of.cache_clear()
+    assert digest_of(tmp_path, frozenset(["part"])) == found[-1] != digest_of(tmp_path)
 
 
 def test_what_cannot_be_written_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in_the_way").touch()  # not even root can write below a file
     monkeypatch.setattr("voice_clone.native.cache_folder.PACKAGE", tmp_path / "in_the_way")
-    monkeypatch.setattr("voice_clone.native.cache_folder.user_cache_path", lambda name: tmp_path / "user" / name)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "user" / name)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "in_the_way"))
     assert writable_folder("native") == tmp_path / "user" / "voice-clone" / "native"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
@@ -201,15 +207,16 @@ def test_a_speech_has_the_bits_of_numba(precision: str, monkeypatch: pytest.Monk
 def test_a_process_that_compiles_nothing_is_replaced(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    started = iter((lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE), kernel._started))
-    monkeypatch.setattr(kernel, "_compiled", kernel._Compiler())
-    monkeypatch.setattr(kernel, "_started", lambda: next(started)())
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = iter((lambda: subprocess.Popen(command, **pipes), compiler_process.started))
+    monkeypatch.setattr(compiler_process, "compiled", Compiler())
+    monkeypatch.setattr(compiler_process, "started", lambda: next(started)())
     made = iter([1.0])  # the second process compiles for as long as it needs
-    plain = kernel.threading.Timer  # type: ignore[attr-defined]
+    plain = compiler_process.threading.Timer  # type: ignore[attr-defined]
 
     def timer(seconds: float, act: Callable[[], None]) -> Any:
         return plain(next(made, 180.0) if act.__name__ == "kill" else seconds, act)
 
-    monkeypatch.setattr(kernel.threading, "Timer", timer)  # type: ignore[attr-defined]
+    monkeypatch.setattr(compiler_process.threading, "Timer", timer)  # type: ignore[attr-defined]
     assert np.isfinite(silu(Kernel(SMALLEST))).all()
     assert next(started, None) is None, "the second one has compiled"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from voice_clone.native import packed_file
+from voice_clone.native import packed_file, packed_writing
 from voice_clone.native.arrays import Array
 from voice_clone.native.packed_file import ENDING, STAMP, WRITING, PackedFile
 
@@ -136,8 +136,8 @@ def test_a_file_is_read_once_and_again_if_anything_could_have_changed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[Any] = []
-    check = packed_file._check
-    monkeypatch.setattr(packed_file, "_check", lambda file: (checked.append(file), check(file)))
+    check = packed_writing.check
+    monkeypatch.setattr(packed_writing, "check", lambda file: (checked.append(file), check(file)))
     keep(tmp_path, weights())
     for _ in range(3):
         assert_equal(found(tmp_path), weights())
@@ -175,8 +175,8 @@ def test_a_folder_that_cannot_be_written_harms_nothing(tmp_path: Path, monkeypat
     (tmp_path / "in the way").write_text("")
     keep(tmp_path / "in the way", weights())
     keep(None, weights())
-    usage = packed_file.shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(packed_file.shutil, "disk_usage", lambda path: usage)
+    usage = packed_writing.shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(packed_writing.shutil, "disk_usage", lambda path: usage)
     keep(tmp_path / "full", weights())
     assert not list((tmp_path / "full").iterdir())
 
@@ -187,7 +187,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(
     def fail(old: str, new: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(packed_file.os, "replace", fail)
+    monkeypatch.setattr(packed_writing.os, "replace", fail)
     keep(tmp_path, weights())
     assert "No space left" in caplog.text and not list(tmp_path.iterdir())
 

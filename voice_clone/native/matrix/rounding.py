@@ -6,7 +6,6 @@ Numbers are added one after the other, as nothing else is the same on all proces
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -27,6 +26,8 @@ def round_into(weight: Array, padding: Sequence[int], precision: Precision, into
         weight: numbers of any type, in which uint16 are the bits of bf16.
         padding: inputs before and behind, outputs before and behind.
     """
+    from concurrent.futures import ThreadPoolExecutor  # a start that finds packed weights does without
+
     if any(padding):  # a pad of nothing is a copy
         weight = np.pad(weight, (padding[2:], padding[:2]))
     values, groups = into
