@@ -14,7 +14,6 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -273,14 +272,14 @@ def _settings(card: Family, stage: str, kind: type[StageSettings], names: Collec
         f"# The environment variables VOICE_CLONE_<NAME> and, before it, VOICE_CLONE_{card.name.upper()}_<NAME> "
         "override each parameter.\n"
     ]
-    for each in fields(kind):
-        condition = CONDITIONS.get(stage, {}).get(each.name)
-        of_the_cache = each.name == "voice_store_tls"  # the models read it, too, but it is set where the store is
-        if each.metadata["only_variable"] or of_the_cache or (condition and not condition(card)):
+    for name, each in kind.known().items():
+        condition = CONDITIONS.get(stage, {}).get(name)
+        of_the_cache = name == "voice_store_tls"  # the models read it, too, but it is set where the store is
+        if each.only_variable or of_the_cache or (condition and not condition(card)):
             continue
-        if names is None or each.name in names:
-            default = ",".join(map(str, card.chunk_frames)) if each.name == "chunk_frames" else _shown(each.default)
-            lines.append(_parameter(each.name, default, each.metadata["meaning"] + _note(card, stage, each.name)))
+        if names is None or name in names:
+            default = ",".join(map(str, card.chunk_frames)) if name == "chunk_frames" else _shown(each.default)
+            lines.append(_parameter(name, default, each.meaning + _note(card, stage, name)))
     return "".join(lines)
 
 

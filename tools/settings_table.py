@@ -55,10 +55,10 @@ def variables_only() -> dict[str, tuple[str, str]]:
     found: dict[str, list[str]] = {}
     meanings = {}
     for stage, settings in STAGES.items():
-        for each in fields(settings):
-            if each.metadata["only_variable"]:
-                found.setdefault(each.name, []).append(stage)
-                meanings[each.name] = str(each.metadata["meaning"])
+        for name, each in settings.known().items():
+            if each.only_variable:
+                found.setdefault(name, []).append(stage)
+                meanings[name] = each.meaning
     shown = {name: "all" if len(stages) == len(STAGES) else ", ".join(sorted(stages)) for name, stages in found.items()}
     return {name: (shown[name], meanings[name]) for name in found}
 

@@ -1,11 +1,11 @@
-"""Settings of the models: for each stage a frozen dataclass with the name, default, range and meaning of each setting.
+"""Settings of the models: for each stage a class with the name, default, range and meaning of each setting.
 
 A setting is a `parameters` entry of a model's config.pbtxt, overridden by the environment. One rule for every name:
 `VOICE_CLONE_CHECKPOINT_DIR` overrides the parameter `checkpoint_dir`, and for the models of a family F
 `VOICE_CLONE_F_CHECKPOINT_DIR` overrides both. config.pbtxt expands no variables itself, but a model's process inherits
 the server's environment. An empty value counts as not set.
 
-A family whose stage has further settings reads a subclass of the stage's dataclass. A test compares all of them with
+A family whose stage has further settings reads a subclass of the stage's class. A test compares all of them with
 config.pbtxt and docs/settings.md.
 """
 
@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
-
-import platformdirs
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 from voice_clone.errors import InvalidArgument
 
@@ -77,6 +74,26 @@ class Settings:
         return InvalidArgument(f"no {what}: set {name} or {self._prefixes[0]}{name.upper()} to its folder")
 
 
+class Setting(NamedTuple):
+    """What is known of a setting; see `setting`."""
+
+    default: Any
+    meaning: str
+    choices: tuple[str, ...]
+    least: float | None
+    only_variable: bool
+    secret: bool
+
+    @property
+    def value(self) -> Any:
+        """Where none is set."""
+        return self.default() if callable(self.default) else self.default
+
+
+REQUIRED = object()
+"""The default of a setting that must be set."""
+
+
 def setting(
     default: Any,
     meaning: str,
@@ -86,34 +103,26 @@ def setting(
     only_variable: bool = False,
     secret: bool = False,
 ) -> Any:
-    """A field of a stage's settings, of a type that `StageSettings.of` reads.
+    """An attribute of a stage's settings, of a type that `StageSettings.of` reads.
 
     Args:
-        default: None: not set, and the code that uses it decides. MISSING: it must be set. A function makes it.
+        default: None: not set, and the code that uses it decides. REQUIRED: it must be set. A function makes it.
         meaning: one line for config.pbtxt and docs/settings.md; a family's config.pbtxt may add to its end.
         choices: the values that a text may have, the default first.
         least: the smallest value that a number may have; None: it must be above 0.
         only_variable: no config.pbtxt has it.
         secret: only a variable has it, and no message, log or `repr` shows it.
     """
-    metadata = {
-        "meaning": meaning,
-        "choices": tuple(choices),
-        "least": least,
-        "only_variable": only_variable or secret,
-        "secret": secret,
-    }
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata, repr=not secret)
+    return Setting(default, meaning, tuple(choices), least, only_variable or secret, secret)
 
 
 def _user_voices() -> Path:
     """The folder `voices` in the user's data directory of the platform."""
+    import platformdirs  # where the folder is set, none needs it
+
     return Path(platformdirs.user_data_dir("voice-clone", appauthor=False)) / "voices"
 
 
-@dataclass(frozen=True, kw_only=True)
 class StageSettings:
     """Settings of the models of all stages."""
 
@@ -130,6 +139,37 @@ class StageSettings:
         only_variable=True,
     )
 
+    def __init__(self, **given: Any) -> None:
+        """The values given, and the defaults of all others.
+
+        Raises:
+            TypeError: there is no such setting, or one that must be set is not.
+        """
+        known = self.known()
+        wrong = [*(given.keys() - known), *(name for name in known.keys() - given if known[name].default is REQUIRED)]
+        if wrong:
+            raise TypeError(f"{type(self).__name__}: {', '.join(wrong)} must be given, or is none of its settings")
+        vars(self).update({name: each.value for name, each in known.items() if name not in given} | given)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name}: settings do not change")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __repr__(self) -> str:
+        known = self.known()
+        shown = (f"{name}={value!r}" for name, value in vars(self).items() if not known[name].secret)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @classmethod
+    def known(cls) -> dict[str, Setting]:
+        """The settings by their names, those of a base before those of the class itself."""
+        found: dict[str, Setting] = {}
+        for base in reversed(cls.__mro__):
+            found |= {name: each for name, each in vars(base).items() if isinstance(each, Setting)}
+        return found
+
     @classmethod
     def of(cls: type[S], settings: Settings) -> S:
         """The values that are set, checked and converted; else the defaults.
@@ -138,17 +178,16 @@ class StageSettings:
             InvalidArgument: a value is wrong, or one that must be set is not. The text says what would be right.
         """
         types = _types(cls)
-        return cls(**{each.name: _value(each, types[each.name], settings) for each in fields(cls)})
+        return cls(**{name: _value(name, each, types[name], settings) for name, each in cls.known().items()})
 
     @classmethod
     def read(cls, settings: Settings, name: str) -> Any:
         """One of the values. Raises: as `of`."""
-        [found] = [each for each in fields(cls) if each.name == name]
-        return _value(found, _types(cls)[name], settings)
+        return _value(name, cls.known()[name], _types(cls)[name], settings)
 
 
 def _types(cls: type) -> dict[str, type]:
-    """The types of a dataclass's fields without `None`."""
+    """The types of the settings of a class without `None`."""
     hints = get_type_hints(cls)
     return {
         name: next(part for part in get_args(hint) if part is not NoneType) if isinstance(hint, UnionType) else hint
@@ -156,18 +195,16 @@ def _types(cls: type) -> dict[str, type]:
     }
 
 
-def _value(each: Field[Any], kind: type, settings: Settings) -> Any:
-    text = settings.secret(each.name) if each.metadata["secret"] else settings.text(each.name)
+def _value(name: str, each: Setting, kind: type, settings: Settings) -> Any:
+    text = settings.secret(name) if each.secret else settings.text(name)
     if text:
-        return _parse(each, kind, text)
-    if each.default_factory is not MISSING:
-        return each.default_factory()
-    if each.default is MISSING:
-        raise settings.missing(each.name)
-    return each.default
+        return _parse(name, each, kind, text)
+    if each.default is REQUIRED:
+        raise settings.missing(name)
+    return each.value
 
 
-def _parse(each: Field[Any], kind: type, text: str) -> Any:
+def _parse(name: str, each: Setting, kind: type, text: str) -> Any:
     """The value of a setting of a type from its text.
 
     Raises:
@@ -175,9 +212,9 @@ def _parse(each: Field[Any], kind: type, text: str) -> Any:
     """
 
     def wrong(right: str) -> InvalidArgument:
-        return InvalidArgument(f"the setting {each.name} is {text!r}; it must be {right}")
+        return InvalidArgument(f"the setting {name} is {text!r}; it must be {right}")
 
-    choices, least = each.metadata["choices"], each.metadata["least"]
+    choices, least = each.choices, each.least
     if choices and text not in choices:
         raise wrong(f"one of {', '.join(choices)}")
     if kind is bool:
@@ -212,14 +249,12 @@ _SWITCH_ON, _SWITCH_OFF = ("true", "false"), ("false", "true")
 _MAX_CHUNK_FRAMES = "frames of a chunk, and of a reference; the same in all models"
 
 
-@dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(StageSettings):
     """Settings of stages that read a checkpoint."""
 
-    checkpoint_dir: Path = setting(MISSING, "the folder of the official checkpoint")
+    checkpoint_dir: Path = setting(REQUIRED, "the folder of the official checkpoint")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChunkSettings(StageSettings):
     """Settings of stages that make or decode chunks."""
 
@@ -227,7 +262,6 @@ class ChunkSettings(StageSettings):
     max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ComputeSettings(StageSettings):
     """Settings of stages that compute."""
 
@@ -237,7 +271,6 @@ class ComputeSettings(StageSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PackingSettings(ComputeSettings):
     """Settings of stages that keep packed weights."""
 
@@ -248,7 +281,6 @@ class PackingSettings(ComputeSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class PrecisionSettings(PackingSettings):
     """Settings of stages whose weights may be rounded."""
 
@@ -259,14 +291,12 @@ class PrecisionSettings(PackingSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class StreamSettings(PackingSettings):
     """Settings of stages that hold streams."""
 
     cuda_graphs: bool = setting(True, "false: without CUDA graphs on a GPU, slower", choices=_SWITCH_ON)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClipSettings(StageSettings):
     """Settings of stages that take reference clips."""
 
@@ -278,14 +308,12 @@ class ClipSettings(StageSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClipCheckSettings(ClipSettings):
     """Settings of the check in front of networks that are models of their own."""
 
-    sample_rate: int = setting(MISSING, "Hz of the clips; tools/build_repository writes it")
+    sample_rate: int = setting(REQUIRED, "Hz of the clips; tools/build_repository writes it")
 
 
-@dataclass(frozen=True, kw_only=True)
 class VoiceSettings(StageSettings):
     """Settings of stages that read the registered voices."""
 
@@ -302,14 +330,12 @@ class VoiceSettings(StageSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class KnownVoiceSettings(VoiceSettings):
     """Settings of stages that only read the registered voices."""
 
     voice_store_reader: str = setting("", "the address with a role that may only read; as a variable only", secret=True)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PromptSettings(CheckpointSettings):
     """Settings of `<family>_prompt`."""
 
@@ -317,7 +343,6 @@ class PromptSettings(CheckpointSettings):
     max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TalkerSettings(PrecisionSettings, CheckpointSettings, ChunkSettings, StreamSettings, KnownVoiceSettings):
     """Settings of `<family>_talker`."""
 
@@ -353,7 +378,6 @@ class TalkerSettings(PrecisionSettings, CheckpointSettings, ChunkSettings, Strea
     cuda_graphs: bool = setting(True, "false: steps on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DecoderSettings(ChunkSettings, StreamSettings, CheckpointSettings, KnownVoiceSettings):
     """Settings of `<family>_code2wav`."""
 
@@ -393,7 +417,6 @@ class DecoderSettings(ChunkSettings, StreamSettings, CheckpointSettings, KnownVo
     cuda_graphs: bool = setting(True, "false: decoding on a GPU without CUDA graphs, slower", choices=_SWITCH_ON)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EncoderSettings(PackingSettings, CheckpointSettings, ClipSettings):
     """Settings of a voice encoder's networks."""
 
@@ -409,7 +432,6 @@ class EncoderSettings(PackingSettings, CheckpointSettings, ClipSettings):
     max_chunk_frames: int = setting(768, _MAX_CHUNK_FRAMES)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     """Settings of `speaker_cache`."""
 
@@ -440,7 +462,6 @@ class SpeakerCacheSettings(VoiceSettings, ClipSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class WholeSpeechSettings(StageSettings):
     """Settings of `speech_whole`."""
 
@@ -452,7 +473,6 @@ class WholeSpeechSettings(StageSettings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class AlignerSettings(PrecisionSettings):
     """Settings of `aligner`; those of precision and device count for a checkpoint alone."""
 
@@ -462,7 +482,6 @@ class AlignerSettings(PrecisionSettings):
     max_alignments: int = setting(64, "speeches aligned at once, whose pieces are awaited; more are refused")
 
 
-@dataclass(frozen=True, kw_only=True)
 class TextSettings(StageSettings):
     """Settings of `text_front_end`."""
 

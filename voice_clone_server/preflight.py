@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 
 from voice_clone.errors import NO_TORCH, CheckpointError, VoiceCloneError
@@ -79,7 +78,7 @@ def check_settings(found: Mapping[str, Path], known: Collection[str], environ: M
         family = owner(model, known) or ""
         given, stage = _settings(folder, family, environ), model.removeprefix(f"{family}_")
         kind = settings_of(model)
-        names = {each.name for each in fields(kind)} & ConfigFile.read(folder).parameters.keys() - {"checkpoint_dir"}
+        names = kind.known().keys() & ConfigFile.read(folder).parameters.keys() - {"checkpoint_dir"}
         try:
             values = {name: kind.read(given, name) for name in names}
             if stage in READERS and values.get("precision", "auto") != "auto":  # else torch need not be imported

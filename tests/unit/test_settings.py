@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ def given(environ: dict[str, str] | None = None, family: str = "", **parameters:
     return Settings(config, environ or {}, family)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Example(StageSettings):
     count: int = setting(7, "")
     seconds: float = setting(2.5, "")
@@ -74,9 +72,16 @@ def test_types() -> None:
     assert found == expected
 
 
+def test_only_settings_that_there_are_can_be_given() -> None:
+    for wrong, name in (({"folder": Path()}, "folder"), ({}, "checkpoint_dir")):
+        with pytest.raises(TypeError, match=f"CheckpointSettings: .*{name}"):
+            CheckpointSettings(**wrong)
+    assert CheckpointSettings(checkpoint_dir=Path("x")) != CheckpointSettings(checkpoint_dir=Path("y"))
+
+
 def test_settings_do_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Example().count = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="count"):
+        Example().count = 3
 
 
 @pytest.mark.parametrize("name", ["count", "most"])

@@ -101,7 +101,7 @@ def test_a_cpu_decodes_one_stream_at_a_time(stage: FlowDecoderStage, given: Sett
     """Unless the settings ask for more: streams that share no products gain nothing by a batch."""
     settings = DecoderSettings.of(given)
     assert code2wav_of(stage, given).max_batch == 1
-    settings = replace(settings, max_decode_batch=3)
+    settings = DecoderSettings(**{**vars(settings), "max_decode_batch": 3})
     assert load_code2wav(settings, stage.streams(settings, stage.chunk_frames), stage.form).max_batch == 3
 
 
@@ -118,7 +118,7 @@ def test_a_cpu_with_bf16_computes_the_flow_in_it(
 ) -> None:
     """If it is asked to; the pages are half as large then, and any chunks make the same bits."""
     monkeypatch.setattr(decoder_stage, "INSTRUCTIONS", replace(INSTRUCTIONS, bf16_dots=bf16))
-    settings = replace(DecoderSettings.of(given), precision="bf16")
+    settings = DecoderSettings(**{**vars(DecoderSettings.of(given)), "precision": "bf16"})
     assert flow_dtype(settings) == dtype and flow_dtype(DecoderSettings.of(given)) == torch.float32
     checkpoint = DecoderCheckpoint(settings.checkpoint_dir)
     flow, wide = (checkpoint.load_flow(each, torch.device("cpu")) for each in (dtype, torch.float32))
