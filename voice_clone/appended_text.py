@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,8 +116,7 @@ MAX_TAIL = 1 << 16  # characters of a word without an end
 Ids = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(NamedTuple):
     """The end of a text, whose tokens are not final.
 
     Attributes:
@@ -133,8 +132,7 @@ class Tail:
     hidden: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Appended:
+class Appended(NamedTuple):
     """The tokens that a piece of text made final.
 
     Attributes:

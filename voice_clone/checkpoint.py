@@ -11,9 +11,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from voice_clone.array_kinds import Numbers, as_tensor
 from voice_clone.checkpoint_folder import MAX_HEADER, missing, shard_files, weight_header
@@ -46,8 +45,7 @@ DAC_NAMES = (
 """The same for a `ResidualUnit` in DAC's code."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """What a module's tensor is made of.
 
     Attributes:

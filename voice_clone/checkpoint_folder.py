@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_type_hints
 
@@ -149,7 +150,7 @@ def parse(cls: type[T], values: Any, where: str, *, positive: bool = False) -> T
     """
     if not isinstance(values, dict):
         raise CheckpointError(f"{where}: expected a JSON object")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     arguments: dict[str, Any] = {}
     for entry in dataclasses.fields(cls):  # type: ignore[arg-type]
         if values.get(entry.name) is None:
@@ -164,6 +165,11 @@ def parse(cls: type[T], values: Any, where: str, *, positive: bool = False) -> T
             if unit < 1 or number % unit:
                 raise CheckpointError(f"{where}: {entry.name} {number} is no multiple of {other} {unit}")
     return made
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def check_fixed(values: Mapping[str, Any], fixed: Mapping[str, Any], where: str, *, null: bool = False) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,8 +20,7 @@ CLIP = -1
 _NUMBERS = {"INT16": np.int16, "INT32": np.int32, "UINT16": np.uint16, "FP16": np.float16, "FP32": np.float32}
 
 
-@dataclass(frozen=True)
-class FrameForm:
+class FrameForm(NamedTuple):
     """The frames that the talker makes and code2wav takes, as tensors [n, width].
 
     Attributes:
@@ -40,8 +39,7 @@ class FrameForm:
         return _NUMBERS[self.dtype]
 
 
-@dataclass(frozen=True)
-class FrameBudget:
+class FrameBudget(NamedTuple):
     """How many frames a family grants a text. A talker that misses its end then stops in reasonable time.
 
     Attributes:
@@ -57,8 +55,7 @@ class FrameBudget:
     more: int = 0
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(NamedTuple):
     """What a voice encoder makes of a clip, and what is kept of it.
 
     Attributes:
@@ -76,8 +73,7 @@ class Artifact:
         return np.zeros((first, *(width if size == CLIP else size for size in others)), _NUMBERS[self.dtype])
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """A parameter that only this family has; callers give it in `options`.
 
     Attributes:
@@ -107,8 +103,7 @@ class Option:
         return kind if self.default is None else f"{kind}; default: {self.default}"
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """A file of weights in a checkpoint's folder, without its ending; it may be in shards.
 
     Attributes:
@@ -121,8 +116,7 @@ class Weights:
     where: str = ""
 
 
-@dataclass(frozen=True)
-class EncoderPart:
+class EncoderPart(NamedTuple):
     """A model that makes artifacts. The parts of a family with several are joined by an ensemble, in their order.
 
     Attributes:
@@ -143,8 +137,7 @@ class EncoderPart:
     least_rate: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(NamedTuple):
     """One family.
 
     Attributes:
@@ -199,7 +192,7 @@ class Family:
     artifacts: tuple[Artifact, ...]
     encoders: tuple[EncoderPart, ...]
     modes: Mapping[str, tuple[str, ...]]
-    knobs: Mapping[str, Any] = field(default_factory=dict)
+    knobs: Mapping[str, Any] = MappingProxyType({})
     budget: FrameBudget | None = None
     languages: tuple[str, ...] | None = ()
     embedding: bool = False
@@ -225,7 +218,7 @@ class Family:
     shortcoming: str = ""
     check_shared: str = ""
     decoder_of: str = ""
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = MappingProxyType({})
     sizes: str = ""
     licence: str = ""
-    cells: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, str] = MappingProxyType({})

@@ -6,12 +6,10 @@ tools/fields.py writes from it what the client, the gateway and the documents sa
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
-@dataclass(frozen=True)
-class RequestField:
+class RequestField(NamedTuple):
     """An input of the public models.
 
     Attributes:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +118,7 @@ class SpeechRequest:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class ResolvedVoice:
+class ResolvedVoice(NamedTuple):
     """A voice as speaker_cache resolved it.
 
     Attributes:

@@ -82,7 +82,7 @@ def check_settings(found: Mapping[str, Path], known: Collection[str], environ: M
         try:
             values = {name: kind.read(given, name) for name in names}
             if stage in READERS and values.get("precision", "auto") != "auto":  # else torch need not be imported
-                whole = kind(checkpoint_dir=folder, **values)  # type: ignore[call-arg]
+                whole = kind(checkpoint_dir=folder, **values)
                 getattr(importlib.import_module("voice_clone.compute"), READERS[stage])(whole)
         except VoiceCloneError as error:
             raise FamilyError(f"{model}: {error}") from None

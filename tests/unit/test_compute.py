@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 
 import pytest
 import torch
@@ -76,10 +75,7 @@ def test_a_gpu_computes_fp32_as_fp32(monkeypatch: pytest.MonkeyPatch, caplog: py
 
 def test_the_settings_offer_the_precisions_that_there_are() -> None:
     """A variable without a family's or a stage's name sets talker and decoder, so the decoder knows the talker's."""
-    offered = {
-        stage: next(each.metadata["choices"] for each in fields(stage) if each.name == "precision")
-        for stage in (TalkerSettings, DecoderSettings)
-    }
+    offered = {stage: stage.known()["precision"].choices for stage in (TalkerSettings, DecoderSettings)}
     assert offered[TalkerSettings] == ("auto", *PRECISIONS)
     assert set(offered[DecoderSettings]) == {"auto", "tf32", *PRECISIONS}
 

@@ -8,8 +8,7 @@ Shapes: B frames, K codebooks, C the predictor's hidden size, H the talker's hid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -80,8 +79,7 @@ class CodePredictor(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class CodeVariant:
+class CodeVariant(NamedTuple):
     """What the samplers of codebook 0 and of the others must do."""
 
     first: Filters

@@ -9,9 +9,8 @@ Shapes: B rows, C hidden size, W numbers of a frame, S sampling columns, D rando
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,7 @@ LIVE, FRAME, POSITION, MAY_STOP = range(4)
 FIXED = 4  # columns of every head; those of its sampling follow, then the draws
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
+class Row(NamedTuple):
     """What a step needs of one stream.
 
     Attributes:
@@ -125,8 +123,7 @@ class RowTable:
         return table
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """The streams of a step.
 
     Attributes:
@@ -144,8 +141,7 @@ class Batch:
         return memory[: len(self.slots)] if self.fixed else memory[self.slots]
 
 
-@dataclass(frozen=True, eq=False)
-class MadeFrames:
+class MadeFrames(NamedTuple):
     """What a head made of B rows.
 
     Attributes:
@@ -233,8 +229,7 @@ class FrameHead(Protocol[M]):
         """The next frame of each row; hidden states [B, C]. Changes nothing that it depends on, so it may run again."""
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(NamedTuple):
     """A `Variant` of heads that make a frame in steps: rows of at most so many."""
 
     most: int

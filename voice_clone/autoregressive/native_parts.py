@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from voice_clone.native.packed_file import NOWHERE, PackedFile
 from voice_clone.settings import Precision
 
 
-@dataclass(frozen=True)
-class NativeParts:
+class NativeParts(NamedTuple):
     """Makes the parts of a talker.
 
     Attributes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from voice_clone.array_kinds import Numbers, copied, fill
 from voice_clone.autoregressive.sampling import SamplerKind
 
 
-@dataclass(frozen=True)
-class RepetitionRule:
+class RepetitionRule(NamedTuple):
     """Repetition-aware sampling (RAS: Chen et al. 2024, VALL-E 2): a code that is among the latest ones is drawn again.
 
     Attributes:

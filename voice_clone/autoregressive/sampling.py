@@ -94,8 +94,7 @@ class OneSampling:
         return np.array([1.0, *self.first, *self.others])
 
 
-@dataclass(frozen=True)
-class Filters:
+class Filters(NamedTuple):
     """The parts of a sampler that some row of a batch needs. Other parts are skipped; no row's result changes.
 
     Attributes:
@@ -135,8 +134,7 @@ FILTER_FIRST_VARIANTS = (GRAPH_VARIANTS[0], GRAPH_VARIANTS[-1])
 """Those of a sampler that filters first, which always sorts its codes."""
 
 
-@dataclass(frozen=True)
-class SamplerKind:
+class SamplerKind(NamedTuple):
     """What a sampler keeps of the codes.
 
     Attributes:
@@ -155,8 +153,7 @@ is over all codes, also if top-k drops some.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class CodeDraws:
+class CodeDraws(NamedTuple):
     """How the codes of codebooks 1, 2, ... of B frames are drawn.
 
     Attributes:

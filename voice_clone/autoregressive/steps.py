@@ -9,8 +9,7 @@ Shapes: B rows, W numbers of a frame, I input size of the stack, C hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,7 @@ from voice_clone.autoregressive.frame_head import FIXED, LIVE, Batch, Row, RowTa
 from voice_clone.autoregressive.talker import Talker
 
 
-@dataclass(frozen=True, eq=False)
-class StepResult:
+class StepResult(NamedTuple):
     """What a step made, on the host.
 
     Attributes:
@@ -43,8 +41,7 @@ WaitForStep = Callable[[], StepResult]
 """Waits for a step that was begun."""
 
 
-@dataclass(frozen=True, eq=False)
-class PromptPiece:
+class PromptPiece(NamedTuple):
     """Consecutive positions of the prompt of one stream.
 
     Attributes:

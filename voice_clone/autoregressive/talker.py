@@ -9,7 +9,7 @@ Shapes: N frames, W numbers of a frame, I input size of the stack.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ class Seeded(Protocol):
         """64 bits; with the prompt it determines all draws."""
 
 
-@dataclass(frozen=True)
-class Pauses:
+class Pauses(NamedTuple):
     """How long a pause is heard: of silent frames in a row the first ones alone. The talker reads all of them.
 
     Attributes:
@@ -75,8 +74,7 @@ class TalkerRequest(Generic[P]):
     frames_after_end: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class MoreText:
+class MoreText(NamedTuple):
     """What follows the text of a stream whose text is open.
 
     Attributes:
@@ -93,8 +91,7 @@ class MoreText:
     cut: bool = False
 
 
-@dataclass(frozen=True)
-class TalkerInput:
+class TalkerInput(NamedTuple):
     """What the talker reads. T prefill positions, M of which wait for text, R frames that still bring text.
 
     Attributes:
@@ -169,8 +166,7 @@ class TextFeed:
         self._passed += read
 
 
-@dataclass(frozen=True)
-class Prefix:
+class Prefix(NamedTuple):
     """The beginning of a prompt that depends on the voice alone.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,7 @@ R_co = TypeVar("R_co", covariant=True)
 P = TypeVar("P", contravariant=True)
 
 
-@dataclass(frozen=True)
-class PayloadForm:
+class PayloadForm(NamedTuple):
     """The form of one frame's payload.
 
     Attributes:
@@ -38,8 +36,7 @@ class PayloadForm:
         return np.array(frames, dtype=self.dtype).reshape(len(frames), self.width)
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
+class Frame(NamedTuple):
     """What a stream made in one step: a frame or a run of frames, or the reason why it ends, or both.
 
     Neither of them: the step made nothing that is heard, and the stream goes on.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 A = TypeVar("A", "Tensor", NDArray[Any])
 
 
-@dataclass(frozen=True)
-class CodecFormat:
+class CodecFormat(NamedTuple):
     """The frames that a family's decoder takes, and the audio that it makes of them.
 
     Attributes:

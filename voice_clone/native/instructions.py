@@ -19,8 +19,8 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from voice_clone.errors import InvalidArgument
 
@@ -42,8 +42,7 @@ PROCESSORS = (
 """The features of all processors that differ here, of x86."""
 
 
-@dataclass(frozen=True)
-class Instructions:
+class Instructions(NamedTuple):
     """What native code may use.
 
     Attributes:

@@ -47,8 +47,7 @@ class ArtifactInfo(NamedTuple):
     generated_at: float | None = None
 
 
-@dataclass(frozen=True)
-class ArtifactState:
+class ArtifactState(NamedTuple):
     """How far the artifacts of a speaker are.
 
     Attributes:

@@ -23,9 +23,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,7 @@ MAX_HEADER_BYTES = 1 << 20  # a transcript of the longest kind and the digests o
 MAX_BUNDLE_HEADER_BYTES = 2 << 20  # about 80 for each voice
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """The header of a speaker's file."""
 
     record: SpeakerRecord

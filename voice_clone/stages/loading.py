@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from voice_clone import compute
 from voice_clone.checkpoint import CheckpointFiles
@@ -45,8 +44,7 @@ def load_encoder_network(
     return network.eval().requires_grad_(False)
 
 
-@dataclass(frozen=True)
-class TalkerPart:
+class TalkerPart(NamedTuple):
     """A part of a talker whose tensors have a prefix of their own in the checkpoint.
 
     Attributes:

@@ -134,8 +134,7 @@ class NoEncoder(NamedTuple):
     presets: Collection[str] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
+class Prepared(NamedTuple):
     """What the prompt stage hands to the talker.
 
     Attributes:

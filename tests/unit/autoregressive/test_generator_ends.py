@@ -325,7 +325,7 @@ def test_frames_after_the_end_are_heard(
 
     def make(memory: Any, hidden: Any, batch: Any, variant: Any) -> Any:
         frames, ends = made(memory, hidden, batch, variant), next(calls) == first
-        return replace(frames, ended=(frames.ended & False) | (batch.table.may_stop & ends))
+        return frames._replace(ended=(frames.ended & False) | (batch.table.may_stop & ends))
 
     monkeypatch.setattr(talker.head, "make", make)
     generator = Generator(talker, 1, MAX_LENGTH)

@@ -185,7 +185,7 @@ def test_rows_that_all_draw_among_few_codes_get_the_same_codes(size: int, top_p:
     limited = Filters.of(values)
     assert limited.limited and limited.top_k == 64 and not Filters(True, 64, True).limited
     table = torch.from_numpy(values).float()
-    expected = Sampler(table, dataclasses.replace(limited, limited=False))(logits, uniform)
+    expected = Sampler(table, limited._replace(limited=False))(logits, uniform)
     assert torch.equal(Sampler(table, limited)(logits, uniform), expected)
     assert len(expected.unique()) > min(10, size // 2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -225,8 +224,8 @@ def test_an_old_processor_has_the_same_int4_products(monkeypatch: pytest.MonkeyP
     exact = np.einsum("ogi,ngi->ogn", values.reshape(WIDTH, 3, 32), x.reshape(4, 3, 32).astype(np.float64))
     expected = (exact * factors[:, 0].T + factors[:, 1].T).sum(axis=1)
     found = []
-    pairs = replace(INSTRUCTIONS, byte_dots=False)
-    for instructions in (INSTRUCTIONS, pairs, replace(pairs, byte_pairs=False)):
+    pairs = INSTRUCTIONS._replace(byte_dots=False)
+    for instructions in (INSTRUCTIONS, pairs, pairs._replace(byte_pairs=False)):
         monkeypatch.setattr(tile_products, "INSTRUCTIONS", instructions)
         for rows in (4, 1):
             compiled = product_of_tiles(tile_products.panel_tile(1, rows, prefetch=True))  # type: ignore[no-untyped-call]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +148,7 @@ def test_a_fault_in_another_codebook_does_not_pass(pair: tuple[Ours[Any], Ours[A
         return other
 
     if isinstance(model, (Voxtral, VoxCPM2)):
-        change(model.talker.head, "make", lambda made: replace(made, payload=ninth_differs(made.payload)))
+        change(model.talker.head, "make", lambda made: made._replace(payload=ninth_differs(made.payload)))
     else:
         change(code_head(model.talker).predictor, "complete", lambda made: (ninth_differs(made[0]), made[1]))
     found = equality.compare(*pair, STREAMS, FRAMES)

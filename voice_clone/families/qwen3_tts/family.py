@@ -1,6 +1,6 @@
 """Qwen3-TTS: its three kinds of checkpoints, each a family of its own. Only Base clones."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from voice_clone.family import CLIP, Artifact, EncoderPart, Family, FrameBudget, FrameForm, Option, Weights
 
@@ -93,8 +93,7 @@ BASE = Family(
     },
 )
 
-_KIND = replace(
-    BASE,
+_KIND = BASE._replace(
     artifacts=(),
     encoders=(EncoderPart((), "Says why it makes no voice of a clip.", load="kinds.load_no_encoder", settings=()),),
     modes={"icl": ()},
@@ -104,15 +103,13 @@ _KIND = replace(
     decoder_of=BASE.name,
 )
 
-CUSTOM_VOICE = replace(
-    _KIND,
+CUSTOM_VOICE = _KIND._replace(
     name="qwen3_tts_custom_voice",
     title="Qwen3-TTS CustomVoice",
     recognised_by="config.json: tts_model_type=custom_voice",
 )
 
-VOICE_DESIGN = replace(
-    _KIND,
+VOICE_DESIGN = _KIND._replace(
     name="qwen3_tts_voice_design",
     title="Qwen3-TTS VoiceDesign",
     recognised_by="config.json: tts_model_type=voice_design",

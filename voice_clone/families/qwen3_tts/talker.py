@@ -237,7 +237,7 @@ def build_request(
 def frame_budget(config: Qwen3TTSConfig) -> FrameBudget:
     """The frames that a text is granted."""
     assert BASE.budget is not None
-    return replace(BASE.budget, most=config.sampling.max_new_tokens)
+    return BASE.budget._replace(most=config.sampling.max_new_tokens)
 
 
 def _torch_talker(settings: TalkerSettings, checkpoint: Checkpoint) -> Talker:

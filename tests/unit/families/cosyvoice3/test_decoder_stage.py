@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -117,7 +116,7 @@ def test_a_cpu_with_bf16_computes_the_flow_in_it(
     given: Settings, monkeypatch: pytest.MonkeyPatch, bf16: bool, dtype: torch.dtype
 ) -> None:
     """If it is asked to; the pages are half as large then, and any chunks make the same bits."""
-    monkeypatch.setattr(decoder_stage, "INSTRUCTIONS", replace(INSTRUCTIONS, bf16_dots=bf16))
+    monkeypatch.setattr(decoder_stage, "INSTRUCTIONS", INSTRUCTIONS._replace(bf16_dots=bf16))
     settings = DecoderSettings(**{**vars(DecoderSettings.of(given)), "precision": "bf16"})
     assert flow_dtype(settings) == dtype and flow_dtype(DecoderSettings.of(given)) == torch.float32
     checkpoint = DecoderCheckpoint(settings.checkpoint_dir)
