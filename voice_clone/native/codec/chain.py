@@ -64,8 +64,7 @@ class Chain:
         self._window, self._dim = window, head_dim
         self._frequencies, self._rope_in_bf16 = frequencies, rope_in_bf16
         self.per_thread: tuple[Array, ...] = ()
-        self.buffers = np.zeros(0, np.float32), np.zeros(0, np.float32)
-        self.residual = np.zeros(0, np.float32)
+        self._release()
 
     @property
     def arrays(self) -> list[Array]:
@@ -166,6 +165,10 @@ class Chain:
         rotary_tables(position, self._frequencies, cos, sin)
         return (in_bf16(cos), in_bf16(sin)) if self._rope_in_bf16 else (cos, sin)
 
+    def _release(self) -> None:
+        self.buffers = np.zeros(0, np.float32), np.zeros(0, np.float32)
+        self.residual = np.zeros(0, np.float32)
+
     def _resize(self, batch: int, frames: int) -> None:
         """Make the memory fit at least so many streams and frames. It never shrinks."""
         threads = thread_pool().threads
@@ -173,6 +176,7 @@ class Chain:
         lengths = table[:, layer_table.MEMORY] + frames * table[:, layer_table.RATE] * table[:, layer_table.SIZE]
         size = batch * int(lengths.max())
         if size > self.residual.size:
+            self._release()  # first, else both would be there at once
             self.buffers = empty(size, np.float32), empty(size, np.float32)
             self.residual = empty(size, np.float32)
         keys = (max(0, self._window - 1) + frames) * self._dim
