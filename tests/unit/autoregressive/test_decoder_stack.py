@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.support.pretend_gpu import pretend_gpu
 from tests.support.unpacked import unpack
 from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
 from voice_clone.autoregressive.stack.native_projections import pack_projections
-from voice_clone.autoregressive.stack.native_stack import SEQUENCES, NativeStack, layers_by_name
+from voice_clone.autoregressive.stack.native_stack import SEQUENCES, TURNED, NativeStack, layers_by_name
 from voice_clone.autoregressive.stack.protocol import StackConfig
 from voice_clone.autoregressive.stack.to_native import native_stack
 from voice_clone.native.arrays import Array
@@ -88,6 +89,21 @@ def by_formula(stack: DecoderStack, x: Tensor) -> Tensor:
         gate, up = (normed @ weights[f"mlp.{part}_proj.weight"].T for part in ("gate", "up"))
         x = x + (torch.nn.functional.silu(gate) * up) @ weights["mlp.down_proj.weight"].T
     return normed_as(config, x, state, "norm")
+
+
+def test_a_stream_that_outgrows_the_first_rotary_tables_has_the_bits_of_whole_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    length = TURNED + 8
+    x = torch.randn(length, PLAIN.hidden_size, generator=torch.Generator().manual_seed(1))
+    borders = [0, TURNED - 4, TURNED + 4, length]
+    rows = []
+    for turned in (TURNED, length):
+        monkeypatch.setattr("voice_clone.autoregressive.stack.native_stack.TURNED", turned)
+        stack = native_stack(make(PLAIN), "fp32")
+        cache = stack.new_cache(1, length)
+        rows += [torch.stack([stack.prefill(cache, 0, x[a:b], a) for a, b in pairwise(borders)])]
+    assert torch.equal(*rows)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

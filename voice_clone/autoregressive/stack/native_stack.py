@@ -28,6 +28,7 @@ MLPS = {"gated": (("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)), "gelu_t
 NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight")
 NORM_BIASES = ("input_layernorm.bias", "post_attention_layernorm.bias")
 HEAD_NORMS = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
+TURNED = 1024  # positions of which a start makes the rotary tables; a longer stream makes those of all, in 10 ms
 SEQUENCES = 32  # that are read in one call of `together`
 
 decoder_stack = Kernel("transformer.decoder_stack.decoder_stack")
@@ -143,7 +144,7 @@ class NativeStack:
         self.vectors = Fixed(arrays[2 * kinds :])
         self.eps = np.float32(config.rms_norm_eps)
         self._like = np.zeros(0, np.float32) if like is None else like
-        self._tables = lru_cache(maxsize=None)(partial(rotary_arrays, config))  # by the length of a cache
+        self._tables = lru_cache(maxsize=None)(partial(rotary_arrays, config))  # of so many positions
         queries = config.num_attention_heads * config.head_dim
         keys, inner, size = config.num_key_value_heads * config.head_dim, config.intermediate_size, config.hidden_size
         widths = queries + 2 * keys, queries, inner * len(MLPS[config.mlp][0]), inner, size
@@ -174,7 +175,7 @@ class NativeStack:
         leave_threads_to_native_code()
 
     def new_cache(self, slots: int, max_length: int) -> NativeCache:
-        self._tables(max_length)  # now, not with the first stream
+        self._tables(min(max_length, TURNED))  # now, not with the first stream
         return NativeCache(self.config, slots, max_length)
 
     def new_frame_cache(self, slots: int, max_length: int) -> NativeCache:
@@ -252,7 +253,7 @@ class NativeStack:
             self.weights,
             self.vectors,
             self.eps,
-            self.memory(cache),
+            self.memory(cache, int(places.max(initial=0))),
             (array_of(slots), places, places + 1 if seen is None else array_of(seen)),
             work.per_thread,
             work.common,
@@ -261,9 +262,11 @@ class NativeStack:
         )
         return in_kind_of(x, out)
 
-    def memory(self, cache: KeysAndValues) -> tuple[Array, ...]:
-        """A cache and its rotary tables as `decoder_stack` takes them."""
-        return array_of(cache.keys), array_of(cache.values), *self._tables(cache.keys.shape[3])
+    def memory(self, cache: KeysAndValues, last: int = 0) -> tuple[Array, ...]:
+        """A cache and the rotary tables up to the position `last` as `decoder_stack` takes them."""
+        length = int(cache.keys.shape[3])
+        tables = self._tables(min(length, TURNED) if last < TURNED else length)
+        return array_of(cache.keys), array_of(cache.values), *tables
 
 
 @lru_cache(maxsize=1024)
