@@ -20,11 +20,17 @@ def prepare_imports() -> None:
     `torch.Generator` needs an import before it, as in voice_clone/marking/mark_filter.py. Where there is a GPU nothing
     is left out, because that was not tried.
 
-    No garbage is collected until the model has loaded: imports leave none, and each collection looks at all modules.
+    No garbage is collected until the model has loaded: imports leave hardly any, and each collection looks at all
+    modules.
     """
     if not has_driver():
         sys.modules.setdefault(UNUSED, ModuleType(UNUSED))
     gc.disable()
+
+
+def imported() -> None:
+    """Never look for garbage in what has been imported: it stays. Called before the model loads."""
+    gc.freeze()
 
 
 def loaded() -> None:

@@ -26,7 +26,7 @@ import triton_python_backend_utils as pb_utils
 
 from voice_clone.errors import NO_TORCH, Cancelled, InvalidArgument, Overloaded, VoiceCloneError
 from voice_clone.gpu import end_if_fatal
-from voice_clone.model_start import loaded
+from voice_clone.model_start import imported, loaded
 from voice_clone.settings import Settings, StageSettings
 from voice_clone.triton.calls import passed_on, release_answers
 from voice_clone.triton.lost_models import LostModels
@@ -89,6 +89,7 @@ class Model(ABC):
             settings = Settings(config, family=self.family)
             self._caller_token = settings.secret("write_token")
             general = StageSettings.of(settings)
+            imported()
             self.load(settings)
             loaded()
             trim()

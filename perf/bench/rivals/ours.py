@@ -96,6 +96,7 @@ class Engine:
 
 
 def main() -> None:
+    model_start.imported()
     given = request()
     use_threads(given["threads"])
     folder, precision = given["model"]
