@@ -24,19 +24,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
 
 from voice_clone.errors import InvalidArgument, Unsupported, quoted
 
+if TYPE_CHECKING:  # the library is imported where it is needed
+    import tokenizers
+
 _JAMO = frozenset(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))  # vowels and final consonants of Hangul
-
-
-_HANGUL = frozenset(map(chr, [*range(0x1100, 0x1200), *range(0xAC00, 0xD7A4)]))
 
 
 @functools.cache
@@ -44,8 +42,9 @@ def _pairs() -> tuple[frozenset[str], frozenset[str]]:
     """The characters that can be the first, and the second one of a composition."""
     decomposed = (unicodedata.decomposition(chr(point)).split() for point in range(sys.maxunicode + 1))
     pairs = [parts for parts in decomposed if len(parts) == 2 and not parts[0].startswith("<")]
-    firsts, seconds = ({chr(int(parts[place], 16)) for parts in pairs} for place in (0, 1))
-    return _HANGUL | firsts, _JAMO | seconds
+    firsts, seconds = (frozenset(chr(int(parts[place], 16)) for parts in pairs) for place in (0, 1))
+    hangul = map(chr, [*range(0x1100, 0x1200), *range(0xAC00, 0xD7A4)])
+    return firsts.union(hangul), _JAMO | seconds
 
 
 @functools.lru_cache(maxsize=4096)
@@ -193,6 +192,8 @@ class AppendedTokens:
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, refused: Mapping[int, str], pattern: str) -> None:
+        from tokenizers import pre_tokenizers
+
         _check(tokenizer, pattern)
         self._tokenizer = tokenizer
         self._refused = refused
@@ -310,6 +311,8 @@ def _common(these: list[Any], those: list[Any]) -> list[Any]:
 
 
 def _check(tokenizer: tokenizers.Tokenizer, pattern: str) -> None:
+    from tokenizers import models, normalizers, pre_tokenizers
+
     model, normalizer, splitter = tokenizer.model, tokenizer.normalizer, tokenizer.pre_tokenizer
     byte_level = isinstance(model, models.BPE) and not (
         model.dropout or model.ignore_merges or model.continuing_subword_prefix or model.end_of_word_suffix

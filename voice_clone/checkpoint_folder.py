@@ -9,12 +9,13 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_type_hints
-
-import tokenizers
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, get_type_hints
 
 from voice_clone.errors import CheckpointError
 from voice_clone.tensor_header import Entries, parsed
+
+if TYPE_CHECKING:  # the library is imported where it is needed
+    import tokenizers
 
 T = TypeVar("T")
 
@@ -407,6 +408,8 @@ def read_tokenizer(folder: Path, name: str) -> tokenizers.Tokenizer:
     Raises:
         CheckpointError: the file is missing or cannot be read.
     """
+    import tokenizers
+
     check_file(folder, name)
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(folder / name))
@@ -423,5 +426,7 @@ def keep_no_words(tokenizer: tokenizers.Tokenizer) -> None:
 
     It would hold the last 10,000 different words, also of transcripts of deleted voices, and saves no measurable time.
     """
-    if isinstance(tokenizer.model, tokenizers.models.BPE):
+    from tokenizers import models
+
+    if isinstance(tokenizer.model, models.BPE):
         tokenizer.model._resize_cache(0)

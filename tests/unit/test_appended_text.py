@@ -14,7 +14,7 @@ from tools.families.qwen3_tts.checkpoint_config import SPECIAL_TOKENS, write_tok
 from voice_clone.appended_text import Composed, settled_length, starts_composition
 from voice_clone.errors import InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts.prompt import Tokenizer
-from voice_clone.stages.text import QWEN2_SPLIT
+from voice_clone.stages.byte_pairs import QWEN2_SPLIT
 
 TEXTS = 3_000  # in the default run
 MANY = 200_000

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from voice_clone.stages.text import QWEN2_SPLIT
+from voice_clone.stages.byte_pairs import QWEN2_SPLIT
 
 _SPLIT = r"\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+"  # coarser than the tokenizer's own: merges must lie within a word
 _MERGES = 700

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
-from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
 from voice_clone.checkpoint_folder import check_file, keep_no_words, read_json, read_tokenizer
 from voice_clone.errors import CheckpointError, InvalidArgument, quoted
-from voice_clone.stages.byte_pairs import Vocabulary, open_vocabulary
+from voice_clone.stages.byte_pairs import QWEN2_SPLIT, Vocabulary, open_vocabulary
+
+if TYPE_CHECKING:  # the library is imported where it is needed
+    import tokenizers
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocab.json"
@@ -22,12 +23,6 @@ MERGES_FILE = "merges.txt"
 SETTINGS_FILE = "tokenizer_config.json"
 
 MAX_TOKEN_LENGTH = 64  # characters; on average tokens are shorter in any text, and counting those of a huge one is slow
-
-QWEN2_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Where Qwen2's tokenizer cuts a text before it looks for tokens; Qwen3's is the same."""
 
 Ids = NDArray[np.int32]
 C = TypeVar("C")
@@ -134,6 +129,9 @@ def qwen2_tokenizer(folder: Path, vocabulary_file: str, merges_file: str) -> tok
     Raises:
         CheckpointError: a file is missing or malformed.
     """
+    import tokenizers
+    from tokenizers import Regex, models, normalizers, pre_tokenizers
+
     for name in (vocabulary_file, merges_file):
         check_file(folder, name)
     try:
@@ -178,6 +176,8 @@ def _add_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
     """Add the tokens of tokenizer_config.json that the tokenizer does not have yet, in the order of their ids."""
     if not (folder / SETTINGS_FILE).is_file():
         return
+    from tokenizers import AddedToken
+
     listed: Any = read_json(folder, SETTINGS_FILE).get("added_tokens_decoder", {})
     try:
         wanted = {int(index): AddedToken(**token) for index, token in listed.items()}

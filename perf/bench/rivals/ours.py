@@ -4,8 +4,6 @@ Torch is imported only where these models import it, and for what is measured be
 no garbage is collected until all has loaded.
 """
 
-
-
 from __future__ import annotations
 
 import time

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from itertools import product
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,8 +17,8 @@ from tools.families.byte_level_bpe import merges_of, train
 from tools.families.qwen3_tts.checkpoint_config import write_tokenizer
 from voice_clone.families.qwen3_tts.prompt import Tokenizer
 from voice_clone.native.cache_folder import VARIABLE
-from voice_clone.stages.byte_pairs import LONG, Vocabulary, open_vocabulary, tables_of
-from voice_clone.stages.text import QWEN2_SPLIT, qwen2_tokenizer
+from voice_clone.stages.byte_pairs import LETTERS, LONG, QWEN2_SPLIT, Vocabulary, open_vocabulary, tables_of
+from voice_clone.stages.text import qwen2_tokenizer
 
 ENGLISH = "The friend's voice was heard again, and again; it's 12 o'clock. We'll see!  She SAID: don't wait.\n"
 PARTS = (
@@ -60,6 +63,8 @@ PARTS = (
 def text_of(rng: random.Random) -> str:
     """A text with whatever a tokenizer may stumble over."""
     if rng.random() < 0.3:
+        return "".join(map(chr, rng.choices(range(0x80), k=12)))
+    if rng.random() < 0.3:
         return "".join(chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)])) for _ in range(9))
     return "".join(rng.choice(PARTS) for _ in range(rng.randrange(25)))
 
@@ -86,6 +91,26 @@ def test_ids_are_those_of_the_library(tmp_path: Path, seed: int) -> None:
     }
     for text in [ENGLISH, "", "a" * LONG, "abc" * 300, *(text_of(rng) for _ in range(500))]:
         assert found.ids(text) == expected.encode(text, add_special_tokens=False).ids, text
+
+
+@pytest.mark.parametrize("ends", range(2))
+def test_ascii_is_split_as_by_the_library(tmp_path: Path, ends: int) -> None:
+    """All short texts of these characters, which have what the pattern tells apart, and all of any two."""
+    made = small(tmp_path)
+    found = Vocabulary(library, tables_of(made))
+    some = "aT9 \t\r\n'.sL"
+    texts = map("".join, (*product(some, repeat=4), *product(map(chr, range(0x80)), repeat=2)))
+    for text in texts:
+        text = ("ab" + text, text + " l'S")[ends]
+        assert found.ids(text) == made.encode(text).ids, text
+
+
+def test_the_letters_of_bytes_are_those_of_the_library() -> None:
+    assert sorted(LETTERS) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    by_library = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    text = "".join(map(chr, range(0x20, 0x3000)))
+    [(mapped, _)] = by_library.pre_tokenize_str(text)
+    assert mapped == "".join(LETTERS[byte] for byte in text.encode())
 
 
 def test_merges_in_any_order(tmp_path: Path) -> None:
@@ -118,6 +143,21 @@ def test_a_later_start_does_not_read_the_library(tmp_path: Path, monkeypatch: py
     (tmp_path / "merges.txt").touch()
     with pytest.raises(AssertionError, match="is read"):
         Tokenizer(tmp_path)
+
+
+def test_a_later_start_does_not_import_the_library_for_ascii(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
+    write_tokenizer(tmp_path, 151643)
+    expected = Tokenizer(tmp_path).text_ids(ENGLISH).tolist()
+    code = (
+        "import sys; from pathlib import Path; from voice_clone.families.qwen3_tts.prompt import Tokenizer\n"
+        "ids = Tokenizer(Path(sys.argv[1])).text_ids(sys.argv[2]).tolist()\n"
+        "assert 'tokenizers' not in sys.modules; print(ids)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), ENGLISH], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == str(expected)
 
 
 def test_a_long_text_has_the_ids_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
 
 from voice_clone.errors import CheckpointError, Internal, InvalidArgument, quoted
@@ -37,6 +37,9 @@ from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.text import Ids, limited_ids, qwen2_tokenizer, reader
+
+if TYPE_CHECKING:  # the library is imported where it is needed
+    import tokenizers
 
 VOCABULARY_FILE, MERGES_FILE = CARD.files
 SYSTEM, END = "You are a helpful assistant.", "<|endofprompt|>"

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
 
 from voice_clone.errors import CheckpointError, InvalidArgument
@@ -33,6 +32,9 @@ from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared, check_reference
 from voice_clone.stages.text import Ids, PlainTokenizer, reader
+
+if TYPE_CHECKING:  # the library is imported where it is needed
+    import tokenizers
 
 [TOKENIZER_FILE] = CARD.files
 

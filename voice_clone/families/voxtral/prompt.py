@@ -12,12 +12,10 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
-from tokenizers import Regex, models, pre_tokenizers
 
 from voice_clone.checkpoint_folder import keep_no_words, read_json
 from voice_clone.errors import CheckpointError, InvalidArgument, Unsupported
@@ -29,6 +27,9 @@ from voice_clone.stages.prompt import CardPrompt, frames_of
 from voice_clone.stages.prompt_tensors import PromptTensors, tensor, tokens
 from voice_clone.stages.protocols import Prepared
 from voice_clone.stages.text import Ids, reader
+
+if TYPE_CHECKING:  # the library is imported where it is needed
+    import tokenizers
 
 [TOKENIZER_FILE] = CARD.files
 BOS, BEGIN_AUDIO, AUDIO = "<s>", "[BEGIN_AUDIO]", "[AUDIO]"
@@ -84,6 +85,9 @@ def _tokenizer(entries: list[dict[str, Any]], count: int, pattern: str) -> token
     Raises:
         KeyError, TypeError, ValueError: they are no vocabulary.
     """
+    import tokenizers
+    from tokenizers import Regex, models, pre_tokenizers
+
     try:
         vocabulary = {_spelled(entry["token_bytes"]): int(entry["rank"]) for entry in entries[:count]}
     except binascii.Error as error:
