@@ -151,7 +151,7 @@ def parse(cls: type[T], values: Any, where: str, *, positive: bool = False) -> T
     """
     if not isinstance(values, dict):
         raise CheckpointError(f"{where}: expected a JSON object")
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable
     arguments: dict[str, Any] = {}
     for entry in dataclasses.fields(cls):  # type: ignore[arg-type]
         if values.get(entry.name) is None:

@@ -25,10 +25,10 @@ from voice_clone.families.qwen3_tts.config import Qwen3TTSConfig, load_config
 from voice_clone.families.qwen3_tts.family import BASE
 from voice_clone.families.qwen3_tts.kinds import check_instruct, check_source
 from voice_clone.speech import ResolvedVoice, SpeechRequest, find_language, list_languages
+from voice_clone.stages.byte_pairs import QWEN2_SPLIT
 from voice_clone.stages.prompt import CardPrompt
 from voice_clone.stages.protocols import Arrays, Prepared, check_reference
 from voice_clone.stages.text import (
-    QWEN2_SPLIT,
     SETTINGS_FILE,
     Ids,
     check_no_control_token,
