@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+if TYPE_CHECKING:  # what starts a server reads the cards without numpy
+    from numpy.typing import DTypeLike, NDArray
 
 CLIP = -1
 """A size of an artifact that depends on the clip or on the checkpoint."""
 
-_NUMBERS = {"INT16": np.int16, "INT32": np.int32, "UINT16": np.uint16, "FP16": np.float16, "FP32": np.float32}
+_NUMBERS = {"INT16": "int16", "INT32": "int32", "UINT16": "uint16", "FP16": "float16", "FP32": "float32"}
 
 
 class FrameForm(NamedTuple):
@@ -36,7 +36,9 @@ class FrameForm(NamedTuple):
     @property
     def numbers(self) -> DTypeLike:
         """numpy's type of the numbers."""
-        return _NUMBERS[self.dtype]
+        import numpy as np
+
+        return np.dtype(_NUMBERS[self.dtype])
 
 
 class FrameBudget(NamedTuple):
@@ -69,6 +71,8 @@ class Artifact(NamedTuple):
 
     def zeros(self, rows: int, width: int) -> NDArray[Any]:
         """Of a clip of so many rows, where the checkpoint has them of so many numbers."""
+        import numpy as np
+
         first, *others = (rows if self.shape[0] == CLIP else self.shape[0]), *self.shape[1:]
         return np.zeros((first, *(width if size == CLIP else size for size in others)), _NUMBERS[self.dtype])
 

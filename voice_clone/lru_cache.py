@@ -20,10 +20,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # what starts a server reads names of voices without numpy
+    from numpy.typing import NDArray
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -247,5 +247,5 @@ def digest(*arrays: NDArray[Any]) -> bytes:
     """A key: the SHA-256 of arrays, their types and shapes."""
     found = hashlib.sha256()
     for array in arrays:
-        found.update(f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+        found.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
     return found.digest()

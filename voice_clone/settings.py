@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_type_hints
@@ -186,6 +187,7 @@ class StageSettings:
         return _value(name, cls.known()[name], _types(cls)[name], settings)
 
 
+@cache
 def _types(cls: type) -> dict[str, type]:
     """The types of the settings of a class without `None`."""
     hints = get_type_hints(cls)

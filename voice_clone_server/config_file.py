@@ -7,8 +7,8 @@ field or after their parameter. Comments within a field are lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,7 @@ class ConfigFile:
         """
         self.message: Any = model_config_pb2.ModelConfig()
         self.message.CopyFrom(_parsed(text))
-        self.meanings: dict[str, str] = dict(_PARAMETER.findall(text))
-        self._comments = _comments(text)
+        self._text = text
 
     @classmethod
     def read(cls, model: Path) -> ConfigFile:
@@ -65,10 +64,23 @@ class ConfigFile:
         Raises:
             ConfigError: there is none, or it cannot be read.
         """
+        file = cls.read_if(model, [""])
+        assert file is not None, "each text has the empty word"
+        return file
+
+    @classmethod
+    def read_if(cls, model: Path, words: Sequence[str]) -> ConfigFile | None:
+        """As `read`, but None if the file has none of these words. Then it is not parsed, which takes a millisecond."""
+        path = model / "config.pbtxt"
         try:
-            return cls((model / "config.pbtxt").read_text(encoding="utf-8"))
+            text = _text(path, _state(path))
+            return cls(text) if any(word in text for word in words) else None
         except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
             raise ConfigError(f"{model.name}: config.pbtxt cannot be read: {error}") from None
+
+    @cached_property
+    def meanings(self) -> dict[str, str]:
+        return dict(_PARAMETER.findall(self._text))
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -96,7 +108,7 @@ class ConfigFile:
         (model / "config.pbtxt").write_text(self.text(), encoding="utf-8")
 
     def _lines(self) -> Iterator[str]:
-        comments = dict(self._comments)
+        comments = _comments(self._text)
         rest = model_config_pb2.ModelConfig()
         rest.CopyFrom(self.message)
         rest.ClearField("parameters")
@@ -112,6 +124,18 @@ class ConfigFile:
             yield f"{line}  # {meaning}" if meaning else line
         for left in comments.values():
             yield from left
+
+
+@lru_cache(maxsize=256)
+def _text(path: Path, _: tuple[int, ...]) -> str:
+    """Return the text of a file in this state."""
+    return path.read_text(encoding="utf-8")
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what of a file changes when it is written."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @lru_cache(maxsize=256)

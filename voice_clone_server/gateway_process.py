@@ -52,7 +52,7 @@ class GatewayProcess:
         numbers = ",".join(str(each.fileno()) for each in self._sockets)
         self._command = [sys.executable, "-m", "voice_clone_gateway", *options, "--sockets", numbers]
         self._command += ["--standby", "true"]
-        self._url = f"{'https' if tls else 'http'}://{addresses.at(addresses.local(host), port)}"
+        self._at, self._tls = (addresses.local(host), port), tls
         self._restarts = Restarts("the gateway", restarts)
         self.standby: subprocess.Popen[bytes] | None = self._load()
         self._settle = SETTLE
@@ -113,12 +113,14 @@ class GatewayProcess:
             if not first:
                 self.keep()
             try:
-                addresses.fetch(f"{self._url}{page}", timeout=5.0).close()
-                return
+                found = str(addresses.status_of(*self._at, page, timeout=5.0, tls=self._tls))
             except OSError as error:
-                if time.monotonic() > deadline:
-                    raise GatewayFailed(f"the gateway does not work: {self._url}{page} answers {error}") from None
-                time.sleep(0.1)
+                found = str(error)
+            if found == "200":
+                return
+            if time.monotonic() > deadline:
+                raise GatewayFailed(f"the gateway does not work: {addresses.at(*self._at)}{page} answers {found}")
+            time.sleep(0.1)
         raise GatewayFailed("the gateway did not start; see its message above")
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from voice_clone.errors import NO_TORCH, CheckpointError, VoiceCloneError
 from voice_clone.gpu import has_driver
 from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
-from voice_clone_server.config_file import ConfigFile, model_config_pb2
+from voice_clone_server.config_file import ConfigError, ConfigFile, model_config_pb2
 from voice_clone_server.families.cards import card_of, check_checkpoint, function
 from voice_clone_server.families.names import owner
 from voice_clone_server.families.recognition import FamilyError, download_fault, families, lent_models, models
@@ -76,14 +76,17 @@ def check_settings(found: Mapping[str, Path], known: Collection[str], environ: M
     """
     for model, folder in sorted(found.items(), key=lambda each: not each[0].endswith("_talker")):  # the strictest first
         family = owner(model, known) or ""
-        given, stage = _settings(folder, family, environ), model.removeprefix(f"{family}_")
+        stage = model.removeprefix(f"{family}_")
         kind = settings_of(model)
-        names = kind.known().keys() & ConfigFile.read(folder).parameters.keys() - {"checkpoint_dir"}
         try:
+            given = _settings(folder, family, environ)
+            names = kind.known().keys() & ConfigFile.read(folder).parameters.keys() - {"checkpoint_dir"}
             values = {name: kind.read(given, name) for name in names}
             if stage in READERS and values.get("precision", "auto") != "auto":  # else torch need not be imported
                 whole = kind(checkpoint_dir=folder, **values)
                 getattr(importlib.import_module("voice_clone.compute"), READERS[stage])(whole)
+        except ConfigError as error:
+            raise FamilyError(str(error)) from None
         except VoiceCloneError as error:
             raise FamilyError(f"{model}: {error}") from None
 

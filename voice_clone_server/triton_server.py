@@ -311,14 +311,11 @@ class TritonServer:
 
     def ready(self) -> bool:
         """Whether every model is ready, and the metrics, whose interface is the last to open."""
+        pages = (self.http_port, "/v2/health/ready"), (self.metrics_port, "/metrics")
         try:
-            for page in (f"{self.http}/v2/health/ready", self.metrics):
-                with addresses.fetch(page, timeout=5.0) as answer:
-                    if answer.status != 200:
-                        return False
+            return all(addresses.status_of(self.host, port, path, timeout=5.0) == 200 for port, path in pages)
         except OSError:
             return False
-        return True
 
     def restart(self, timeout: float = 300.0, again: Callable[[int], bool] = lambda status: False) -> TritonServer:
         """Start a server that has ended again, with the same ports and options; as `start`."""

@@ -26,6 +26,7 @@ from voice_clone_server.families.names import owner
 from voice_clone_server.program import program
 
 PARAMETER, CONFIG = "checkpoint", "config.pbtxt"
+_NAMED = f'"{PARAMETER}"', f"'{PARAMETER}'"
 OPTIONAL = Path(__file__).parent.parent / "optional_models"
 HUB_NAME = re.compile(  # OWNER/NAME, or its page; `Path` makes one slash of two
     r"(?:https?:/+(?:www\.)?(?:huggingface\.co|hf\.co)/)?([\w-][\w.-]*/[\w-][\w.-]*?)(?:/tree/main)?", re.ASCII
@@ -131,9 +132,8 @@ def families(repositories: Sequence[Path]) -> dict[str, Mark]:
     found: dict[str, Mark] = {}
     for name, model in sorted(models(repositories).items()):
         try:
-            text = ConfigFile.read(model).parameters.get(PARAMETER)
-            if text is not None:
-                found[name] = Mark.parse(text)
+            if (file := ConfigFile.read_if(model, _NAMED)) is not None and PARAMETER in file.parameters:
+                found[name] = Mark.parse(file.parameters[PARAMETER])
         except (ConfigError, ValueError) as error:
             raise FamilyError(f"{model}: {error}") from None
     return found

@@ -79,6 +79,15 @@ def test_pages_of_this_machine_need_no_proxy(monkeypatch: pytest.MonkeyPatch, va
     monkeypatch.delenv("no_proxy", raising=False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with addresses.fetch(f"http://127.0.0.1:{server.server_port}/", timeout=10) as answer:
-            assert answer.status == 200
+        found = [addresses.status_of("127.0.0.1", server.server_port, path, timeout=10) for path in ("/", "/absent")]
+        assert found == [200, 404]
         server.shutdown()
+
+
+def test_what_is_no_server_of_http_has_no_status() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=lambda: listening.accept()[0].close(), daemon=True).start()
+        with pytest.raises(OSError, match=r"HTTP|reset"):
+            addresses.status_of("127.0.0.1", listening.getsockname()[1], "/", timeout=10)
+    with pytest.raises(ConnectionRefusedError):
+        addresses.status_of("127.0.0.1", 1, "/", timeout=10)

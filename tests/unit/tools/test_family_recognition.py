@@ -172,7 +172,7 @@ def test_a_mark_that_is_none(tmp_path: Path, mark: str) -> None:
 def test_a_repository_that_does_not_fit(repositories: list[Path]) -> None:
     with pytest.raises(FamilyError, match=r"the model one is in .*first and in .*first"):
         families([repositories[0], *repositories])
-    (repositories[1] / "three" / "config.pbtxt").write_text("no configuration")
+    (repositories[1] / "three" / "config.pbtxt").write_text('parameters { key: "checkpoint" ')
     with pytest.raises(FamilyError, match=r"three: .*config\.pbtxt cannot be read"):
         families(repositories)
 
@@ -337,6 +337,16 @@ def test_a_setting_that_cannot_be_is_found_before_a_server_starts(
     with pytest.raises(FamilyError) as caught:
         TritonServer(checkpoint_folder("tiny", 0))
     assert message in str(caught.value)
+
+
+def test_a_broken_configuration_is_found_before_a_server_starts_if_it_is_loaded(
+    repositories: list[Path], checkpoints: list[Path]
+) -> None:
+    (repositories[0] / "one_two_talker" / "config.pbtxt").write_text("no configuration")
+    TritonServer(checkpoints[0], models=repositories).stop()
+    (repositories[0] / "one_talker" / "config.pbtxt").write_text("no configuration")
+    with pytest.raises(FamilyError, match=r"one_talker: config\.pbtxt cannot be read"):
+        TritonServer(checkpoints[0], models=repositories)
 
 
 def test_settings_of_other_families_and_those_that_fit_are_no_hindrance(
