@@ -188,7 +188,7 @@ class StageSettings:
 
 
 @cache
-def _types(cls: type) -> dict[str, type]:
+def _types(cls: Any) -> dict[str, type]:
     """The types of the settings of a class without `None`."""
     hints = get_type_hints(cls)
     return {

@@ -21,6 +21,7 @@ import random
 import re
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -34,7 +35,6 @@ from perf.bench import report
 from perf.bench.playback import Playback
 from perf.bench.reference import TRANSCRIPT, fresh_clip
 from voice_clone_server import guard
-from voice_clone_server.addresses import fetch
 from voice_clone_server.triton_server import TritonServer
 
 TEXTS = (
@@ -203,7 +203,8 @@ def scrape(address: str | None) -> dict[str, float]:
     """Return our counters on a server's /metrics, without gauges and buckets."""
     if address is None:
         return {}
-    with fetch(f"http://{address}/metrics", timeout=10) as answer:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # what is measured has no proxy
+    with direct.open(f"http://{address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     lines = re.findall(r"^(voice_clone_\w+(?:_total|_sum|_count)(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)
     return {name: float(value) for name, value in lines}

@@ -15,6 +15,7 @@ import ctypes
 import json
 import logging
 import os
+import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -79,6 +80,7 @@ class Model(ABC):
         self._dtypes = {entry["name"]: DTYPES[entry["data_type"]] for entry in config["output"]}
         self._pool: TurnPool | None = None
         self._large_pool: TurnPool | None = None
+        self._here = threading.local()
         self._no_service: VoiceCloneError | None = None
         self._lost_models: LostModels | None = None
         try:
@@ -94,7 +96,7 @@ class Model(ABC):
             loaded()
             trim()
             if self.threads:
-                self._pool = TurnPool(self.threads, args["model_name"])
+                self._pool = TurnPool(self.threads, args["model_name"], after=self._after)
             if self.large_at_once:
                 self._large_pool = TurnPool(self.large_at_once, f"{args['model_name']}_large", more=0, after=trim)
             self._lost_models = LostModels(
@@ -177,6 +179,14 @@ class Model(ABC):
         except BaseException as error:
             responder.fail(error)
             end_if_fatal(error)
+
+    def trim_afterwards(self) -> None:
+        """Give freed memory back to the system when the request that this thread handles is over."""
+        self._here.trims = True
+
+    def _after(self) -> None:
+        if vars(self._here).pop("trims", False):
+            trim()
 
     def caller(self, request: Request) -> Caller:
         """For whom a request is. Raises: as `Request.caller`."""

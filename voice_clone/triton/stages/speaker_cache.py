@@ -82,6 +82,8 @@ class SpeakerCacheModel(Model):
         """Do the operation that a request asks for."""
         self._server_ready.set()  # a request comes when all models are loaded
         operation, options = request.text("operation") or "", request.json_object("options")
+        if operation in ("export", "import"):  # in parts, which any thread takes: each would keep the memory of some
+            self.trim_afterwards()
         self._write_token.check(operation, options, request.parameter(TOKEN_PARAMETER))
         inputs = {
             "name": request.text("name"),
