@@ -50,11 +50,10 @@ class Idleness:
     @property
     def wanted(self) -> bool:
         """Whether there is work for a server that was ended."""
-        return self.ended and self._lock.asked
+        return self._lock.asked
 
     def end(self) -> bool:
-        """End the server if it has had no work for long enough; requests then wait until `started`. Returns whether it
-        did."""
+        """End the server, if it has had no work for long, and return whether; requests then wait until `started`."""
         if self.ended or not self._is_long() or not self._lock.take():
             return False
         self.ended = True

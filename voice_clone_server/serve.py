@@ -252,8 +252,7 @@ def _start_gateway(given: argparse.Namespace, idle: Idleness | None) -> GatewayP
     ]
     quiet = [] if given.verbose else ["--log-level", "warning"]
     fixed = ["--port", str(given.gateway), "--triton", addresses.at(addresses.local(given.host), given.grpc_port)]
-    if idle is not None:
-        fixed += ["--server-lock", str(idle.path)]
+    fixed += [] if idle is None else ["--server-lock", str(idle.path)]
     settings = given.gateway_settings
     tls = bool(settings.tls_certificate)
     return GatewayProcess([*quiet, *options, *fixed], settings.host, given.gateway, given.restarts, tls)

@@ -143,11 +143,8 @@ class Settings:
         "numbers of open sockets to listen on, from the program that starts the gateway, in place of host and port",
         item=int,
     )
-    server_lock: str = _setting(
-        "",
-        "file of the lock between the gateway and the program that starts it, which ends a speech server that is idle",
-    )
-    wake_seconds: float = _setting(60.0, "longest seconds that a request waits until such a server is ready again")
+    server_lock: str = _setting("", "file of a lock, from the program that starts the gateway and ends an idle server")
+    wake_seconds: float = _setting(60.0, "longest seconds that a request waits until an idle server is ready again")
     standby: bool = _setting(False, "load all code, then wait for a byte on the standard input before serving")
     api_keys_file: str = _setting("", "file of bearer keys, each line: KEY speak, or KEY speak,manage; empty: no keys")
     audit_log: str = _setting(

@@ -76,8 +76,8 @@ class IdleServer:
             self._start = self._start or asyncio.create_task(self._started())
             await asyncio.wait((self._start,), timeout=self._patience)
         if not self._shared:
-            headers = {"Retry-After": str(math.ceil(self._last_start))}
             message = "the speech server was idle and is being started; try again later"
+            headers = {"Retry-After": str(math.ceil(self._last_start))}
             raise HTTPFailure(503, message, "server_unavailable", "server_error", headers=headers)
 
     def end(self) -> None:
