@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from voice_clone_client.long_text.text import SentenceChunk
-from voice_clone_text.pieces import Mark
 from voice_clone_words.words import Word
 
 from ..audio import Encoder
@@ -15,35 +14,20 @@ from ..speech.planned_text import PlannedChunk
 from ..speech.synthesis import encoder
 from .utterance import Piece, Utterance
 
-
-class Listener(Protocol):
-    """Sends messages to the client; waits while the client reads slowly."""
-
-    async def tell_start(self, utterance: Utterance, piece: Piece) -> None:
-        """The audio of a piece follows."""
-
-    async def tell_mark(self, utterance: Utterance, piece: Piece, mark: Mark) -> None:
-        """A mark of the text is in a piece, or before it; behind the last one at the end of the text."""
-
-    async def tell_audio(self, utterance: Utterance, piece: Piece, data: bytes) -> None:
-        """Audio, in the configured format."""
-
-    async def tell_words(self, utterance: Utterance, words: Sequence[Word]) -> None:
-        """The next words and their times, in seconds of the audio that is sent."""
-
-    async def tell_end(self, utterance: Utterance, piece: Piece, info: Mapping[str, Any]) -> None:
-        """All audio of a piece was sent; `info` is the server's on it."""
+if TYPE_CHECKING:  # it makes outputs
+    from .session import Session
 
 
 class Output:
     """Encodes the chunks of an utterance, and sends them with the limits of its pieces.
 
     Args:
+        listener: sends messages to the client; waits while the client reads slowly.
         comment: for the header of a file, from the server's info on its speech so far; see `Encoder`.
     """
 
     def __init__(
-        self, listener: Listener, utterance: Utterance, comment: Callable[[Mapping[str, Any] | None], str | None]
+        self, listener: Session, utterance: Utterance, comment: Callable[[Mapping[str, Any] | None], str | None]
     ) -> None:
         self._listener = listener
         self._comment = comment

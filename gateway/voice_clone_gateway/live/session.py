@@ -30,7 +30,7 @@ from ..http.origins import check_origin
 from ..http.presented_keys import chosen_subprotocol
 from ..services import services_of
 from ..speech.audited import audited, audited_result, finish_reason
-from ..speech.dictionaries import NONE, Chosen
+from ..speech.dictionaries import Chosen
 from ..speech.planned_text import PlannedText
 from ..speech.segments import is_planned, settings_of, styled
 from ..speech.spoken_words import SpokenWords
@@ -244,7 +244,9 @@ class Session(ABC):
         except RuntimeError:  # starlette's error if the connection was closed meanwhile
             raise WebSocketDisconnect from None
 
-    def _begin(self, config: StreamConfig, lane: str, turn: _Turn, text: str = "", chosen: Chosen = NONE) -> Utterance:
+    def _begin(
+        self, config: StreamConfig, lane: str, turn: _Turn, text: str = "", chosen: Chosen | None = None
+    ) -> Utterance:
         """A new utterance, whose turn comes after those of its lane.
 
         Raises:
@@ -253,6 +255,7 @@ class Session(ABC):
         if len(self._utterances) >= self._settings.session_utterances:
             message = f"{len(self._utterances)} utterances wait already; wait until one is spoken"
             raise HTTPFailure(429, message, "too_many_utterances")
+        chosen = chosen or Chosen()
         speech = self._speech(config, text, chosen.dictionaries)
         if isinstance(speech, PlannedText):
             config = config.model_copy(update={"speed": 1.0})  # it has the tempo

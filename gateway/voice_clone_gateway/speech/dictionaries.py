@@ -35,11 +35,8 @@ MOST_DEFAULTS = 8  # of a speech
 class Chosen(NamedTuple):
     """The dictionaries of a speech, the first before the others."""
 
-    dictionaries: Sequence[Scoped]
-    warnings: Sequence[str]
-
-
-NONE = Chosen((), ())
+    dictionaries: Sequence[Scoped] = ()
+    warnings: Sequence[str] = ()
 
 
 class _Owner:
