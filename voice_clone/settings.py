@@ -158,6 +158,9 @@ class StageSettings:
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
 
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).items()))
+
     def __repr__(self) -> str:
         known = self.known()
         shown = (f"{name}={value!r}" for name, value in vars(self).items() if not known[name].secret)
@@ -178,13 +181,14 @@ class StageSettings:
         Raises:
             InvalidArgument: a value is wrong, or one that must be set is not. The text says what would be right.
         """
-        types = _types(cls)
+        types = _types(cls)  # type: ignore[arg-type]  # a class is hashable
         return cls(**{name: _value(name, each, types[name], settings) for name, each in cls.known().items()})
 
     @classmethod
     def read(cls, settings: Settings, name: str) -> Any:
         """One of the values. Raises: as `of`."""
-        return _value(name, cls.known()[name], _types(cls)[name], settings)
+        types = _types(cls)  # type: ignore[arg-type]
+        return _value(name, cls.known()[name], types[name], settings)
 
 
 @cache
