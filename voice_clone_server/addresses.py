@@ -93,3 +93,15 @@ def status_of(host: str, port: int, path: str, timeout: float, tls: bool = False
     if found is None:
         raise OSError(errno.EPROTO, "the answer is none of HTTP")
     return int(found[1])
+
+
+def fetch(url: str, timeout: float) -> bytes:
+    """A page of a server of this machine, without the proxies that the environment names.
+
+    Raises:
+        OSError: there is none, or it is an error.
+    """
+    from urllib.request import ProxyHandler, build_opener  # for which a start does not wait
+
+    with build_opener(ProxyHandler({})).open(url, timeout=timeout) as answer:
+        return bytes(answer.read())

@@ -76,8 +76,7 @@ class Idleness:
             return False
         self._next_look = now + min(LOOKS, self._seconds / 10)
         try:
-            with addresses.fetch(self._server.metrics, timeout=5.0) as answer:
-                text = answer.read().decode(errors="replace")
+            text = addresses.fetch(self._server.metrics, timeout=5.0).decode(errors="replace")
         except OSError:  # it ends by itself, or stands still
             text = ""
         seen = sorted(_WORK.findall(text))

@@ -175,7 +175,7 @@ class Ports:
 
     def fetch(self, path: str) -> bytes:
         """A page of the gateway."""
-        return addresses.fetch(f"http://127.0.0.1:{self.gateway}{path}", 60.0).read()
+        return addresses.fetch(f"http://127.0.0.1:{self.gateway}{path}", 60.0)
 
 
 def health_check(engine: Engine, target: str) -> list[str]:
