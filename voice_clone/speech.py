@@ -5,6 +5,7 @@ A language is given by its English name, or by its ISO 639 code with or without 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -282,3 +283,8 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(text)
     return number
+
+
+def synthesizer_digest(talker: str, decoder: str) -> str:
+    """The digest of all that makes a family's sound, of those of its talker and its decoder; see `synthesizer`."""
+    return hashlib.sha256(f"{talker} {decoder}".encode()).hexdigest()[:32]

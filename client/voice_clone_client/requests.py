@@ -66,6 +66,8 @@ def speech(
         request.parameters["owner"].string_param = owner
     if mark is not None:
         request.parameters["mark"].string_param = mark
+    if options.get("synthesizer"):
+        request.parameters["synthesizer"].bool_param = True
     return request
 
 

@@ -228,6 +228,7 @@ def families(response: Any) -> dict[str, Family]:
             stats["options"].get(family, {}),
             tuple(stats["languages"].get(family, ())),
             stats.get("max_characters", {}).get(family),
+            stats.get("synthesizers", {}).get(family),
         )
         for family in stats["model_types"]
     }

@@ -42,6 +42,8 @@ class StreamOptions(Knobs, total=False):
 class SpeechOptions(StreamOptions, total=False):
     """Those of `Client.speak`."""
 
+    synthesizer: bool
+    """Let `info` have the `synthesizer` that speaks, see `Family`; None there: the server does not know it yet."""
     headers: Mapping[str, str] | None
     """Sent with this call alone, such as `traceparent` of W3C's Trace Context."""
 
@@ -116,6 +118,9 @@ class Family:
     """Those that a speech may name; empty: none, or the checkpoint decides."""
     max_characters: int | None = None
     """Of a piece of text that it speaks well at once; None: it does not say."""
+    synthesizer: str | None = None
+    """Digest of all on the server that makes its sound: checkpoint, precision, device, settings and code. None: not
+    known yet."""
 
 
 @dataclass(frozen=True)

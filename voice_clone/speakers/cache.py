@@ -84,7 +84,7 @@ class SpeakerCache:
             default of a request that names no family.
         on_extraction: called with the seconds of each extraction.
         other_processes: the other processes that keep what they computed of voices.
-        traits: answers what the operation `stats` says of the families: see `operations`.
+        traits: answers what the operation `stats` says of the families, of what other processes keep: see `operations`.
 
     Attributes:
         registry, store: the speakers.
@@ -102,7 +102,7 @@ class SpeakerCache:
         model_types: Callable[[], Iterable[str]] = tuple,
         on_extraction: Callable[[float], None] = lambda seconds: None,
         other_processes: OtherProcesses | None = None,
-        traits: Callable[[], Mapping[str, Any]] = dict,
+        traits: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda kept: {},
     ) -> None:
         self._other_processes = other_processes or NoOtherProcesses()
         self._config = config = config or CacheConfig()
@@ -438,8 +438,9 @@ class SpeakerCache:
         }
 
     def _stats(self, stats: Stats) -> Reply:
-        families = {"model_types": list(self._model_types()), **self._traits()}
-        return Reply(self.counters() | families | {"kept": self._other_processes.kept()})
+        kept = self._other_processes.kept()
+        families = {"model_types": list(self._model_types()), **self._traits(kept)}
+        return Reply(self.counters() | families | {"kept": kept})
 
     def _export(self, export: Export) -> Reply:
         return Reply(*self._partial_bundles.read(export, partial(self._transfer.pack, export)))

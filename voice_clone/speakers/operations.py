@@ -50,7 +50,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "options", by family what each is; "languages", by family, where the checkpoint does not decide;
              "max_characters", by family, of a piece of text that it speaks well, if it says so;
-             "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, or null if it did not answer}.
+             "kept": {model: {"entries", "bytes", "voices"} that it keeps of voices, and its "digest", if it is known
+             yet; or null if it did not answer}; "synthesizers", by family, the digest of all that makes its sound.
     export   name?; options include_audio, id, offset. {"speakers": [name, ...], "size": of the bundle in bytes,
              "digest": of it}, and the bundle as artifacts; with the option `id`, which no other bundle has, 4 MiB of it
              at most. The bundle is made with the first part; the next call, with the same `id`, has the bytes from

@@ -1,7 +1,8 @@
 """Requests by which the talkers and code2wavs of all families forget deleted voices, and their handler.
 
 in    forget  STRING [1]  instead of all else: JSON, a list of voices as speaker_cache calls them; it may be empty
-out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left}
+out   info    STRING [1]  JSON {"entries", "bytes", "voices": those that are left, "digest": see `synthesizer`, if it is
+                          known yet}
 
 speaker_cache sends this request before it answers a delete (`ForgetRequests`). A model that is loading gets no
 requests, but may have read the voice from the store already. So it reads the store once more when it serves
@@ -138,11 +139,18 @@ class ForgetHandler:
     Args:
         forget: drops what was computed of voices, and answers what is left; thread-safe.
         living: all voices in the store, by the `voice` of `SpeakerRecord.origin`.
+        digest: of what this model makes its sound with; None while it is not known.
     """
 
-    def __init__(self, forget: Callable[[Collection[str]], CacheUsage], living: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self,
+        forget: Callable[[Collection[str]], CacheUsage],
+        living: Callable[[], Collection[str]],
+        digest: Callable[[], str | None],
+    ) -> None:
         self._forget = forget
         self._living = living
+        self._digest = digest
         self._timer = threading.Timer(CHECK_AFTER, self._check_store)
         self._timer.daemon = True
         self._timer.start()
@@ -163,7 +171,9 @@ class ForgetHandler:
         if not isinstance(voices, list) or not all(isinstance(voice, str) for voice in voices):
             raise InvalidArgument("`forget` must be a list of texts in JSON")
         kept = self._forget(voices)
-        left = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
+        left: dict[str, Any] = {"entries": kept.entries, "bytes": kept.nbytes, "voices": sorted(kept.voices)}
+        if (digest := self._digest()) is not None:
+            left["digest"] = digest
         responder.send({"info": json.dumps(left)}, final=True)
         return True
 

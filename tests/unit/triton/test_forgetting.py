@@ -119,7 +119,9 @@ class Answers:
 
 def test_a_request_to_forget(tmp_path: Path) -> None:
     cache: LRUCache[int] = LRUCache(100)
-    kept, answers = ForgetHandler(cache.forget, KnownInDirectory(tmp_path).origins), Answers()
+    digests = iter((None, "d1"))
+    living = KnownInDirectory(tmp_path).origins
+    kept, answers = ForgetHandler(cache.forget, living, lambda: next(digests)), Answers()
     for voice in ("1", "2"):
         cache.put(voice.encode(), 1, 10, Origin(voice, time.monotonic()))
     assert not kept.answer(FakeRequest(None), answers)  # type: ignore[arg-type]
@@ -127,7 +129,7 @@ def test_a_request_to_forget(tmp_path: Path) -> None:
     assert kept.answer(FakeRequest('["1"]'), answers)  # type: ignore[arg-type]
     assert answers.sent == [
         ({"entries": 2, "bytes": 20, "voices": ["1", "2"]}, True),
-        ({"entries": 1, "bytes": 10, "voices": ["2"]}, True),
+        ({"entries": 1, "bytes": 10, "voices": ["2"], "digest": "d1"}, True),
     ]
     for wrong in ("", "{", '"1"', "[1]", "[" * 5000):
         with pytest.raises(InvalidArgument):
@@ -144,7 +146,7 @@ def test_voices_deleted_while_a_model_loads(tmp_path: Path, monkeypatch: pytest.
         cache.put(str(voice).encode(), 1, 10, Origin(str(voice), time.monotonic()))
     voices.call("delete", name="Bob")
     voices.upload("Cid", 2, replace=True)
-    kept = ForgetHandler(cache.forget, KnownInDirectory(tmp_path).origins)
+    kept = ForgetHandler(cache.forget, KnownInDirectory(tmp_path).origins, lambda: None)
     until(lambda: cache.forget(()).voices == {str(stays), "inline-x"})
     kept.close()
     voices.cache.close()

@@ -17,6 +17,8 @@ first response, for it saves no id with it, and the caller waits for ever (fault
 
 The request parameter `mark` says whether the stream is to be marked as synthetic: `off`, `on` or `required`. The
 setting `mark` may ask for more, and gets it.
+
+If `info` has a `synthesizer`, that is the talker's digest; it becomes that of both. See `voice_clone.synthesizer`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ from voice_clone.gpu import memory_bounded_by
 from voice_clone.lru_cache import Origin
 from voice_clone.settings import DecoderSettings, Settings
 from voice_clone.speakers.opening import open_known_voices
+from voice_clone.speech import synthesizer_digest
 from voice_clone.stages.protocols import DecoderStage, chunk_schedule
+from voice_clone.synthesizer import PartDigest
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
@@ -81,7 +85,9 @@ class Code2WavModel(Model):
             warm_up=partial(_warm_up, code2wav, stage, settings, schedule),
         )
         self._open = OpenRequests()
-        self._forget_handler = ForgetHandler(code2wav.forget, open_known_voices(settings).origins)
+        self._digest = PartDigest(settings)
+        living = open_known_voices(settings).origins
+        self._forget_handler = ForgetHandler(code2wav.forget, living, self._digest.get)
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Queue a chunk, or answer a heartbeat, or forget voices."""
@@ -115,6 +121,9 @@ class Code2WavModel(Model):
             if not from_talker:
                 raise
             failure = error
+        if "synthesizer" in info:  # so far it has the talker's digest
+            talker, own = info["synthesizer"], self._digest.get()
+            info["synthesizer"] = None if None in (talker, own) else synthesizer_digest(str(talker), str(own))
         index = request.number("chunk_index")
         origin = Origin.from_json(info.pop("origin", None))
         chunk = CodecChunk(stream_id, index, payload, context, final, failure, voice, from_talker, origin, mark)

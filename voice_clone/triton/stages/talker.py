@@ -14,8 +14,9 @@ last piece that was taken), `text_tokens`, `read` of them, `characters` of the t
 `part_characters` (how long a text the model speaks well), `state` (`pending`: waits for a slot, `open`, `closed`,
 `ended`) and, of an ended stream, `finish_reason`.
 
-The request parameter `deadline_ms` bounds the time of a whole stream. Metrics: see voice_clone/batching/statistics.py;
-their names begin with `voice_clone_talker_`, with a label `family`.
+The request parameter `deadline_ms` bounds the time of a whole stream. With `synthesizer`, which is true, `info` has the
+digest of that name, or null if it is not known yet; see `voice_clone.synthesizer`. Metrics: see
+voice_clone/batching/statistics.py; their names begin with `voice_clone_talker_`, with a label `family`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from voice_clone.gpu import memory_bounded_by
 from voice_clone.settings import Settings, TalkerSettings
 from voice_clone.speakers.opening import open_known_voices
 from voice_clone.stages.protocols import TalkerStage, chunk_schedule
+from voice_clone.synthesizer import PartDigest
 from voice_clone.triton.forgetting import ForgetHandler
 from voice_clone.triton.model import Model
 from voice_clone.triton.request import Request
@@ -79,7 +81,9 @@ class TalkerModel(Model):
             statistics=Statistics("voice_clone_talker_", partial(Metric, family=self.family), stage.frame_seconds),
             warm_up=partial(_warm_up, stage, settings),
         )
-        self._forget_handler = ForgetHandler(source.forget, open_known_voices(settings).origins)
+        self._digest = PartDigest(settings)
+        living = open_known_voices(settings).origins
+        self._forget_handler = ForgetHandler(source.forget, living, self._digest.get)
         self._texts = TextStreams(
             self._engine,
             most_open=max(1, usual - 1),
@@ -111,6 +115,8 @@ class TalkerModel(Model):
             return
         caller = self.caller(request)
         stream = read_call(request, self._stage, self.family, self._max_reference_frames)
+        if request.parameter("synthesizer"):
+            stream = stream.saying({"synthesizer": self._digest.get()})
         plan, text_open = stream.plan, stream.plan.text is not None
         sink = TalkerSink(stream, responder, self._last_chunks, texts=self._texts if text_open else None)
         submit = partial(

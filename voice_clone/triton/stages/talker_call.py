@@ -43,6 +43,10 @@ class TalkerStream:
     origin: Origin = field(default_factory=Origin.unknown)
     deadline: float | None = None
 
+    def saying(self, more: Mapping[str, Any]) -> TalkerStream:
+        """The same stream, of which more is reported."""
+        return replace(self, info={**self.info, **more})
+
 
 def read_call(request: Request, stage: TalkerStage[Any, Any], family: str, max_reference_frames: int) -> TalkerStream:
     """What a caller wants of the talker.

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from voice_clone.errors import Unsupported
 from voice_clone.speakers.encoders import Extraction
-from voice_clone.speech import parse_object
+from voice_clone.speech import parse_object, synthesizer_digest
 from voice_clone.triton.calls import call, is_ready
 
 SUFFIX = "_voice_encoder"
 _PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "([^"]*)" \} \}', re.M)
+_STAGE = re.compile(r'^ +model_name: "(\w+)"', re.M)
 _OPTION = "option_"  # begins the names of parameters that say what an option of a family is
 _FINGERPRINT, _MODES, _PRESETS, _LIMITS = "fingerprint", "modes", "presets", "limits"
 
@@ -62,12 +63,20 @@ class TritonVoiceEncoders:
         names = sorted(folder.name for folder in folders if folder.is_dir())
         return (name.removesuffix(SUFFIX) for name in names if name != SUFFIX and is_ready(name))
 
-    def traits(self) -> dict[str, Any]:
-        """What the families' public models say of themselves: see `speakers.operations`."""
-        instructions, voiceless, options, languages, characters = {}, [], {}, {}, {}
+    def traits(self, kept: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+        """What the families' public models say of themselves, and what makes their sound: see `speakers.operations`.
+
+        Args:
+            kept: what each stage says of itself.
+        """
+        instructions, voiceless, options, languages, characters, synthesizers = {}, [], {}, {}, {}, {}
         for model_type in self.model_types():
             config = self._repository / model_type / "config.pbtxt"
-            said = dict(_PARAMETER.findall(config.read_text(encoding="utf-8"))) if config.is_file() else {}
+            text = config.read_text(encoding="utf-8") if config.is_file() else ""
+            said = dict(_PARAMETER.findall(text))
+            digests = [(kept.get(stage) or {}).get("digest") for stage in _STAGE.findall(text)[1:]]
+            if len(digests) == 2 and None not in digests:
+                synthesizers[model_type] = synthesizer_digest(*map(str, digests))
             if "instructions_option" in said:
                 instructions[model_type] = said["instructions_option"]
             if said.get("voiceless") == "true":
@@ -80,7 +89,7 @@ class TritonVoiceEncoders:
                 name.removeprefix(_OPTION): meaning for name, meaning in said.items() if name.startswith(_OPTION)
             }
         found = {"instructions": instructions, "voiceless": voiceless, "options": options, "languages": languages}
-        return {**found, "max_characters": characters}
+        return {**found, "max_characters": characters, "synthesizers": synthesizers}
 
     def encode(self, model_type: str, waveform: NDArray[np.float32], sample_rate: int, mode: str | None) -> Extraction:
         """As `Encoder`; before the server is ready no encoder is loaded."""
