@@ -86,7 +86,7 @@ def repeatable(text: str, options: SpeechOptions) -> SpeechOptions:
     return read
 
 
-def is_voiceless(options: SpeechOptions) -> bool:
+def is_voiceless(options: Mapping[str, object]) -> bool:
     """Whether a speech names no voice."""
     return all(options.get(name) is None for name in SOURCES)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -13,11 +12,10 @@ from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
-from voice_clone_client import embedding
 from voice_clone_client.backends import now
 from voice_clone_client.client import Client
 from voice_clone_client.errors import InvalidArgument, Unsupported, VoiceCloneError, VoiceNotFound
-from voice_clone_client.fields import DTYPES, MEANINGS, SOURCES, Knobs
+from voice_clone_client.fields import SOURCES
 from voice_clone_client.long_text.long_speech import LongSpeech
 from voice_clone_client.requests import is_voiceless
 from voice_clone_client.responses import missed_end
@@ -29,11 +27,10 @@ from voice_clone_program.running import naming
 from voice_clone_program.whole_file import WholeFile
 from voice_clone_provenance.manifests import TYPES, FileSigner, consent_of
 from voice_clone_provenance.statements import comment_of
-from voice_clone_sound import MAX_LOUDNESS, MAX_SPEED, MIN_LOUDNESS, MIN_SPEED
+from voice_clone_sound import MAX_LOUDNESS, MIN_LOUDNESS
 from voice_clone_text.languages import spoken_in
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
-from voice_clone_text.sentences import MAX_CHARACTERS
 from voice_clone_text.sequence import Part, Planned, in_sequence
 from voice_clone_text.tags import is_ssml
 from voice_clone_words.captions import FORMATS
@@ -45,24 +42,14 @@ from ..parts import PartsSpeech, texts_of
 from ..player import Player
 from ..stdin import Tee, written
 from .common import add_mark, command, complain, given, report
-
-_TYPES = {"INT32": int, "UINT64": int, "FP32": float}
+from .voicing import add_knobs, add_normalize, add_shape, add_voice, how_of, within
 
 
 def add(commands: Any) -> None:
     """Add the command."""
     speak = command(commands, "speak", _speak, "speak a text in a voice")
     speak.add_argument("text", help="the text, of any length; - speaks stdin while it is written, if the model can")
-    voice = speak.add_mutually_exclusive_group()
-    voice.add_argument(
-        "--voice",
-        metavar="NAME",
-        help="a registered voice; a model that needs no voice speaks without any of these four options, too",
-    )
-    voice.add_argument("--reference", metavar="FILE", help="a clip of the voice, not registered")
-    voice.add_argument("--embedding", metavar="FILE", help="a speaker embedding (.npy, .safetensors)")
-    voice.add_argument("--prompt", metavar="FILE", help="a ready prompt: a bundle of one voice, made by export")
-    speak.add_argument("--reference-text", metavar="TEXT", help="the words spoken in the clip of --reference")
+    add_voice(speak)
     speak.add_argument(
         "-o", "--output", metavar="FILE", help=f"a file ({', '.join(SUFFIXES)}); - for raw PCM16 on stdout"
     )
@@ -74,12 +61,7 @@ def add(commands: Any) -> None:
     kind = speak.add_mutually_exclusive_group()
     kind.add_argument("--ssml", action="store_true", help="the text is SSML, as one that begins with <speak always is")
     kind.add_argument("--script", action="store_true", help="the text is a dialogue: lines such as Ada: Good morning.")
-    speak.add_argument("--inline-pauses", action="store_true", help="[pause:500ms] in the text is a silence")
-    speak.add_argument(
-        "--normalize",
-        choices=("on", "numbers"),
-        help="speak numbers, dates, money and the like in words of the --language; numbers: only what has a digit",
-    )
+    add_normalize(speak)
     add_mark(speak)
     speak.add_argument("--sign-key", metavar="FILE", help="sign the file (C2PA) with this private key, EC P-256, PEM")
     speak.add_argument("--sign-certificates", metavar="FILE", help="its certificate and those of its authorities, PEM")
@@ -87,61 +69,15 @@ def add(commands: Any) -> None:
         "--sign-consent", action="store_true", help="the signed record has the id of the consent to --voice, too"
     )
     speak.add_argument("--play", action="store_true", help="play the speech while it arrives")
-    speak.add_argument(
-        "--allow-partial",
-        action="store_true",
-        help="a speech whose end the model missed is no failure; a line on stderr says so",
-    )
-    speak.add_argument(
-        "--sentence-characters",
-        type=int,
-        default=MAX_CHARACTERS,
-        metavar="N",
-        help="speak a longer text sentence by sentence, and cut a longer sentence (default: %(default)s)",
-    )
+    add_shape(speak)
     speak.add_argument("--deadline", type=float, metavar="SECONDS", help="maximum time of the whole speech")
     speak.add_argument(
-        "--speed",
-        type=partial(_within, MIN_SPEED, MAX_SPEED),
-        default=1.0,
-        metavar="X",
-        help="above 1 is faster, at the same pitch (0.25 to 4)",
-    )
-    speak.add_argument(
         "--loudness",
-        type=partial(_within, MIN_LOUDNESS, MAX_LOUDNESS),
+        type=partial(within, MIN_LOUDNESS, MAX_LOUDNESS),
         metavar="LUFS",
         help="such as -18: the voice gets this loudness; it first speaks two texts that are measured (-40 to -10)",
     )
-    speak.add_argument(
-        "--x-vector-only",
-        action=argparse.BooleanOptionalAction,
-        help="clone by the speaker embedding alone; --no-x-vector-only requires in-context cloning",
-    )
-    for name, meaning in MEANINGS.items():
-        if name != "options":
-            _add_knob(speak, name, meaning)
-    speak.add_argument(
-        "--option",
-        dest="options",
-        action="append",
-        type=_pair,
-        metavar="NAME=VALUE",
-        help="a parameter that only this model family has, see models --details; VALUE is JSON, or else a text; may be "
-        "repeated",
-    )
-
-
-def _add_knob(speak: argparse.ArgumentParser, name: str, meaning: str) -> None:
-    option, dtype = name.replace("_", "-"), DTYPES.get(name)
-    if dtype == "BOOL":
-        value, _, effect = meaning.partition(": ")
-        given = f"--{option}" if value == "true" else f"--no-{option}"
-        speak.add_argument(f"--{option}", action=argparse.BooleanOptionalAction, help=f"{given}: {effect}")
-    elif dtype is None:
-        speak.add_argument(f"--{option}", help=meaning)
-    else:
-        speak.add_argument(f"--{option}", type=_TYPES[dtype], metavar="N", help=meaning)
+    add_knobs(speak)
 
 
 def _speak(client: Client, parsed: argparse.Namespace) -> None:
@@ -156,18 +92,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
     if not has_codecs() and (parsed.speed != 1.0 or parsed.loudness is not None):
         parsed.parser.error(f"--speed and --loudness need a further package: {MISSING}")
     sign = _signing(parsed)
-    knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
-    knobs["options"] = None if parsed.options is None else dict(parsed.options)
-    how: Any = {
-        "voice": parsed.voice,
-        "reference_audio": parsed.reference and given(parsed.reference),
-        "reference_text": parsed.reference_text,
-        "speaker_embedding": None if parsed.embedding is None else embedding.load(given(parsed.embedding)),
-        "voice_prompt": parsed.prompt and given(parsed.prompt),
-        "x_vector_only": parsed.x_vector_only,
-        "deadline": parsed.deadline,
-        **knobs,
-    }
+    how = {**how_of(parsed), "deadline": parsed.deadline}
     if parsed.loudness is not None:
         if is_voiceless(how) and not parsed.script:
             parsed.parser.error("--loudness is that of a voice; give --voice, --reference, --embedding or --prompt")
@@ -287,14 +212,6 @@ def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict
     return client.speak_long(text, sentence_characters=most, hold=not heard and len(text) > most, **how)
 
 
-def _within(least: float, most: float, text: str) -> float:
-    """A number of this range."""
-    with suppress(ValueError):
-        if least <= (value := float(text)) <= most:  # NaN is not
-            return value
-    raise argparse.ArgumentTypeError(f"it must be {least:g} to {most:g}, not {text!r}")
-
-
 def _shaped(
     client: Client, chunks: Iterator[Chunk], speed: float, loudness: float | None, how: Mapping[str, Any]
 ) -> Iterator[Chunk]:
@@ -355,19 +272,3 @@ def _parts(
         return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)
 
     return PartsSpeech(sequence, ask, times, [0, *accumulate(len(words) + 1 for _, words in texts)])
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    """Split NAME=VALUE."""
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    try:
-        return name, json.loads(value, parse_constant=_no_json)
-    except (ValueError, RecursionError):
-        return name, value
-
-
-def _no_json(constant: str) -> Any:
-    """Refuse NaN and Infinity, which Python's parser accepts."""
-    raise ValueError(f"{constant} is no JSON")
