@@ -91,3 +91,19 @@ def sentence_seed(seed: int | None, index: int) -> int | None:
         return seed
     digest = blake2b(int(seed).to_bytes(8, "little") + index.to_bytes(8, "little"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
+
+
+def content_seed(seed: int, content: str, before: int, attempt: int) -> int:
+    """The seed of a sentence that keeps it wherever in its text it stands; for speech that is kept.
+
+    It is the 8-byte BLAKE2b hash of `seed`, `before` and `attempt`, 8 bytes each, and of the content in UTF-8; all
+    numbers are little-endian.
+
+    Args:
+        seed: of the whole text.
+        content: of the sentence, and how it is spoken.
+        before: how many sentences of the same content come before it.
+        attempt: 0, 1, 2, ...: each has another seed, for a model that missed the end of the sentence.
+    """
+    numbers = b"".join(number.to_bytes(8, "little") for number in (seed, before, attempt))
+    return int.from_bytes(blake2b(numbers + content.encode(), digest_size=8).digest(), "little")
