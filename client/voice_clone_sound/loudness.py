@@ -84,15 +84,39 @@ def loudness_of(parts: Sequence[NDArray[np.float32]], rate: int) -> float | None
     Raises:
         Unsupported: the package is missing that measures it.
     """
-    try:
-        from pyebur128 import MeasurementMode, R128State, get_loudness_global
-    except ImportError:  # there is none for Python 3.13
-        raise Unsupported("`loudness` needs a further package: pip install pyebur128") from None
-    samples = np.concatenate(parts).astype(np.float64)
-    state = R128State(1, rate, MeasurementMode.MODE_I)
-    state.add_frames(samples, len(samples))
-    figure: float = get_loudness_global(state)
-    return figure if np.isfinite(figure) else None
+    meter = LoudnessMeter(rate)
+    meter.add(np.concatenate(parts))
+    return meter.figure
+
+
+class LoudnessMeter:
+    """Measures the integrated loudness of a sound that comes in pieces.
+
+    Args:
+        rate: Hz.
+
+    Raises:
+        Unsupported: the package is missing that measures it.
+    """
+
+    def __init__(self, rate: int) -> None:
+        try:
+            from pyebur128 import MeasurementMode, R128State
+        except ImportError:  # there is none for Python 3.13
+            raise Unsupported("`loudness` needs a further package: pip install pyebur128") from None
+        self._state = R128State(1, rate, MeasurementMode.MODE_I)
+
+    def add(self, samples: NDArray[np.float32]) -> None:
+        """The next samples [n]."""
+        self._state.add_frames(samples.astype(np.float64), len(samples))
+
+    @property
+    def figure(self) -> float | None:
+        """See `loudness_of`."""
+        from pyebur128 import get_loudness_global
+
+        figure: float = get_loudness_global(self._state)
+        return figure if np.isfinite(figure) else None
 
 
 def gain_of(figure: float | None, target: float) -> np.float32:
