@@ -18,7 +18,7 @@ MISSING = "pip install av"
 
 
 @dataclass(frozen=True)
-class _Codec:
+class Codec:
     """FFmpeg's names of a format, and the sample rates that it takes; empty: all."""
 
     container: str
@@ -28,16 +28,16 @@ class _Codec:
 
 _OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 _MP3_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
-_CODECS = {
-    ".flac": _Codec("flac", "flac"),
-    ".mp3": _Codec("mp3", "libmp3lame", _MP3_RATES),
-    ".opus": _Codec("ogg", "libopus", _OPUS_RATES),
-    ".ogg": _Codec("ogg", "libopus", _OPUS_RATES),
-    ".m4a": _Codec("ipod", "aac", _MP3_RATES),
-    ".aac": _Codec("adts", "aac", _MP3_RATES),
-    ".webm": _Codec("webm", "libopus", _OPUS_RATES),
+CODECS = {
+    ".flac": Codec("flac", "flac"),
+    ".mp3": Codec("mp3", "libmp3lame", _MP3_RATES),
+    ".opus": Codec("ogg", "libopus", _OPUS_RATES),
+    ".ogg": Codec("ogg", "libopus", _OPUS_RATES),
+    ".m4a": Codec("ipod", "aac", _MP3_RATES),
+    ".aac": Codec("adts", "aac", _MP3_RATES),
+    ".webm": Codec("webm", "libopus", _OPUS_RATES),
 }
-SUFFIXES = (".wav", *_CODECS)
+SUFFIXES = (".wav", *CODECS)
 """Of the files that can be written, the one that needs no extra first."""
 
 
@@ -53,7 +53,7 @@ def formats() -> tuple[str, ...]:
 
 def is_encoded(path: str) -> bool:
     """Return whether `AudioFile` writes a file of this name; else it is a WAV."""
-    return Path(path).suffix.lower() in _CODECS
+    return Path(path).suffix.lower() in CODECS
 
 
 def refusal(path: str) -> str | None:
@@ -94,21 +94,22 @@ class _Target:
             raise self._failed
 
 
-class AudioFile:
-    """Writes a mono file of a format other than WAV, as `WavWriter` writes a WAV.
+class EncodedAudio:
+    """An audio stream of an open container.
 
     Args:
-        file: open for writing, in binary; its name decides the format.
+        container: of PyAV, for writing.
+        codec: of the file.
         sample_rate: Hz of the samples; where the format does not take it, the file has the next higher rate it takes.
-        comment: for its tag, in ASCII, where the format has a place for it; None for none.
+        bit_rate: bits a second; None for the codec's usual one.
     """
 
-    def __init__(self, file: BinaryIO, sample_rate: int, comment: str | None = None) -> None:
-        codec = _CODECS[Path(file.name).suffix.lower()]
+    def __init__(self, container: Any, codec: Codec, sample_rate: int, bit_rate: int | None = None) -> None:
         rates = [rate for rate in codec.sample_rates if rate >= sample_rate] or codec.sample_rates[-1:]
-        self._target = _Target(file)
-        self._file: Any = open_tagged(self._target, codec.container, comment)
-        self._stream: Any = self._file.add_stream(codec.encoder, rate=rates[0] if rates else sample_rate, layout="mono")
+        self._file = container
+        self._stream: Any = container.add_stream(codec.encoder, rate=rates[0] if rates else sample_rate, layout="mono")
+        if bit_rate is not None:
+            self._stream.bit_rate = bit_rate
         self._sample_rate = sample_rate
         self._written = 0  # samples
 
@@ -124,6 +125,30 @@ class AudioFile:
         frame.pts = self._written
         self._written += len(data)
         self._file.mux(self._stream.encode(frame))
+
+    def end(self) -> None:
+        """Write what the encoder still holds, and close the container."""
+        self._file.mux(self._stream.encode(None))
+        self._file.close()
+
+
+class AudioFile:
+    """Writes a mono file of a format other than WAV, as `WavWriter` writes a WAV.
+
+    Args:
+        file: open for writing, in binary; its name decides the format.
+        sample_rate: see `EncodedAudio`.
+        comment: for its tag, in ASCII, where the format has a place for it; None for none.
+    """
+
+    def __init__(self, file: BinaryIO, sample_rate: int, comment: str | None = None) -> None:
+        codec = CODECS[Path(file.name).suffix.lower()]
+        self._target = _Target(file)
+        self._audio = EncodedAudio(open_tagged(self._target, codec.container, comment), codec, sample_rate)
+
+    def write(self, samples: ArrayLike) -> None:
+        """Append float samples [n] in [-1, 1]."""
+        self._audio.write(samples)
         self._target.check()
 
     def __enter__(self) -> AudioFile:
@@ -132,6 +157,5 @@ class AudioFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.mux(self._stream.encode(None))
-        self._file.close()
+        self._audio.end()
         self._target.check()

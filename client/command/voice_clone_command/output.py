@@ -32,12 +32,16 @@ class AudioOutput:
         path: of the file, or `-`.
         comment: for its tag, where the format has a place for it.
         seal: makes the bytes of the whole file into others; None changes nothing.
+        partial: after an error the file is kept, too, where there was none.
     """
 
-    def __init__(self, path: str, comment: Comment, seal: Callable[[bytes], bytes] | None = None) -> None:
+    def __init__(
+        self, path: str, comment: Comment, seal: Callable[[bytes], bytes] | None = None, partial: bool = True
+    ) -> None:
         self._path = path
         self._comment = comment
         self._seal = seal
+        self._partial = partial
         self._whole: WholeFile | None = None
         self._writer: WavWriter | AudioFile | None = None
 
@@ -64,7 +68,7 @@ class AudioOutput:
             return
         try:
             with naming(self._path):
-                if self._ended(kind, error, trace) and (kind is None or not self._whole.replaces):
+                if self._ended(kind, error, trace) and (kind is None or (self._partial and not self._whole.replaces)):
                     self._whole.keep()
         finally:
             self._whole.drop()
@@ -120,6 +124,7 @@ class Progress:
     def __init__(self, quiet: bool = False) -> None:
         self._shown = not quiet and sys.stderr.isatty()
         self._began = time.monotonic()
+        self._begun = False  # whether there is a line
         self._first: float | None = None  # seconds until the first samples
         self.audio = 0.0
         """Seconds that came."""
@@ -130,9 +135,15 @@ class Progress:
         self.audio += len(chunk.samples) / chunk.sample_rate
         if self.audio and self._first is None:
             self._first = elapsed
-        if self._shown and self._first is not None:
-            sys.stderr.write(f"\r\x1b[K{self.line(elapsed)}")
+        if self._first is not None:
+            self.show(self.line(elapsed))
+
+    def show(self, line: str) -> None:
+        """Put another line in the place of the one before."""
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{line}")
             sys.stderr.flush()
+            self._begun = True
 
     def line(self, elapsed: float) -> str:
         """The line after `elapsed` seconds, once there is audio; the real-time factor is elapsed time by audio time."""
@@ -143,7 +154,7 @@ class Progress:
 
     def end(self) -> None:
         """End the line."""
-        if self._shown and self._first is not None:
+        if self._begun:
             sys.stderr.write("\n")
 
 
