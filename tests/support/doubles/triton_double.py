@@ -67,6 +67,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.options: dict[str, dict[str, str]] = {}
         self.languages: dict[str, list[str]] = {}
         self.max_characters: dict[str, int] = {}
+        self.synthesizers: dict[str, str] = {}
         self.play: Play = lambda context: iter(speech(3))
         self.answer: Callable[[dict[str, Any]], dict[str, bytes]] = lambda inputs: {"result": b"{}"}
         self.align: Callable[[dict[str, Any]], Any] = without_aligner  # the result of `aligner` for inputs
@@ -82,7 +83,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
     def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         ended = threading.Event()
         context.add_callback(lambda: None if ended.is_set() else self.left.release())
-        inputs = self._remember(next(request_iterator), context)
+        inputs = context.inputs = self._remember(next(request_iterator), context)  # for scripts
         if "append" in inputs:
             ended.set()
             info = {"accepted": int(inputs["index"][0]), "state": "closed" if inputs["last"][0] else "open"}
@@ -115,6 +116,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):
                 "options": self.options,
                 "languages": self.languages,
                 "max_characters": self.max_characters,
+                "synthesizers": self.synthesizers,
             }
             outputs = {**outputs, "result": json.dumps(result).encode()}
         if inputs.get("operation") == b"export" and "id" in (asked := json.loads(inputs.get("options", "{}"))):

@@ -13,6 +13,7 @@ from voice_clone_client.fields import DTYPES, MEANINGS, Knobs
 from voice_clone_sound import MAX_SPEED, MIN_SPEED
 from voice_clone_text.sentences import MAX_CHARACTERS
 
+from ..work import PARALLEL
 from .common import given
 
 _TYPES = {"INT32": int, "UINT64": int, "FP32": float}
@@ -55,6 +56,17 @@ def add_shape(speak: argparse.ArgumentParser) -> None:
     )
 
 
+def add_parallel(speak: argparse.ArgumentParser) -> None:
+    """Add the option of the commands that make many speeches."""
+    speak.add_argument(
+        "--parallel",
+        type=lambda text: int(within(1, 256, text)),
+        default=PARALLEL,
+        metavar="N",
+        help="speeches at once; those that find no slot on the server wait there (1 to 256; default: %(default)s)",
+    )
+
+
 def add_knobs(speak: argparse.ArgumentParser) -> None:
     """Add the options of the model."""
     speak.add_argument(
@@ -86,8 +98,8 @@ def add_normalize(speak: argparse.ArgumentParser) -> None:
     )
 
 
-def how_of(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of a speech that the options of voice and model give."""
+def how_of(parsed: argparse.Namespace) -> Any:
+    """Return the arguments of a speech that the options of voice and model give, by name."""
     knobs: Any = {name: getattr(parsed, name) for name in Knobs.__annotations__}
     knobs["options"] = None if parsed.options is None else dict(parsed.options)
     return {
