@@ -37,6 +37,8 @@ CODECS = {
     ".aac": Codec("adts", "aac", _MP3_RATES),
     ".webm": Codec("webm", "libopus", _OPUS_RATES),
 }
+M4B = Codec("mp4", "aac", _MP3_RATES)
+"""Of a book with chapters: the container `ipod` takes no cover."""
 SUFFIXES = (".wav", *CODECS)
 """Of the files that can be written, the one that needs no extra first."""
 

@@ -1,0 +1,129 @@
+"""Sentences of a book that were made: 16-bit FLAC in a folder, each under the hash of all that makes its sound.
+
+A file is whole and on the disk when it has its name, so a run that was killed leaves nothing to repair. One that the
+disk has damaged is found when it is read, and is made again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from voice_clone_client.errors import Overloaded
+from voice_clone_program.whole_file import whole_file
+from voice_clone_provenance.statements import open_tagged
+
+from ..audio_file import CODECS, EncodedAudio
+
+_FULL_SCALE = np.float32(32767.0)  # what `pcm16` makes of 1.0
+_WHOLE, _PARTIAL = ".flac", ".partial.flac"
+
+
+class Damaged(Exception):
+    """A file is no longer what was written; it is removed."""
+
+
+class KeptSound(NamedTuple):
+    """The sound of a sentence."""
+
+    samples: NDArray[np.float32]
+    """[n] in [-1, 1]."""
+    rate: int
+    """Hz."""
+    comment: str
+    """What its tag says; see `Statement`."""
+
+
+class KeptSentences:
+    """The sentences of one book, for one process at a time.
+
+    Args:
+        folder: for them; it is made.
+        partial: whether a sentence whose end the model missed counts as made.
+
+    Raises:
+        Overloaded: another process has the folder.
+    """
+
+    def __init__(self, folder: Path, partial: bool) -> None:
+        import fcntl  # which Windows has not; all other commands do without it
+
+        self._folder, self._partial = folder, partial
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = open(folder / "lock", "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise Overloaded(f"another command works on {folder}; wait for it, or give another --parts") from None
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        self._lock.close()
+
+    def find(self, address: str) -> Path | None:
+        """Where a sentence is; None if it is to be made."""
+        suffixes = (_WHOLE, _PARTIAL) if self._partial else (_WHOLE,)
+        return next((path for each in suffixes if (path := self._path(address, each)).exists()), None)
+
+    def keep(self, address: str, sound: KeptSound, whole: bool) -> None:
+        """Keep a sentence; `whole` says whether the model said all of it."""
+        path, file = self._path(address, _WHOLE if whole else _PARTIAL), io.BytesIO()
+        audio = EncodedAudio(open_tagged(file, "flac", sound.comment), CODECS[".flac"], sound.rate)
+        audio.write(sound.samples)
+        audio.end()
+        path.parent.mkdir(exist_ok=True)
+        with whole_file(path) as out:
+            out.write(file.getvalue())
+
+    def read(self, address: str) -> KeptSound:
+        """The sound of a sentence, with the samples that 16 bits hold.
+
+        Raises:
+            Damaged: it is not there, or no longer what was written.
+        """
+        import av
+
+        path = self.find(address)
+        if path is None:
+            raise Damaged
+        try:
+            with av.open(str(path), format="flac") as file:
+                stream = file.streams.audio[0]
+                stream.codec_context.options = {"err_detect": "crccheck+explode"}
+                frames = [frame.to_ndarray()[0] for frame in file.decode(stream)]
+                samples = np.concatenate([*frames, np.zeros(0, np.int16)])
+                if len(samples) != stream.duration:
+                    raise ValueError
+                return KeptSound(samples.astype(np.float32) / _FULL_SCALE, stream.rate, file.metadata["comment"])
+        except (av.FFmpegError, ValueError, LookupError):
+            path.unlink(missing_ok=True)
+            raise Damaged from None
+
+    def drop_others(self, addresses: Collection[str]) -> int:
+        """Remove all sentences but these, and what killed runs left; returns how many."""
+        others = [path for path in self._folder.glob("??/*") if path.name.partition(".")[0] not in addresses]
+        for path in others:
+            path.unlink(missing_ok=True)
+        return len(others)
+
+    def write_plan(self, plan: Any) -> None:
+        """Write what the book is made of, as JSON."""
+        with whole_file(self._folder / "plan.json") as file:
+            file.write(json.dumps(plan, ensure_ascii=False, indent=1).encode(errors="surrogatepass"))
+
+    def read_plan(self) -> dict[str, Any]:
+        """What was written last; nothing if that cannot be read."""
+        try:
+            plan = json.loads((self._folder / "plan.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            plan = None
+        return plan if isinstance(plan, dict) else {}
+
+    def _path(self, address: str, suffix: str) -> Path:
+        return self._folder / address[:2] / f"{address}{suffix}"
