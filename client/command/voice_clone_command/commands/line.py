@@ -11,7 +11,7 @@ from voice_clone_client.errors import VoiceCloneError
 from voice_clone_program.arguments import Parser
 from voice_clone_program.running import ReaderLeft
 
-from . import book, designs, embeddings, marks, server, speaking, voices
+from . import batch, book, designs, embeddings, marks, server, speaking, voices
 from .common import add_connection, check_stdin, complain, connection, in_words
 from .error_hints import explained
 
@@ -44,6 +44,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"voice-clone {__version__}")
     add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for subject in (voices, designs, speaking, book, embeddings, marks, server):
+    for subject in (voices, designs, speaking, book, batch, embeddings, marks, server):
         subject.add(commands)
     return parser

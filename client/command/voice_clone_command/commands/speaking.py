@@ -92,7 +92,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
     if not has_codecs() and (parsed.speed != 1.0 or parsed.loudness is not None):
         parsed.parser.error(f"--speed and --loudness need a further package: {MISSING}")
     sign = _signing(parsed)
-    how = {**how_of(parsed), "deadline": parsed.deadline}
+    how: Any = {**how_of(parsed), "deadline": parsed.deadline}
     if parsed.loudness is not None:
         if is_voiceless(how) and not parsed.script:
             parsed.parser.error("--loudness is that of a voice; give --voice, --reference, --embedding or --prompt")
