@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import threading
-from dataclasses import asdict
 from pathlib import Path
 
 import xxhash
@@ -78,7 +77,7 @@ def part_digest(settings: TalkerSettings | DecoderSettings) -> str:
     """
     decodes = isinstance(settings, DecoderSettings)
     on_cpu = compute.device(settings) == "cpu"
-    sound = {name: value for name, value in asdict(settings).items() if name not in _SILENT}
+    sound = {name: value for name, value in vars(settings).items() if name not in _SILENT}
     sound["precision"] = compute.decoder_precision(settings) if decodes else compute.precision(settings)  # type: ignore[arg-type]
     sound["device"] = compute.device(settings) if on_cpu else _gpu()
     described = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -18,7 +18,6 @@ from voice_clone_program.whole_file import WholeFile, whole_file
 from voice_clone_sound.joined_parts import JoinedParts
 from voice_clone_sound.limiter import Limiter
 from voice_clone_sound.loudness import LoudnessMeter, gain_of
-from voice_clone_sound.tempo import Tempo
 
 from ..audio_file import CODECS, M4B, EncodedAudio
 from .kept import KeptSentences, KeptSound
@@ -41,7 +40,8 @@ def sound_of(chapter: PlannedChapter, kept: KeptSentences, speed: float) -> Soun
     Raises:
         Damaged: a sentence is not there any more.
     """
-    joined = JoinedParts(chapter.sequence, lambda index, rate: Tempo(rate, speed) if speed != 1.0 else None)
+    parts = tuple(replace(part, rate=speed) for part in chapter.sequence.parts)
+    joined = JoinedParts(replace(chapter.sequence, parts=parts))
     for sentences in chapter.parts:
         for sentence in sentences:
             sound = kept.read(sentence.address)

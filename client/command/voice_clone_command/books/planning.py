@@ -15,7 +15,7 @@ from voice_clone_client.long_text.plan import content_seed
 from voice_clone_text.pieces import Plan, Silence
 from voice_clone_text.planner import Settings, plan
 from voice_clone_text.sentences import MIN_CHARACTERS, SPOKEN, SentenceSplitter
-from voice_clone_text.sequence import Sequence, in_sequence
+from voice_clone_text.sequence import Planned, Sequence, in_sequence
 
 from .book import Book, Chapter
 
@@ -86,11 +86,11 @@ class Planner:
 
     def _chapter(self, chapter: Chapter) -> PlannedChapter:
         before, between, after = self._pauses
-        plans = [(plan(text, self._settings), between) for text in chapter.paragraphs]
-        self.warnings |= dict.fromkeys(warning for each, _ in plans for warning in each.warnings)
-        plans[-1] = plans[-1][0], after
+        plans = [Planned(plan(text, self._settings), pause=between) for text in chapter.paragraphs]
+        self.warnings |= dict.fromkeys(warning for each in plans for warning in each.plan.warnings)
+        plans[-1] = plans[-1]._replace(pause=after)
         try:
-            sequence = in_sequence([(Plan((Silence(before, 0, 0),)), 0.0), *plans])
+            sequence = in_sequence([Planned(Plan((Silence(before, 0, 0),))), *plans])
         except ValueError as error:
             raise InvalidArgument(f"chapter {chapter.title!r}: {error}") from None
         parts = tuple(tuple(self._sentences(part.span.text)) for part in sequence.parts)
