@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Protocol, cast
 
 import av
@@ -49,16 +50,21 @@ class Container(Protocol):
 
 
 def open_container(
-    name: str, sample_rate: int, streaming: bool, comment: str | None, bit_rate: int | None = None
+    name: str,
+    sample_rate: int,
+    streaming: bool,
+    comment: str | None,
+    bit_rate: int | None = None,
+    path: Path | None = None,
 ) -> Container:
     """A new file.
 
     Args:
         name: of the format.
         sample_rate: Hz.
-        streaming, comment, bit_rate: see `Encoder`.
+        streaming, comment, bit_rate, path: see `Encoder`.
     """
-    sink = _Stream() if streaming else _File()
+    sink = _Stream() if streaming else _File() if path is None else _OnDisk(path)
     if name == "pcm":
         return _Pcm(sink)
     if name == "wav":
@@ -87,8 +93,28 @@ class _File(io.BytesIO):
         return b""
 
 
+class _OnDisk(io.BufferedRandom):
+    """The same on the disk: nothing is kept or sent."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "w+b"))
+
+    def take(self) -> bytes:
+        return b""
+
+    def getvalue(self) -> bytes:
+        self.close()
+        return b""
+
+    def getbuffer(self) -> memoryview:
+        return memoryview(b"")
+
+
+_Sink = _Stream | _File | _OnDisk
+
+
 class _Pcm:
-    def __init__(self, sink: _Stream | _File) -> None:
+    def __init__(self, sink: _Sink) -> None:
         self._sink = sink
 
     @property
@@ -104,7 +130,7 @@ class _Pcm:
 
 
 class _Wav(_Pcm):
-    def __init__(self, sink: _Stream | _File, sample_rate: int, comment: str | None) -> None:
+    def __init__(self, sink: _Sink, sample_rate: int, comment: str | None) -> None:
         super().__init__(sink)
         self._writer = WavWriter(sink, sample_rate, comment)
 
@@ -156,7 +182,7 @@ class _Muxed(_Pcm):
     """A format that FFmpeg encodes and muxes."""
 
     def __init__(
-        self, sink: _Stream | _File, codec: _Codec, sample_rate: int, comment: str | None, bit_rate: int | None
+        self, sink: _Sink, codec: _Codec, sample_rate: int, comment: str | None, bit_rate: int | None
     ) -> None:
         super().__init__(sink)
         self._format = codec.sample_format

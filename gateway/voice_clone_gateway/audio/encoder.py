@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +35,7 @@ class Encoder:
         bit_rate: bits a second of a format that has one; None for the default. The codec takes the nearest it has.
         limited: keep the true peaks at `limiter.CEILING` and below.
         comment: in ASCII, for the header, where the format has a place for it.
+        path: of a new file to which all bytes go, in place of being returned; not while streaming.
 
     Raises:
         InvalidArgument: format, rate or speed is not supported; the message lists the valid values.
@@ -50,6 +52,7 @@ class Encoder:
         comment: str | None = None,
         bit_rate: int | None = None,
         limited: bool = False,
+        path: Path | None = None,
     ) -> None:
         self.format = find_format(format)
         self.sample_rate = self.format.choose_rate(sample_rate_out, sample_rate_in)
@@ -60,7 +63,9 @@ class Encoder:
         self._resampler = Resampler(sample_rate_in, self.sample_rate) if self.sample_rate != sample_rate_in else None
         self._limiter = Limiter(self.sample_rate) if limited else None
         self._quick = self.format.quick and speed == 1.0 and streaming  # else `finish` does all the work
-        self._container: Container = open_container(self.format.name, self.sample_rate, streaming, comment, bit_rate)
+        self._container: Container = open_container(
+            self.format.name, self.sample_rate, streaming, comment, bit_rate, path
+        )
 
     @property
     def media_type(self) -> str:

@@ -63,10 +63,13 @@ class Loudness:
         if target is None:
             return speech
 
-        async def find(info: Mapping[str, Any]) -> np.float32:
-            return gain_of(await self._figure(client, arguments, info), target)
+        return _Levelled(speech, lambda info: self.gain(client, arguments, info, target))
 
-        return _Levelled(speech, find)
+    async def gain(
+        self, client: AsyncClient, arguments: Mapping[str, Any], info: Mapping[str, Any], target: float
+    ) -> np.float32:
+        """The factor of the samples of a speech; `info` is the server's on it, the others are as of `levelled`."""
+        return gain_of(await self._figure(client, arguments, info), target)
 
     async def _figure(self, client: AsyncClient, arguments: Mapping[str, Any], info: Mapping[str, Any]) -> float | None:
         if (known := info.get("loudness")) is not None:

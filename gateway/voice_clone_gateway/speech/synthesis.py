@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from voice_clone_client import AsyncClient, InvalidArgument
@@ -74,7 +75,15 @@ def check_request(settings: Settings, request: SpeechRequest) -> None:
         raise InvalidArgument(f"`text` has {len(request.input)} characters; at most {most} are allowed")
 
 
-def encoder(options: SpeechOptions, source_rate: int, speed: float, *, streaming: bool, comment: str | None) -> Encoder:
+def encoder(
+    options: SpeechOptions,
+    source_rate: int,
+    speed: float,
+    *,
+    streaming: bool,
+    comment: str | None,
+    path: Path | None = None,
+) -> Encoder:
     """The encoder of a speech whose samples have this rate in Hz; see `Encoder`."""
     return Encoder(
         options.response_format,
@@ -85,6 +94,7 @@ def encoder(options: SpeechOptions, source_rate: int, speed: float, *, streaming
         comment=comment,
         bit_rate=options.bit_rate,
         limited=options.loudness is not None,
+        path=path,
     )
 
 

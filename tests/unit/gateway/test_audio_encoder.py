@@ -65,6 +65,15 @@ def test_samples_that_are_too_loud_are_clipped() -> None:
         assert to_int16(decode(name, data, RATE).samples).tolist() == wanted
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_on_the_disk_is_the_one_that_is_returned(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "speech"
+    returned = b"".join(encode(Encoder(name, RATE, streaming=False, comment="a comment"), SOUND))
+    encoder = Encoder(name, RATE, streaming=False, comment="a comment", path=path)
+    assert b"".join(encode(encoder, SOUND)) == b"" and encoder.size == 0
+    assert path.read_bytes() == returned
+
+
 @pytest.mark.parametrize("speed", (0.25, 1.0, 4.0))
 @pytest.mark.parametrize("streaming", (True, False))
 @pytest.mark.parametrize("name", FORMATS)
