@@ -181,9 +181,7 @@ _CODECS = {
 class _Muxed(_Pcm):
     """A format that FFmpeg encodes and muxes."""
 
-    def __init__(
-        self, sink: _Sink, codec: _Codec, sample_rate: int, comment: str | None, bit_rate: int | None
-    ) -> None:
+    def __init__(self, sink: _Sink, codec: _Codec, sample_rate: int, comment: str | None, bit_rate: int | None) -> None:
         super().__init__(sink)
         self._format = codec.sample_format
         # bitexact: the serial number of an Ogg stream would be random

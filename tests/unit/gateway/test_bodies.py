@@ -15,8 +15,8 @@ import pytest
 import websockets.sync.client
 from voice_clone_client import Overloaded
 from voice_clone_client.callers import on_behalf_of
+from voice_clone_gateway.http.outgoing import Resolver
 from voice_clone_gateway.http.uvicorn_protocols import MAX_FRAGMENTS
-from voice_clone_gateway.voices.reference_fetch import Resolver
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.doubles.gateway_thread import Serve, Shared

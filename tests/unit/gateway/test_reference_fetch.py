@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from voice_clone_gateway import Settings
 from voice_clone_gateway.http.errors import HTTPFailure
-from voice_clone_gateway.voices.reference_fetch import References, Resolver, is_public
+from voice_clone_gateway.http.outgoing import Resolver, is_public
+from voice_clone_gateway.voices.reference_fetch import References
 
 from tests.support.doubles import http_proxy
 from tests.support.waiting import WAIT
