@@ -32,11 +32,12 @@ from .http.limits import Exports, Gate
 from .http.origins import Cors
 from .http.speech_first import CALLERS, AfterSpeech, Listeners, SpeechFirst
 from .http.uvicorn_protocols import Connections, FairWebSocket, Sockets, TimedProtocol
+from .jobs.keeper import Jobs
 from .listening import bound, check_certificate, most_files, named
 from .places import Places
 from .provenance.manifest_reader import ManifestReader
 from .provenance.signing import Signing
-from .routes import batch, bundles, captions, design, marks, models, speech, text, voices, websocket
+from .routes import batch, bundles, captions, design, jobs, marks, models, speech, text, voices, websocket
 from .services import Services
 from .settings import Settings
 from .speech.dictionaries import Dictionaries
@@ -98,10 +99,15 @@ def create_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         trimming = asyncio.create_task(give_back(account))
+        kept = services.jobs
+        if kept is not None:
+            kept.start(services)
         try:
             yield
         finally:
             trimming.cancel()
+            if kept is not None:
+                await kept.close()
             await clients.close()
             await asyncio.to_thread(traces.close)  # it sends what waits
             audit.close()
@@ -127,6 +133,7 @@ def create_app(settings: Settings) -> FastAPI:
         voice_names=VoiceNames(client, settings.default_voice),
         voice_ids=VoiceIds(),
         keys=keys,
+        account=account,
         audit=audit,
         signing=Signing(settings),
         gate=Gate(settings.max_requests),
@@ -141,6 +148,7 @@ def create_app(settings: Settings) -> FastAPI:
         metrics=metrics.Metrics(),
         loudness=Loudness(),
         dictionaries=Dictionaries(),
+        jobs=Jobs(settings) if settings.jobs_dir else None,
         listeners=listeners,
         after_speech=AfterSpeech(listeners),
         dialect=vendors.dialect,
@@ -164,7 +172,7 @@ def create_app(settings: Settings) -> FastAPI:
     key = [Security(HTTPBearer(auto_error=False, description="A key of this gateway"))] if keys else []
     for router in vendors.ROUTERS:  # before the others, with which they share paths
         app.include_router(router)
-    speaking = (speech.router, captions.router, batch.router, text.router)
+    speaking = (speech.router, captions.router, batch.router, jobs.router, text.router)
     of_voices = (design.router, voices.router, voices.manage, bundles.manage)
     for router in (*speaking, *of_voices, marks.router, models.router):
         app.include_router(router, dependencies=key)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # these modules find the services in a request
 
     from .audio.clips import ClipReader
     from .families import Families
+    from .http.account import Account
     from .http.audit import AuditLog
     from .http.auth import Keys
     from .http.errors import Shape
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # these modules find the services in a request
     from .http.metrics import Metrics
     from .http.speech_first import AfterSpeech, Listeners
     from .http.uvicorn_protocols import Sockets
+    from .jobs.keeper import Jobs
     from .places import Places
     from .provenance.manifest_reader import ManifestReader
     from .provenance.signing import Signing
@@ -45,6 +47,7 @@ class Services:
     voice_names: VoiceNames
     voice_ids: VoiceIds
     keys: Keys
+    account: Account
     audit: AuditLog
     signing: Signing  # of whole files
     gate: Gate  # of the speeches that run
@@ -59,6 +62,7 @@ class Services:
     metrics: Metrics
     loudness: Loudness
     dictionaries: Dictionaries
+    jobs: Jobs | None  # None: this gateway keeps none
     listeners: Listeners
     after_speech: AfterSpeech
     dialect: Callable[[MutableMapping[str, Any]], Shape]  # the shape of errors for a request's scope

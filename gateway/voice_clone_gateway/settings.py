@@ -190,6 +190,20 @@ class Settings:
     sentence_characters: int = _setting(300, "maximum length of a piece of text that is spoken at once")
     batch_items: int = _setting(32, "maximum number of items of a batch")
     batch_parallel: int = _setting(4, "items of a batch that are spoken concurrently")
+    jobs_dir: str = _setting(
+        "", "folder of this gateway's jobs (/v1/audio/jobs) and their speech; empty: it takes none"
+    )
+    job_characters: int = _setting(1_000_000, "maximum length of the text of a job")
+    job_parallel: int = _setting(4, "sentences of all jobs that are made at once")
+    max_jobs: int = _setting(100, "maximum number of jobs of a key that have not ended")
+    job_days: float = _setting(7.0, "days after its end in which a job and its file are deleted")
+    sentence_bytes: int = _setting(10 << 30, "bytes of speech of jobs that are kept for other jobs")
+    sentence_days: float = _setting(30.0, "days after its last use in which such speech is deleted")
+    webhook_urls: str = _setting("https", "webhooks of jobs", ("off", "https", "http"))
+    webhook_ports: tuple[int, ...] = _setting((80, 443), "ports to which webhooks may be sent", item=_port)
+    webhook_networks: tuple[Network, ...] = _setting(
+        (), "private networks to which they may be sent, too, e.g. 10.1.0.0/16", item=ipaddress.ip_network
+    )
     prefetch_sentences: int = _setting(
         2, "sentences of a long text that are made ahead of the one that is sent", zero=True
     )

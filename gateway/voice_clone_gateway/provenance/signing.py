@@ -40,6 +40,10 @@ class Signing:
         if self._signer is not None:
             log.info("signs %s files that are no streams, as %s", ", ".join(TYPES), GENERATOR)
 
+    def signs(self, media_type: str) -> bool:
+        """Whether files of a type get a manifest."""
+        return self._signer is not None and media_type in TYPES.values()
+
     def statement(self, family: str, info: Mapping[str, Any] | None) -> str | None:
         """What a speech says in its tags and its header; None: the gateway signs nothing, and its server marks nothing.
 
@@ -72,7 +76,7 @@ class Signing:
             VoiceCloneError: the server had to be asked, and did not answer.
             Full: there is no room for a second file.
         """
-        if self._signer is None or media_type not in TYPES.values():
+        if self._signer is None or not self.signs(media_type):
             return data
         known = info or {}
         consent = await _consent(known, client) if self._consent else None

@@ -19,6 +19,7 @@ from ..http.errors import HTTPFailure, documented
 from ..http.json_bounds import parse_json
 from ..schemas import Embedding
 from ..services import services_of
+from ..voices.deleting import delete_voice as erased
 from ..voices.ids import OPENAI_PREFIX, voice_id, voice_name
 from .design import designed
 from .voice_answers import (
@@ -232,10 +233,8 @@ async def get_voice(name: Name, request: Request) -> DescribedVoice:
 @manage.delete("/v1/audio/voices/{name}", responses=documented(*ERRORS, 404))
 async def delete_voice(name: Name, request: Request) -> Deleted:
     """Delete a voice and everything computed from it."""
-    with recorded(request, "delete", name):
-        owner = (await request.state.client.get(name)).owner
-        await request.state.client.delete(name)
-    return Deleted(id=OPENAI_PREFIX + voice_id(owner, name), message=f"Voice {name!r} deleted successfully")
+    voice = await erased(request, name)
+    return Deleted(id=OPENAI_PREFIX + voice_id(voice.owner, name), message=f"Voice {name!r} deleted successfully")
 
 
 @manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))

@@ -20,6 +20,7 @@ from ..http.audit import MAX_NAME, recorded
 from ..http.connection import while_connected
 from ..http.errors import HTTPFailure
 from ..services import services_of
+from ..voices.deleting import delete_voice
 from ..voices.ids import voice_name
 
 MOST_SECONDS = 30.0  # of clips that are joined
@@ -89,9 +90,7 @@ async def remove(request: Request, text: str) -> None:
     Raises:
         VoiceCloneError: there is none, or the server refuses.
     """
-    name = await voice_name(request, text)
-    with recorded(request, "delete", name):
-        await request.state.client.delete(name)
+    await delete_voice(request, await voice_name(request, text))
 
 
 async def _joined(request: Request, clips: Sequence[bytes]) -> bytes:

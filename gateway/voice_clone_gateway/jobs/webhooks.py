@@ -1,0 +1,132 @@
+"""Tells callers how their jobs ended, by Standard Webhooks (https://www.standardwebhooks.com), as OpenAI's API does.
+
+An event waits in the tables from the moment at which its job ends, so none is lost; it is sent until its receiver has
+taken it, for a day. Each attempt has the same id. A receiver may get one twice, if the gateway is killed between.
+
+A URL makes the gateway a client on behalf of an untrusted caller: its host is looked up and checked at each attempt,
+see `http.outgoing`. No redirect is followed, and no answer is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from standardwebhooks import Webhook as Signer
+
+from ..http.errors import HTTPFailure
+from ..http.outgoing import FAILURES, SCHEMES, Outgoing, Resolve
+from ..settings import Settings
+from .schemas import Webhook
+from .tables import Delivery, JobTables, Status
+
+log = logging.getLogger(__name__)
+
+SECONDS = 15.0
+"""Within which a receiver must have answered."""
+FIRST_WAIT, LONGEST_WAIT, FOR_SECONDS = 5.0, 4 * 3600.0, 24 * 3600.0
+_AT_ONCE = 16
+_LOOK = 1.0  # seconds between two looks for events that are due
+
+
+def event_of(job: str, status: Status) -> dict[str, Any]:
+    """The event of a job that has ended."""
+    return {
+        "id": f"evt_{uuid.uuid4().hex}",
+        "object": "event",
+        "type": f"audio.job.{status}",
+        "created_at": int(time.time()),
+        "data": {"id": job},
+    }
+
+
+class Webhooks:
+    """Sends them.
+
+    Args:
+        settings: the fields `webhook_*`.
+        resolve: looks a host up; by default the system's resolver.
+    """
+
+    def __init__(self, settings: Settings, resolve: Resolve | None = None) -> None:
+        self._outgoing = Outgoing(
+            SCHEMES[settings.webhook_urls], settings.webhook_ports, settings.webhook_networks, _refusal, resolve
+        )
+        self._on_their_way: set[str] = set()
+
+    async def check(self, url: str) -> None:
+        """See whether a URL may be used now.
+
+        Raises:
+            HTTPFailure: 400, it may not.
+        """
+        await self._outgoing.addresses_of(self._outgoing.parts(url))
+
+    async def serve(self, tables: JobTables, aside: Callable[..., Awaitable[Any]]) -> None:
+        """Send the events that are due, for ever; `aside` calls the tables' methods."""
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def attempt(delivery: Delivery) -> None:
+            try:
+                async with places:
+                    over = await self.deliver(delivery) or time.time() - delivery.created_at > FOR_SECONDS
+                if over:
+                    await aside(tables.delivered, delivery.id)
+                    return
+                wait = min(FIRST_WAIT * 3**delivery.attempts, LONGEST_WAIT)
+                await aside(tables.postpone, delivery.id, wait * random.uniform(0.8, 1.2))
+            finally:
+                self._on_their_way.discard(delivery.id)
+
+        tasks = set[asyncio.Task[None]]()
+        try:
+            while True:
+                for each in await aside(tables.due):
+                    if each.id not in self._on_their_way:
+                        self._on_their_way.add(each.id)
+                        tasks.add(task := asyncio.create_task(attempt(each)))
+                        task.add_done_callback(tasks.discard)
+                await asyncio.sleep(_LOOK)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def deliver(self, delivery: Delivery) -> bool:
+        """Send an event once; whether no further attempt is wanted."""
+        webhook = Webhook.model_validate_json(delivery.webhook)
+        now = datetime.now(timezone.utc)
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "voice-clone-gateway",
+            "webhook-id": delivery.id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": Signer(webhook.secret).sign(delivery.id, now, delivery.body),
+        }
+        try:
+            status = await asyncio.wait_for(self._post(webhook.url, headers, delivery.body.encode()), SECONDS)
+        except (*FAILURES, HTTPFailure, TimeoutError) as error:
+            log.info("the webhook of %s was not delivered: %s", delivery.job, type(error).__name__)
+            return False
+        if status == 410:
+            log.info("the webhook of %s is wanted no more", delivery.job)
+        elif not 200 <= status < 300:
+            log.info("the webhook of %s was answered with status %d", delivery.job, status)
+        return status == 410 or 200 <= status < 300
+
+    async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
+        parts = self._outgoing.parts(url)
+        async with (
+            await self._outgoing.pool(parts) as pool,
+            pool.stream("POST", parts._replace(fragment="").geturl(), headers=headers, content=body) as response,
+        ):
+            return int(response.status)
+
+
+def _refusal(why: str) -> HTTPFailure:
+    return HTTPFailure(400, f"webhook.url cannot be used: {why}", "invalid_webhook", param="webhook.url")
