@@ -39,16 +39,16 @@ from .making import (
     LEAST_WAIT,
     LONGEST_WAIT,
     PATIENCE,
+    STORAGE,
     TRANSIENT,
     Making,
     SynthesizerChanged,
     VoiceGone,
     Way,
-    digest_of_voice,
     orders_of,
     ways_of,
 )
-from .plan import JobPlan, plan_of, sentences_of
+from .plan import JobPlan, PlannedSentence, plan_of, sentences_of
 from .schemas import JobRequest
 from .sentences import KeptSentence, Missing, SentenceStore, keep_durably
 from .tables import Job, JobTables, KeyReused, Result, TooManyJobs, opened
@@ -186,9 +186,8 @@ class Jobs:
             HTTPFailure, VoiceCloneError: it cannot be made, or there are too many.
         """
         files, services, settings, owner = self._opened, self._services, self._settings, key.turns
-        text = request.model_dump_json(exclude_unset=True, exclude={"webhook"})
-        webhook = None if request.webhook is None else request.webhook.model_dump_json()
-        body = hashlib.sha256(f"{text}\n{webhook}".encode()).hexdigest()
+        text = request.model_dump_json(exclude_unset=True)
+        body = hashlib.sha256(text.encode()).hexdigest()
         if idempotency is not None:
             try:
                 known = await self._aside(files.tables.made_before, owner, idempotency, body)
@@ -201,8 +200,8 @@ class Jobs:
         if len(request.input) > settings.job_characters:
             message = f"input has {len(request.input)} characters; a job has at most {settings.job_characters}"
             raise HTTPFailure(400, message, "invalid_argument", param="input")
-        if request.webhook is not None:
-            await self._webhooks.check(request.webhook.url)
+        if request.webhook_url is not None:
+            await self._webhooks.check(request.webhook_url)
         client = services.clients.of(key)
         chosen, ignored = await services.dictionaries.chosen(services, client, request)
         family = await services.families.choose(request.model)
@@ -216,8 +215,9 @@ class Jobs:
             message = f"input: {warnings[0]}; leave it out, this gateway is strict"
             raise HTTPFailure(400, message, "invalid_argument", param="input")
         plan = replace(plan, warnings=tuple(dict.fromkeys(warnings)))
-        names = {str(each.arguments["voice"]) for each in orders}
-        voices = {await digest_of_voice(client, name) for name in names}
+        ways = await ways_of(services, client, orders)
+        found = await self._sentences(key, request, plan, ways)
+        addresses = [address for each in found for address in each.addresses]
         job = Job(
             id=f"job_{uuid.uuid4().hex}",
             owner=owner,
@@ -225,14 +225,16 @@ class Jobs:
             voice=request.voice_name,
             format=request.response_format,
             warnings=json.dumps(plan.warnings),
-            webhook=webhook,
+            webhook_url=request.webhook_url,
+            webhook_secret=request.webhook_secret,
             request_id=request_id,
             sentences=plan.count,
             characters=plan.characters,
             created_at=time.time(),
         )
         try:
-            kept = await self._aside(files.tables.create, job, (text, plan.dumps()), voices, idempotency, body)
+            texts, voices = (text, plan.dumps()), {way.voice for way in ways}
+            kept = await self._aside(files.tables.create, job, texts, voices, addresses, idempotency, body)
         except KeyReused:
             raise _reused() from None
         except TooManyJobs:
@@ -260,7 +262,7 @@ class Jobs:
         """End a job of a key, unless it has ended. Raises: as `get`."""
         job = await self.get(key, id)
         if job.live:
-            await self._end(job, Result("cancelled"))
+            await self._end(job, Result("cancelled", fields=self._so_far(id)))
             await self._stop(id)
         return await self.get(key, id)
 
@@ -356,7 +358,7 @@ class Jobs:
                     error = Overloaded("the servers make their sound in different ways; a job needs one that stays")
                     await self._fail(job, failure(error, job.id))
                     return
-            except TRANSIENT as error:  # of what is not a sentence
+            except (*TRANSIENT, *STORAGE) as error:  # of what is not a sentence
                 now = time.monotonic()
                 if failing is None or now - began > WORKED:
                     failing = now
@@ -379,9 +381,7 @@ class Jobs:
         ways = await ways_of(services, client, orders)
         if {way.voice for way in ways} != voices:
             raise VoiceGone
-        attempts = 1 if request.do_sample is False else 1 + settings.missed_end_retries
-        asked = [way.asked(key) for way in ways]
-        found = await asyncio.to_thread(lambda: [*sentences_of(plan, job.owner, asked, request.seed or 0, attempts)])
+        found = await self._sentences(key, request, plan, ways)
         addresses = [address for each in found for address in each.addresses]
         await self._aside(files.tables.start, job.id, addresses)
         known = await self._aside(files.sentences.known, addresses)
@@ -401,6 +401,14 @@ class Jobs:
             except Missing:  # a damaged file
                 known = await self._aside(files.sentences.known, addresses)
                 making.missed([each for each in addresses if each not in known])
+
+    async def _sentences(
+        self, key: Key, request: JobRequest, plan: JobPlan, ways: Sequence[Way]
+    ) -> list[PlannedSentence]:
+        """The sentences of a job of this key."""
+        attempts = 1 if request.do_sample is False else 1 + self._settings.missed_end_retries
+        asked, seed = [way.asked(key) for way in ways], request.seed or 0
+        return await asyncio.to_thread(lambda: [*sentences_of(plan, key.turns, asked, seed, attempts)])
 
     async def _finish(
         self, key: Key, job: Job, plan: JobPlan, request: JobRequest, making: Making, ways: Sequence[Way]
@@ -444,6 +452,7 @@ class Jobs:
             path.unlink(missing_ok=True)
             raise
         columns = {
+            "done": making.done,
             "seconds": made.seconds,
             "size": size,
             "digest": digest,
@@ -456,7 +465,13 @@ class Jobs:
 
     async def _fail(self, job: Job, failed: HTTPFailure) -> None:
         detail = failed.body()["error"]
-        await self._end(job, Result("failed", {"message": detail["message"], "code": detail["code"]}))
+        error = {"message": detail["message"], "code": detail["code"]}
+        await self._end(job, Result("failed", error, self._so_far(job.id)))
+
+    def _so_far(self, id: str) -> Mapping[str, Any]:
+        """The columns with what there is of a job that is being made."""
+        making = self.making(id)
+        return {} if making is None else {"done": making.done, "seconds": making.seconds}
 
     async def _end(self, job: Job, result: Result, info: Mapping[str, Any] | None = None) -> Job | None:
         """Write how a job ended, and have its caller told; None: it had ended before."""

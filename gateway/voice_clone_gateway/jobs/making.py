@@ -7,6 +7,8 @@ class batch, which stands still on the server while such a listener waits there.
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,10 +41,14 @@ from .plan import JobPlan, PlannedSentence
 from .sentences import KeptSentence
 
 TRANSIENT = (BrokenStream, Cancelled, ConnectionFailed, DeadlineExceeded, Overloaded)
+STORAGE = (OSError, sqlite3.Error)
+"""A full disk may have room again."""
 PATIENCE = 3600.0  # seconds for which a job is tried without a new sentence
 FAULTS = 5  # of the server at one sentence, after which the job fails
-LEAST_WAIT, LONGEST_WAIT = 0.2, 30.0  # seconds between two attempts
+LEAST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between two attempts
 LISTENERS = 0.5  # seconds that a sentence waits for the first audio of others
+log = logging.getLogger(__name__)
+
 _OF_CALL = ("deadline", "require_whole", "seed", "model", "voice")  # arguments that are no part of an address as such
 
 
@@ -261,9 +267,11 @@ class Making:
                 if failed.status_code != 429:
                     raise
                 wait = float((failed.headers or {}).get("Retry-After", wait))
-            except TRANSIENT:
+            except (*TRANSIENT, *STORAGE) as error:
                 if time.monotonic() - self._progress > PATIENCE:
                     raise
+                if isinstance(error, STORAGE):
+                    log.warning("a sentence of a job could not be kept: %s", error)
             except Internal:
                 faults += 1
                 if faults == FAULTS:

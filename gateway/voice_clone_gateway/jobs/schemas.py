@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from voice_clone_client.fields import SOURCES
 
 from ..http.errors import HTTPFailure
-from ..schemas import SpeechRequest, Strict
+from ..schemas import SpeechRequest
 from .tables import Status
 
 OBJECT: Literal["audio.job"] = "audio.job"
-
-
-class Webhook(Strict):
-    """Who is told how a job ended, by Standard Webhooks."""
-
-    url: Annotated[str, Field(min_length=1, max_length=2048)]
-    """Gets a POST when the job has ended."""
-    secret: Annotated[str, Field(pattern=r"^(whsec_)?[A-Za-z0-9+/]{32,88}={0,2}$")]
-    """With which the event is signed: base64 of 24 to 64 bytes, with or without `whsec_` before it."""
+_SECRET = re.compile(r"(?:whsec_)?[A-Za-z0-9+/]{32,88}={0,2}")
 
 
 class JobRequest(SpeechRequest):
     """The body of POST /v1/audio/jobs: that of /v1/audio/speech for a text up to a book, in a registered voice."""
 
-    webhook: Webhook | None = None
+    webhook_url: Annotated[str, Field(max_length=2048)] | None = None
+    """Gets a POST by Standard Webhooks when the job has ended."""
+    webhook_secret: Annotated[str, Field(max_length=128)] | None = None
+    """With which that is signed: base64 of 24 to 64 bytes, with or without `whsec_` before it."""
 
     def check_job(self) -> None:
         """Check what a job cannot do.
@@ -40,6 +36,8 @@ class JobRequest(SpeechRequest):
         for name in (*SOURCES[1:], "reference_text"):
             if getattr(self, name) is not None:
                 raise _refused(name, "a job speaks in registered voices; register it with POST /v1/audio/voices")
+        if self.webhook_url is not None and _SECRET.fullmatch(self.webhook_secret or "") is None:
+            raise _refused("webhook_secret", "it must be base64 of 24 to 64 bytes, with or without whsec_ before it")
 
 
 def _refused(name: str, why: str) -> HTTPFailure:

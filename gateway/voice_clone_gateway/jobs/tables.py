@@ -24,9 +24,10 @@ _SCHEMA = """
 CREATE TABLE job (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, status TEXT NOT NULL, family TEXT NOT NULL, voice TEXT,
-    format TEXT NOT NULL, warnings TEXT NOT NULL, webhook TEXT, request_id TEXT NOT NULL, sentences INTEGER NOT NULL,
-    characters INTEGER NOT NULL, made INTEGER NOT NULL, created_at REAL NOT NULL, started_at REAL, completed_at REAL,
-    expires_at REAL, error TEXT, seconds REAL, size INTEGER, digest TEXT, media_type TEXT, segments TEXT
+    format TEXT NOT NULL, warnings TEXT NOT NULL, webhook_url TEXT, webhook_secret TEXT, request_id TEXT NOT NULL,
+    sentences INTEGER NOT NULL, characters INTEGER NOT NULL, made INTEGER NOT NULL, done INTEGER NOT NULL,
+    created_at REAL NOT NULL, started_at REAL, completed_at REAL, expires_at REAL, error TEXT, seconds REAL,
+    size INTEGER, digest TEXT, media_type TEXT, segments TEXT
 ) STRICT;
 CREATE TABLE job_text (job TEXT PRIMARY KEY, request TEXT NOT NULL, plan TEXT NOT NULL) STRICT;
 CREATE INDEX job_of_owner ON job (owner, number);
@@ -40,8 +41,8 @@ CREATE TABLE idempotency (
     PRIMARY KEY (owner, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE delivery (
-    id TEXT PRIMARY KEY, job TEXT NOT NULL, webhook TEXT NOT NULL, body TEXT NOT NULL, attempts INTEGER NOT NULL,
-    created_at REAL NOT NULL, next_at REAL NOT NULL
+    id TEXT PRIMARY KEY, job TEXT NOT NULL, url TEXT NOT NULL, secret TEXT NOT NULL, body TEXT NOT NULL,
+    attempts INTEGER NOT NULL, created_at REAL NOT NULL, next_at REAL NOT NULL
 ) STRICT;
 CREATE TABLE sentence (
     address TEXT PRIMARY KEY, owner TEXT NOT NULL, voice TEXT NOT NULL, info TEXT NOT NULL, seconds REAL NOT NULL,
@@ -66,8 +67,8 @@ class Job:
     format: str
     warnings: str
     """JSON of a list."""
-    webhook: str | None
-    """JSON; see `Webhook`."""
+    webhook_url: str | None
+    webhook_secret: str | None
     request_id: str
     """Of the request that made it."""
     sentences: int
@@ -76,6 +77,8 @@ class Job:
     status: Status = "queued"
     made: int = 0
     """Sentences that the server spoke for this job."""
+    done: int = 0
+    """Of one that has ended: sentences that were there."""
     started_at: float | None = None
     completed_at: float | None = None
     """When it ended, in whatever way."""
@@ -83,7 +86,7 @@ class Job:
     error: str | None = None
     """JSON: message, code."""
     seconds: float | None = None
-    """Of a completed one: how long its sound is."""
+    """Of one that has ended: how long its sound is."""
     size: int | None = None
     digest: str | None = None
     """Of its file; None: there is none, or no more."""
@@ -106,7 +109,8 @@ class Delivery:
 
     id: str
     job: str
-    webhook: str
+    url: str
+    secret: str
     body: str
     attempts: int
     created_at: float
@@ -119,7 +123,7 @@ class Result:
     status: Status
     error: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Columns of a completed one."""
+    """Columns with what there is of it."""
 
 
 class TooManyJobs(Exception):
@@ -164,12 +168,21 @@ class JobTables:
         self._most = most
         self._clock = clock
 
-    def create(self, job: Job, texts: tuple[str, str], voices: Iterable[str], key: str | None, body: str) -> Job:
+    def create(
+        self,
+        job: Job,
+        texts: tuple[str, str],
+        voices: Iterable[str],
+        addresses: Iterable[str],
+        key: str | None,
+        body: str,
+    ) -> Job:
         """Keep a new job; or return the one that the same request made before.
 
         Args:
             texts: JSON of its request and of its plan.
             voices: digests of those that it is in.
+            addresses: under which it needs speech.
             key: Idempotency-Key of the request; None: it has none.
             body: digest of the request.
 
@@ -187,6 +200,7 @@ class JobTables:
             db.execute(f"INSERT INTO job ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(values))})", values)
             db.execute("INSERT INTO job_text VALUES (?, ?, ?)", (job.id, *texts))
             db.executemany("INSERT INTO job_voice VALUES (?, ?)", ((job.id, voice) for voice in voices))
+            db.executemany("INSERT INTO need VALUES (?, ?)", ((job.id, address) for address in addresses))
             if key is not None:
                 row = job.owner, key, body, job.id, self._clock()
                 db.execute("INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?)", row)
@@ -248,11 +262,11 @@ class JobTables:
             db.execute("DELETE FROM need WHERE job = ?", (id,))
             db.executemany("INSERT OR IGNORE INTO need VALUES (?, ?)", ((id, address) for address in addresses))
 
-    def end(self, id: str, result: Result, event: Mapping[str, Any] | None, keep_seconds: float) -> Job | None:
+    def end(self, id: str, result: Result, event: Mapping[str, Any], keep_seconds: float) -> Job | None:
         """A job has ended; None: it had ended before, which holds.
 
         Args:
-            event: what its webhook is told; None: nothing.
+            event: what its webhook is told, if it has one.
             keep_seconds: for which it is kept.
         """
         now = self._clock()
@@ -274,9 +288,9 @@ class JobTables:
             db.execute("DELETE FROM need WHERE job = ?", (id,))
             job = self.get(id)
             assert job is not None
-            if event is not None and job.webhook is not None:
-                row = event["id"], id, job.webhook, json.dumps(event), 0, now, now
-                db.execute("INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            if job.webhook_url is not None:
+                row = event["id"], id, job.webhook_url, job.webhook_secret, json.dumps(event), 0, now, now
+                db.execute("INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         return job
 
     def drop_file(self, id: str) -> None:

@@ -23,7 +23,6 @@ from standardwebhooks import Webhook as Signer
 from ..http.errors import HTTPFailure
 from ..http.outgoing import FAILURES, SCHEMES, Outgoing, Resolve
 from ..settings import Settings
-from .schemas import Webhook
 from .tables import Delivery, JobTables, Status
 
 log = logging.getLogger(__name__)
@@ -99,17 +98,16 @@ class Webhooks:
 
     async def deliver(self, delivery: Delivery) -> bool:
         """Send an event once; whether no further attempt is wanted."""
-        webhook = Webhook.model_validate_json(delivery.webhook)
         now = datetime.now(timezone.utc)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "voice-clone-gateway",
             "webhook-id": delivery.id,
             "webhook-timestamp": str(int(now.timestamp())),
-            "webhook-signature": Signer(webhook.secret).sign(delivery.id, now, delivery.body),
+            "webhook-signature": Signer(delivery.secret).sign(delivery.id, now, delivery.body),
         }
         try:
-            status = await asyncio.wait_for(self._post(webhook.url, headers, delivery.body.encode()), SECONDS)
+            status = await asyncio.wait_for(self._post(delivery.url, headers, delivery.body.encode()), SECONDS)
         except (*FAILURES, HTTPFailure, TimeoutError) as error:
             log.info("the webhook of %s was not delivered: %s", delivery.job, type(error).__name__)
             return False
@@ -129,4 +127,4 @@ class Webhooks:
 
 
 def _refusal(why: str) -> HTTPFailure:
-    return HTTPFailure(400, f"webhook.url cannot be used: {why}", "invalid_webhook", param="webhook.url")
+    return HTTPFailure(400, f"webhook_url cannot be used: {why}", "invalid_webhook", param="webhook_url")

@@ -118,7 +118,7 @@ def _jobs(request: Request) -> Jobs:
 
 def _answer(jobs: Jobs, job: Job) -> JobAnswer:
     making = jobs.making(job.id) if job.live else None
-    done = job.sentences if job.status == "completed" else 0 if making is None else making.done
+    done = job.done if making is None else making.done
     seconds = (job.seconds or 0.0) if making is None else making.seconds
     return JobAnswer(
         id=job.id,

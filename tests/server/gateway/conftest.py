@@ -8,8 +8,12 @@ from contextlib import closing
 import httpx2
 import pytest
 from openai import OpenAI
+from voice_clone_client import Client
 
 from perf.bench.gateway_process import Gateway
+from tests.support.servers.jobs import VOICE
+from tests.support.servers.running import SETTINGS, running
+from voice_clone_server.demo import CLIP, SHIPPED
 from voice_clone_server.triton_server import TritonServer
 
 
@@ -45,3 +49,12 @@ def openai(gateway: Gateway) -> Iterator[OpenAI]:
     """The official client of that gateway, as it comes."""
     with closing(OpenAI(base_url=f"{gateway.url}/v1", api_key="unused", max_retries=0)) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A server that speaks in the demo's voice."""
+    with running(SHIPPED, tmp_path_factory.mktemp("demo"), **SETTINGS) as server:
+        with Client(server.url) as client:
+            client.upload(VOICE, CLIP, wait=True)
+        yield server

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Callable, Iterator
+import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import pytest
+import soundfile
+from numpy.typing import NDArray
 from voice_clone_client import Client
 
 from perf.bench.gateway_process import Gateway
+from tests.support.servers.jobs import (
+    ENDED,
+    JOBS,
+    LONG,
+    PARAGRAPHS,
+    TEXT,
+    VOICE,
+    asked,
+    content,
+    further,
+    gateway_with_jobs,
+    made,
+    sentences,
+)
 from tests.support.servers.running import SETTINGS, running
 from tests.support.waiting import until
 from voice_clone_server.demo import CLIP, SHIPPED
 from voice_clone_server.triton_server import TritonServer
 
 pytestmark = pytest.mark.share("demo")
-
-JOBS = "/v1/audio/jobs"
-VOICE = "Narrator"
-PARAGRAPHS = (
-    "The old captain sold his boat. My sister wants a new car.",
-    "Seven birds sat on the roof. The teacher opened the window. Please close the door.",
-    "The farmer lost his horse in the morning.",
-)
-TEXT = "\n\n".join(PARAGRAPHS)
-ENDED = ("completed", "failed", "cancelled")
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with running(SHIPPED, tmp_path_factory.mktemp("demo"), **SETTINGS) as server:
-        with Client(server.url) as client:
-            client.upload(VOICE, CLIP, wait=True)
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -54,27 +52,160 @@ def http(demo: TritonServer, folder: Path) -> Iterator[httpx2.Client]:
     assert "Traceback" not in (folder / "log").read_text()
 
 
-def asked(text: str, **more: Any) -> dict[str, Any]:
-    return {"input": text, "voice": VOICE, "response_format": "wav", **more}
+def samples(data: bytes) -> NDArray[np.int16]:
+    found, rate = soundfile.read(io.BytesIO(data), dtype="int16")
+    assert rate == 24000
+    return np.asarray(found)
 
 
-def made(http: httpx2.Client, body: dict[str, Any]) -> dict[str, Any]:
-    """A job that has ended."""
-    answer = http.post(JOBS, json=body)
-    assert answer.status_code == 202, answer.text
-    job: dict[str, Any] = answer.json()
-    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] in ENDED)
-    found: dict[str, Any] = http.get(f"{JOBS}/{job['id']}").json()
-    return found
+def test_only_what_is_not_kept_is_made(http: httpx2.Client) -> None:
+    first = made(http, asked(TEXT, seed=5))
+    assert sentences(first) == (6, 6)
+    again = made(http, asked(TEXT, seed=5))
+    assert sentences(again) == (6, 0)
+    assert content(http, first) == content(http, again)
+    changed = [PARAGRAPHS[0], "Nine cats ran home. " + PARAGRAPHS[1], PARAGRAPHS[2]]
+    in_front = ["This is new.", *PARAGRAPHS]
+    texts = {"changed": changed, "in front": in_front, "removed": PARAGRAPHS[1:], "twice": [*PARAGRAPHS, PARAGRAPHS[2]]}
+    counts = {name: sentences(made(http, asked("\n\n".join(paragraphs), seed=5))) for name, paragraphs in texts.items()}
+    assert counts == {"changed": (7, 1), "in front": (7, 1), "removed": (4, 0), "twice": (7, 1)}
 
 
-def content(http: httpx2.Client, job: dict[str, Any]) -> bytes:
-    answer = http.get(f"{JOBS}/{job['id']}/content")
-    assert answer.status_code == 200, answer.text
-    return bytes(answer.content)
+def test_the_sentences_that_stay_are_the_same_samples(http: httpx2.Client) -> None:
+    whole = samples(content(http, made(http, asked(TEXT, seed=6))))
+    longer = samples(content(http, made(http, asked(f"This is new.\n\n{TEXT}", seed=6))))
+    shorter = samples(content(http, made(http, asked("\n\n".join(PARAGRAPHS[1:]), seed=6))))
+    assert len(shorter) < len(whole) < len(longer)
+    assert np.array_equal(longer[-len(whole) :], whole) and np.array_equal(whole[-len(shorter) :], shorter)
 
 
-def test_a_job_is_made(http: httpx2.Client) -> None:
-    job = made(http, asked(TEXT))
-    assert job["status"] == "completed", job
-    print(job)
+@pytest.mark.parametrize(
+    "more",
+    [{"seed": 8}, {"temperature": 0.5}, {"x_vector_only": True}, {"language": "en"}],
+    ids=lambda more: next(iter(more)),
+)
+def test_what_changes_the_sound_is_made_again(http: httpx2.Client, more: dict[str, Any]) -> None:
+    made(http, asked(PARAGRAPHS[2], seed=7))
+    total, spoken = sentences(made(http, asked(PARAGRAPHS[2], **{"seed": 7, **more})))
+    assert spoken == total
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"response_format": "mp3"}, {"speed": 1.25}, {"sample_rate": 16000}, {"loudness": -20.0}],
+    ids=lambda more: next(iter(more)),
+)
+def test_what_is_done_to_the_file_makes_nothing_again(http: httpx2.Client, more: dict[str, Any]) -> None:
+    plain = made(http, asked(TEXT, seed=9))
+    other = made(http, asked(TEXT, seed=9, **more))
+    assert sentences(other) == (6, 0)
+    speed = more.get("speed", 1.0)
+    assert other["seconds"] == pytest.approx(plain["seconds"] / speed, abs=0.1)
+    assert content(http, other) != content(http, plain)
+
+
+def test_segments_and_ssml(http: httpx2.Client) -> None:
+    """Pauses, gains and places are those of a stream."""
+    turns = [{"text": PARAGRAPHS[0], "pause_ms": 500}, {"text": PARAGRAPHS[2], "speed": 1.5}]
+    job = made(http, {"segments": turns, "voice": VOICE, "response_format": "wav", "seed": 5})
+    assert sentences(job)[0] == 3
+    [one, other] = job["segments"]
+    assert one["index"] == 0 and other["index"] == 1 and other["start"] == pytest.approx(one["end"] + 0.5)
+    ssml = f'<speak>{PARAGRAPHS[0]}<break time="2s"/><prosody volume="-6dB">{PARAGRAPHS[2]}</prosody></speak>'
+    job = made(http, asked(ssml, seed=5))
+    assert sentences(job) == (3, 0), "the words are those of jobs before"
+    assert len(samples(content(http, job))) / 24000 == pytest.approx(job["seconds"], abs=1e-3)
+
+
+def test_a_part_of_the_file_and_its_tag(http: httpx2.Client) -> None:
+    job = made(http, asked(PARAGRAPHS[2]))
+    url = f"{JOBS}/{job['id']}/content"
+    whole = http.get(url)
+    assert whole.headers["content-type"] == "audio/wav" and int(whole.headers["content-length"]) == job["size"]
+    tag = whole.headers["etag"]
+    part = http.get(url, headers={"Range": "bytes=100-199"})
+    assert part.status_code == 206 and part.content == whole.content[100:200]
+    assert part.headers["content-range"] == f"bytes 100-199/{job['size']}"
+    rest = http.get(url, headers={"Range": "bytes=200-", "If-Range": tag})
+    assert rest.status_code == 206 and rest.content == whole.content[200:]
+    assert http.get(url, headers={"Range": "bytes=200-", "If-Range": '"other"'}).content == whole.content
+    assert http.get(url, headers={"If-None-Match": tag}).status_code == 304
+    assert http.get(url, headers={"Range": f"bytes={job['size']}-"}).status_code == 416
+    head = http.head(url)
+    assert head.status_code == 200 and head.headers["etag"] == tag and not head.content
+    again = made(http, asked(PARAGRAPHS[2]))
+    assert http.get(f"{JOBS}/{again['id']}/content").headers["etag"] == tag, "the tag is that of the content"
+
+
+def test_a_job_that_is_cancelled_or_deleted(http: httpx2.Client, folder: Path) -> None:
+    text = "\n\n".join(f"This is sentence number {number} of a long text." for number in range(200))
+    job = http.post(JOBS, json=asked(text, seed=11)).json()
+    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["sentences"]["done"] > 2)
+    running = http.get(f"{JOBS}/{job['id']}").json()
+    assert running["status"] == "in_progress" and running["seconds"] > 0 and running["seconds_left"] > 0
+    assert http.get(f"{JOBS}/{job['id']}/content").json()["error"]["code"] == "job_not_completed"
+    ended = http.post(f"{JOBS}/{job['id']}/cancel").json()
+    assert ended["status"] == "cancelled" and 2 < ended["sentences"]["done"] < 200
+    assert http.post(f"{JOBS}/{job['id']}/cancel").json() == ended, "once more changes nothing"
+    other = made(http, asked(PARAGRAPHS[2]))
+    assert http.delete(f"{JOBS}/{other['id']}").json() == {
+        "id": other["id"],
+        "object": "audio.job.deleted",
+        "deleted": True,
+    }
+    assert http.get(f"{JOBS}/{other['id']}").status_code == 404
+    assert not (folder / "jobs" / "results" / other["id"]).exists()
+    listed = http.get(JOBS, params={"limit": 1}).json()
+    assert listed["data"][0]["id"] == job["id"] and listed["has_more"]
+    following = http.get(JOBS, params={"limit": 100, "after": job["id"]}).json()["data"]
+    assert job["id"] not in {each["id"] for each in following} and listed["data"][0]["completed_at"] is not None
+    asc = http.get(JOBS, params={"limit": 100, "order": "asc"}).json()["data"]
+    assert asc[-1]["id"] == job["id"]
+
+
+def test_a_voice_takes_its_speech_with_it(http: httpx2.Client, demo: TritonServer, folder: Path) -> None:
+    with Client(demo.url) as client:
+        client.upload("Leaving", CLIP.with_name("rms.wav"), wait=True)
+        text = "\n\n".join(f"This is sentence number {number} of a long text." for number in range(200))
+        done = made(http, {**asked(PARAGRAPHS[0]), "voice": "Leaving"})
+        live = http.post(JOBS, json={**asked(text), "voice": "Leaving"}).json()
+        until(lambda: http.get(f"{JOBS}/{live['id']}").json()["sentences"]["done"] > 2)
+        stored = folder / "jobs" / "sentences"
+        before = len([*stored.glob("??/*")])
+        assert http.delete("/v1/audio/voices/Leaving").status_code == 200
+        ended = http.get(f"{JOBS}/{live['id']}").json()
+        assert ended["status"] == "failed" and ended["error"]["code"] == "voice_deleted"
+        gone = http.get(f"{JOBS}/{done['id']}/content")
+        assert gone.status_code == 410 and gone.json()["error"]["code"] == "voice_deleted"
+        assert not (folder / "jobs" / "results" / done["id"]).exists()
+        erased = sentences(done)[1] + ended["sentences"]["done"]
+        assert before - len([*stored.glob("??/*")]) >= erased
+        assert http.post(JOBS, json={**asked(text), "voice": "Leaving"}).status_code == 404
+        client.upload("Leaving", CLIP.with_name("rms.wav"), wait=True)
+        assert sentences(made(http, {**asked(PARAGRAPHS[0]), "voice": "Leaving"})) == (2, 2)
+        client.delete("Leaving")
+
+
+def test_a_server_that_dies_is_waited_for(tmp_path: Path) -> None:
+    with running(SHIPPED, tmp_path, **SETTINGS) as server:
+        with Client(server.url) as client:
+            client.upload(VOICE, CLIP, wait=True)
+        with gateway_with_jobs(server, tmp_path / "gateway") as http:
+            made(http, asked(LONG, seed=4))
+            job = http.post(JOBS, json=asked(LONG.replace("ship", "boat"), seed=4)).json()
+            until(lambda: further(http, job["id"], 2))
+            server.kill()
+            server.start()
+            until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] in ENDED)
+            total, spoken = sentences(http.get(f"{JOBS}/{job['id']}").json())
+            assert total == 40 and spoken == 20, "every second sentence has no ship"
+            assert sentences(made(http, asked(LONG, seed=4))) == (40, 0), "the next server has the same synthesizer"
+
+
+def test_damaged_speech_is_made_again(http: httpx2.Client, folder: Path) -> None:
+    wanted = content(http, made(http, asked(PARAGRAPHS[0], seed=21)))
+    before = {path: path.stat().st_mtime_ns for path in (folder / "jobs" / "sentences").glob("??/*")}
+    newest = max(before, key=lambda path: before[path])
+    newest.write_bytes(newest.read_bytes()[:-7])
+    again = made(http, asked(PARAGRAPHS[0], seed=21))
+    assert sentences(again) == (2, 1) and content(http, again) == wanted

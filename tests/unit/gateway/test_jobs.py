@@ -1,0 +1,255 @@
+"""The endpoints of jobs: what they refuse, whose jobs they show, and what a job does with a server that fails."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx2
+import pytest
+
+from tests.support.doubles.gateway_thread import Serve
+from tests.support.doubles.triton_double import FAMILY, Failure, Server, chunk, listening
+from tests.support.waiting import until
+
+JOBS = "/v1/audio/jobs"
+DIGEST = "voice-1"
+ASKED = {"input": "One is here. Two is there.", "voice": "Ada", "response_format": "wav"}
+ENDED = ("completed", "failed", "cancelled")
+
+
+class Talking:
+    """What the double says; voices and synthesizer can change."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.digest: str | None = DIGEST
+        self.synthesizer = "s1"
+        self.finish = ["stop"]
+        self.failures: list[Exception] = []
+        self.pause = 0.0
+        server.answer, server.play = self.answer, self.play
+        server.synthesizers = {FAMILY: "s1"}
+
+    def answer(self, inputs: dict[str, Any]) -> dict[str, bytes]:
+        voice = {"name": "Ada", "digest": self.digest, "generation": 1, "owner": None}
+        if inputs["operation"] == b"get" and self.digest is None:
+            raise Failure(grpc.StatusCode.NOT_FOUND, "speaker_not_found: no voice is registered under the name 'Ada'")
+        listed = {"speakers": [voice] if self.digest else [], "count": 1, "presets": []}
+        return {"result": json.dumps(voice if inputs["operation"] == b"get" else listed).encode()}
+
+    def play(self, context: grpc.ServicerContext) -> Iterator[Any]:
+        time.sleep(self.pause)
+        if self.failures:
+            raise self.failures.pop(0)
+        finish = self.finish.pop(0) if len(self.finish) > 1 else self.finish[0]
+        info = {"synthesizer": self.synthesizer, "voice_digest": self.digest, "voice": "Ada"}
+        yield chunk(0, info=info)
+        yield chunk(1, final=True, info={**info, "finish_reason": finish})
+
+
+@pytest.fixture
+def talking() -> Iterator[Talking]:
+    with listening() as server:
+        yield Talking(server)
+
+
+@pytest.fixture
+def start(serve: Serve, talking: Talking, tmp_path: Path) -> Callable[..., httpx2.Client]:
+    """Starts a gateway that takes jobs."""
+
+    def started(**settings: Any) -> httpx2.Client:
+        http = serve(talking.server.url, jobs_dir=str(tmp_path / "jobs"), **settings)
+        until(lambda: http.get(JOBS, headers={"Authorization": "Bearer alice"}).status_code == 200)
+        return http
+
+    return started
+
+
+def ended(http: httpx2.Client, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+    answer = http.post(JOBS, json=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    until(lambda: http.get(answer.headers["location"], headers=headers).json()["status"] in ENDED)
+    found: dict[str, Any] = http.get(f"{JOBS}/{job['id']}", headers=headers).json()
+    return found
+
+
+def test_a_new_job(start: Callable[..., httpx2.Client]) -> None:
+    http = start()
+    answer = http.post(JOBS, json=ASKED)
+    job = answer.json()
+    assert answer.status_code == 202 and answer.headers["location"] == f"{JOBS}/{job['id']}"
+    assert int(answer.headers["retry-after"]) > 0
+    assert job["object"] == "audio.job" and job["model"] == FAMILY and job["voice"] == "Ada"
+    assert job["sentences"] == {"total": 2, "done": 0, "made": 0} and job["status"] in ("queued", "in_progress")
+    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] == "completed")
+
+
+WRONG: tuple[tuple[dict[str, Any], int, str | None], ...] = (
+    ({"input": " "}, 400, "input"),
+    ({"input": "..."}, 400, "input"),
+    ({"input": "<speak><p>"}, 400, "input"),
+    ({"input": "x " * 600}, 400, "input"),
+    ({"stream": True}, 400, "stream"),
+    ({"stream_format": "sse"}, 400, "stream_format"),
+    ({"timestamp_granularities": ["word"]}, 400, "timestamp_granularities"),
+    ({"voice": None, "reference_audio": "data:audio/wav;base64,AAAA"}, 400, "reference_audio"),
+    ({"voice": None, "speaker_embedding": [0.1]}, 400, "speaker_embedding"),
+    ({"voice": None}, 400, "voice"),
+    ({"model": "no_such"}, 404, "model"),
+    ({"speed": 9}, 400, "speed"),
+    ({"voices": "Ada"}, 400, "voices"),
+    ({"response_format": "ogg"}, 400, "response_format"),
+    ({"response_format": "opus", "sample_rate": 44100}, 400, "sample_rate"),
+    ({"webhook_url": "https://example.com/x"}, 400, "webhook_secret"),
+    ({"webhook_url": "https://example.com/x", "webhook_secret": "short"}, 400, "webhook_secret"),
+    *(
+        ({"webhook_url": url, "webhook_secret": "whsec_" + "A" * 32}, 400, "webhook_url")
+        for url in (
+            "http://example.com/",
+            "https://127.0.0.1/",
+            "https://[::1]/",
+            "https://a:b@example.com/",
+            "ftp://x",
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(("more", "status", "param"), WRONG)
+def test_wrong_jobs(start: Callable[..., httpx2.Client], more: dict[str, Any], status: int, param: str | None) -> None:
+    http = start(job_characters=1000)
+    answer = http.post(JOBS, json={**ASKED, **more})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["param"] == param
+    assert http.get(JOBS).json() == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+
+
+def test_an_unknown_voice_or_job(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    http = start()
+    talking.digest = None
+    assert http.post(JOBS, json=ASKED).json()["error"]["code"] == "voice_not_found"
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/content"), ("POST", "/cancel")):
+        answer = http.request(method, f"{JOBS}/job_0{path}")
+        assert answer.status_code == 404 and answer.json()["error"]["code"] == "job_not_found"
+    assert http.get(JOBS, params={"after": "job_0"}).status_code == 404
+    assert http.get(JOBS, params={"limit": 0}).status_code == 400
+
+
+def test_a_gateway_without_a_folder_takes_none(serve: Serve, talking: Talking) -> None:
+    answer = serve(talking.server.url).post(JOBS, json=ASKED)
+    assert answer.status_code == 501 and "--jobs-dir" in answer.json()["error"]["message"]
+
+
+def test_an_idempotency_key(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    http = start()
+    first = ended(http, ASKED, **{"Idempotency-Key": "a"})
+    again = http.post(JOBS, json={**ASKED, "speed": None}, headers={"Idempotency-Key": "a"})
+    assert again.status_code == 202 and again.json()["id"] == first["id"], "as it is now"
+    assert again.json()["status"] == "completed"
+    other = http.post(JOBS, json={**ASKED, "input": "Three."}, headers={"Idempotency-Key": "a"})
+    assert other.status_code == 422 and other.json()["error"]["code"] == "idempotency_key_reused"
+    assert ended(http, ASKED, **{"Idempotency-Key": "b"})["id"] != first["id"]
+    assert len(talking.server.speeches) == 2, "each sentence once"
+
+
+def test_keys_have_their_own_jobs_and_speech(
+    start: Callable[..., httpx2.Client], tmp_path: Path, talking: Talking
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("alice speak name=alice owner\nbob speak name=bob owner\nnew speak name=alice owner\n")
+    http = start(api_keys_file=str(keys), max_jobs=2)
+    alice, bob, new = ({"Authorization": f"Bearer {name}"} for name in ("alice", "bob", "new"))
+    job = ended(http, ASKED, **alice)
+    assert job["status"] == "completed" and job["sentences"]["made"] == 2
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/content"), ("POST", "/cancel")):
+        assert http.request(method, f"{JOBS}/{job['id']}{path}", headers=bob).status_code == 404
+        assert http.request(method, f"{JOBS}/{job['id']}{path}").status_code == 401
+    assert http.get(JOBS, headers=bob).json()["data"] == []
+    assert [each["id"] for each in http.get(JOBS, headers=new).json()["data"]] == [job["id"]], "a key of the same owner"
+    assert ended(http, ASKED, **bob)["sentences"]["made"] == 2, "nothing is shared between owners"
+    assert ended(http, ASKED, **new)["sentences"]["made"] == 0
+    assert set(talking.server.owners[-1:]) <= {"alice", "bob", ""}
+    assert {each.owner for each in talking.server.spoken} == {"alice", "bob"}
+    assert {urgency for _, urgency in talking.server.callers if urgency} == {"batch"}
+    talking.pause = 0.2
+    slow = {**ASKED, "input": "Some other words. " * 50}
+    assert [http.post(JOBS, json=slow, headers=alice).status_code for _ in range(3)] == [202, 202, 429]
+    assert http.post(JOBS, json=slow, headers=bob).status_code == 202
+
+
+def test_what_is_transient_is_tried_again(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    http = start(job_parallel=1)
+    talking.failures = [
+        Failure(grpc.StatusCode.UNAVAILABLE, "overloaded: the queue is full"),
+        Failure(grpc.StatusCode.INTERNAL, "internal: something failed"),
+        Failure(grpc.StatusCode.UNAVAILABLE, "the connection is lost"),
+    ]
+    job = ended(http, ASKED)
+    assert job["status"] == "completed" and job["sentences"]["made"] == 2 and not talking.failures
+
+
+def test_what_the_server_refuses_ends_the_job(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    http = start(job_parallel=1)
+    talking.failures = [Failure(grpc.StatusCode.INVALID_ARGUMENT, "invalid_argument: `language` must be another one")]
+    job = ended(http, ASKED)
+    assert job["status"] == "failed" and job["error"] == {
+        "code": "invalid_argument",
+        "message": "language must be another one",
+    }
+    assert http.get(f"{JOBS}/{job['id']}/content").status_code == 409
+
+
+@pytest.mark.parametrize(("reasons", "spoken"), [(["runaway", "stop"], 3), (["runaway"], None)])
+def test_missed_ends(
+    start: Callable[..., httpx2.Client], talking: Talking, reasons: list[str], spoken: int | None
+) -> None:
+    """Another attempt has another seed, which the next job finds, too."""
+    http = start(job_parallel=1)
+    talking.finish = list(reasons)
+    job = ended(http, ASKED)
+    if spoken is None:
+        assert job["status"] == "failed" and job["error"]["code"] == "incomplete"
+        assert ended(http, {**ASKED, "allow_partial": True})["status"] == "completed"
+        return
+    assert job["status"] == "completed" and job["sentences"] == {"total": 2, "done": 2, "made": spoken}
+    seeds = [int(inputs["seed"][0]) for _, inputs in talking.server.speeches]
+    assert len(set(seeds)) == spoken
+    assert ended(http, ASKED)["sentences"]["made"] == 0
+
+
+def test_a_voice_that_is_replaced_ends_its_jobs(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    http = start(job_parallel=1)
+    talking.pause = 0.3
+    job = http.post(JOBS, json=ASKED).json()
+    talking.digest = "voice-2"
+    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] in ENDED)
+    assert http.get(f"{JOBS}/{job['id']}").json()["error"]["code"] == "voice_deleted"
+    assert ended(http, ASKED)["status"] == "completed", "a new job has the new voice"
+
+
+def test_another_synthesizer_makes_all_of_it(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    http = start(job_parallel=1)
+    assert ended(http, ASKED)["sentences"]["made"] == 2
+    talking.synthesizer, talking.server.synthesizers = "s2", {FAMILY: "s2"}
+    assert ended(http, ASKED)["sentences"]["made"] == 2
+    talking.synthesizer = "s3"  # a server of a fleet that is unlike the one that was asked
+    job = ended(http, {**ASKED, "input": "Nobody said this before."})
+    assert job["status"] == "failed" and "servers" in job["error"]["message"]
+
+
+def test_jobs_go_on_with_the_next_gateway(serve: Serve, talking: Talking, tmp_path: Path) -> None:
+    """Two gateways never have the files at once."""
+    talking.pause = 0.2
+    first = serve(talking.server.url, jobs_dir=str(tmp_path / "jobs"))
+    until(lambda: first.get(JOBS).status_code == 200)
+    job = first.post(JOBS, json=ASKED).json()
+    second = serve(talking.server.url, jobs_dir=str(tmp_path / "jobs"))
+    for _ in range(3):
+        answer = second.get(f"{JOBS}/{job['id']}")
+        assert answer.status_code == 503 and answer.headers["retry-after"]
