@@ -1,40 +1,29 @@
-"""The jobs of a gateway: kept, made one after the other for each owner, and told about.
-
-The files in `jobs_dir` are one gateway's: it holds a lock, which the system frees whenever its process ends. Another
-one with the same folder waits for it, and then goes on with its jobs.
-"""
+"""The jobs of a gateway: kept, made one after the other for each owner, and told about."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import logging
-import os
-import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-import numpy as np
 from voice_clone_client import Overloaded, VoiceCloneError, VoiceNotFound
 
-from ..audio import find_format
+from ..http.account import Full
 from ..http.auth import ANYONE
 from ..http.errors import HTTPFailure, failure, limit_reached
-from ..http.keys import Key, caller_of
-from ..places import Places
+from ..http.keys import Key
 from ..services import Services
 from ..settings import Settings
 from ..speech.audited import audited_result
-from ..speech.synthesis import check_options, long_plan
-from .assembly import assemble
+from ..speech.synthesis import check_options
+from .files import DAY, JobFiles
 from .making import (
     LEAST_WAIT,
     LONGEST_WAIT,
@@ -44,35 +33,20 @@ from .making import (
     Making,
     SynthesizerChanged,
     VoiceGone,
-    Way,
-    orders_of,
-    ways_of,
 )
-from .plan import JobPlan, PlannedSentence, plan_of, sentences_of
 from .schemas import JobRequest
-from .sentences import KeptSentence, Missing, SentenceStore, keep_durably
-from .tables import Job, JobTables, KeyReused, Result, TooManyJobs, opened
+from .tables import Job, KeyReused, Result, TooManyJobs
 from .webhooks import Webhooks, event_of
+from .work import Work
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-DAY = 24 * 3600.0
 SWEEP = 60.0  # seconds between two looks for voices that are gone, and for what is too old
-LOCKED = 0.2  # seconds between two attempts to take over the files of another gateway
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
 CHANGES = 3  # of a synthesizer during a job, after which it fails
 
 _DELETED = HTTPFailure(410, "a voice of this job was deleted or replaced, and its speech with it", "voice_deleted")
-
-
-class _Files(NamedTuple):
-    """What lies in the folder."""
-
-    tables: JobTables
-    sentences: SentenceStore
 
 
 class Jobs:
@@ -84,27 +58,17 @@ class Jobs:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._folder = Path(settings.jobs_dir)
-        self._thread = ThreadPoolExecutor(1, "jobs")  # of the tables and the files
-        self._files: _Files | None = None
-        self._file_thread = ThreadPoolExecutor(1, "job files")  # writes one after the other
-        self._places = Places(settings.job_parallel)
+        self._files = JobFiles(settings)
+        self._ready = False  # the files are this gateway's
         self._making: dict[str, tuple[asyncio.Task[None], Making | None]] = {}  # jobs, by their ids
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
-        self._lock: int | None = None
-
-    # ------------------------------------------------------------------------------------------- its life
 
     def start(self, services: Services) -> None:
-        """Take the files, and go on with the jobs in them.
-
-        Raises:
-            OSError: the folder cannot be made.
-        """
+        """Take the files, and go on with the jobs in them."""
         self._services = services
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._work = Work(services, self._files)
         self._webhooks = Webhooks(self._settings)
         self._tasks.append(asyncio.create_task(self._serve()))
 
@@ -114,67 +78,34 @@ class Jobs:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await asyncio.to_thread(self._file_thread.shutdown)
-        await asyncio.to_thread(self._thread.shutdown)
-        if self._lock is not None:
-            os.close(self._lock)
+        await self._work.close()
+        await self._files.close()
 
     async def _serve(self) -> None:
+        files = self._files
         try:
-            self._lock = await self._locked()
-            self._files = await self._aside(self._open)
-            for job in await self._aside(self._files.tables.live):
+            await files.open()
+            for job in await files.aside(files.tables.live):
                 self._wake(job.owner)
         except Exception:
             log.exception("the jobs cannot be read; this gateway has none")
             return
-        self._tasks.append(asyncio.create_task(self._webhooks.serve(self._files.tables, self._aside)))
+        self._ready = True
+        self._tasks.append(asyncio.create_task(self._webhooks.serve(files.tables, files.aside)))
         while True:
             try:
-                await self._sweep(self._files)
+                await self._sweep()
             except VoiceCloneError as error:
                 log.info("the voices of jobs could not be looked for: %s", error)
             except Exception:
                 log.exception("the jobs could not be swept")
             await asyncio.sleep(SWEEP)
 
-    async def _locked(self) -> int:
-        file = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return file
-            except BlockingIOError:
-                if not told:
-                    log.warning("another gateway has the jobs in jobs_dir; this one waits for it")
-                told = True
-                await asyncio.sleep(LOCKED)
-
-    def _open(self) -> _Files:
-        for name in ("results", "sentences"):
-            (self._folder / name).mkdir(mode=0o700, exist_ok=True)
-        connection, settings = opened(self._folder / "jobs.sqlite3"), self._settings
-        tables = JobTables(connection, settings.max_jobs)
-        days = settings.sentence_days * DAY
-        store = SentenceStore(connection, self._folder / "sentences", settings.sentence_bytes, days)
-        for path in (self._folder / "results").iterdir():
-            job = tables.get(path.name)
-            if job is None or job.digest is None:
-                path.unlink()
-        return _Files(tables, store)
-
-    async def _aside(self, call: Callable[..., T], *arguments: Any) -> T:
-        """The result of a call in the thread that has the files."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments))
-
     @property
-    def _opened(self) -> _Files:
-        if self._files is None:
+    def _opened(self) -> JobFiles:
+        if not self._ready:
             raise Overloaded("the jobs of this gateway are not read yet")
         return self._files
-
-    # ------------------------------------------------------------------------------------------- what callers do
 
     async def create(self, key: Key, request_id: str, request: JobRequest, idempotency: str | None) -> Job:
         """Keep a new job, which is made from now on; or the one that the same request made before.
@@ -185,12 +116,12 @@ class Jobs:
         Raises:
             HTTPFailure, VoiceCloneError: it cannot be made, or there are too many.
         """
-        files, services, settings, owner = self._opened, self._services, self._settings, key.turns
+        files, settings, owner = self._opened, self._settings, key.turns
         text = request.model_dump_json(exclude_unset=True)
         body = hashlib.sha256(text.encode()).hexdigest()
         if idempotency is not None:
             try:
-                known = await self._aside(files.tables.made_before, owner, idempotency, body)
+                known = await files.aside(files.tables.made_before, owner, idempotency, body)
             except KeyReused:
                 raise _reused() from None
             if known is not None:
@@ -202,26 +133,12 @@ class Jobs:
             raise HTTPFailure(400, message, "invalid_argument", param="input")
         if request.webhook_url is not None:
             await self._webhooks.check(request.webhook_url)
-        client = services.clients.of(key)
-        chosen, ignored = await services.dictionaries.chosen(services, client, request)
-        family = await services.families.choose(request.model)
-        await services.families.get(family)  # from now on it is known how long its sentences may be
-        most = long_plan(services, family).max_characters
-        async with services.after_speech.turn():
-            plan = await asyncio.to_thread(plan_of, request, chosen, most)
-        orders = await orders_of(services, client, request, plan)
-        warnings = [*ignored, *plan.warnings, *(text for each in orders for text in each.warnings)]
-        if warnings and settings.strict:
-            message = f"input: {warnings[0]}; leave it out, this gateway is strict"
-            raise HTTPFailure(400, message, "invalid_argument", param="input")
-        plan = replace(plan, warnings=tuple(dict.fromkeys(warnings)))
-        ways = await ways_of(services, client, orders)
-        found = await self._sentences(key, request, plan, ways)
-        addresses = [address for each in found for address in each.addresses]
+        planned = await self._work.planned(key, request)
+        plan = planned.plan
         job = Job(
             id=f"job_{uuid.uuid4().hex}",
             owner=owner,
-            family=orders[0].family,
+            family=planned.ways[0].ordered.family,
             voice=request.voice_name,
             format=request.response_format,
             warnings=json.dumps(plan.warnings),
@@ -233,8 +150,9 @@ class Jobs:
             created_at=time.time(),
         )
         try:
-            texts, voices = (text, plan.dumps()), {way.voice for way in ways}
-            kept = await self._aside(files.tables.create, job, texts, voices, addresses, idempotency, body)
+            kept = await files.aside(
+                files.tables.create, job, (text, plan.dumps()), planned.voices, planned.addresses, idempotency, body
+            )
         except KeyReused:
             raise _reused() from None
         except TooManyJobs:
@@ -249,14 +167,16 @@ class Jobs:
         Raises:
             HTTPFailure: 404, it has none of this id.
         """
-        job = await self._aside(self._opened.tables.get, id)
+        files = self._opened
+        job = await files.aside(files.tables.get, id)
         if job is None or job.owner != key.turns:
             raise HTTPFailure(404, "there is no such job; GET /v1/audio/jobs lists all", "job_not_found", param="id")
         return job
 
     async def page(self, key: Key, limit: int, after: str | None, newest_first: bool) -> list[Job]:
         """Jobs of a key; see `JobTables.page`."""
-        return await self._aside(self._opened.tables.page, key.turns, limit, after, newest_first)
+        files = self._opened
+        return await files.aside(files.tables.page, key.turns, limit, after, newest_first)
 
     async def cancel(self, key: Key, id: str) -> Job:
         """End a job of a key, unless it has ended. Raises: as `get`."""
@@ -286,7 +206,7 @@ class Jobs:
             raise HTTPFailure(409, message, "job_not_completed")
         if job.digest is None:
             raise _DELETED
-        return self._folder / "results" / job.id
+        return self._files.file_of(job.id)
 
     async def forget_voice(self, digest: str | None) -> None:
         """Erase all speech in a voice that was deleted; jobs in it end.
@@ -294,17 +214,16 @@ class Jobs:
         Args:
             digest: of the generation; None does nothing.
         """
-        if digest is None or self._files is None:
+        if digest is None or not self._ready:
             return
-        for job in await self._aside(self._files.tables.in_voice, digest):
+        files = self._files
+        for job in await files.aside(files.tables.in_voice, digest):
             if job.live:
                 await self._fail(job, _DELETED)
                 await self._stop(job.id)
-            await self._aside(self._files.tables.drop_file, job.id)
-            await self._aside(partial((self._folder / "results" / job.id).unlink, missing_ok=True))
-        await self._aside(self._files.sentences.forget_voice, digest)
-
-    # ------------------------------------------------------------------------------------------- the work
+            await files.aside(files.tables.drop_file, job.id)
+            await files.remove_file_of(job.id)
+        await files.aside(files.sentences.forget_voice, digest)
 
     def _wake(self, owner: str) -> None:
         """See to it that the jobs of an owner are made."""
@@ -315,7 +234,7 @@ class Jobs:
     async def _make_all(self, owner: str) -> None:
         while owner in self._woken:
             self._woken.remove(owner)
-            while (job := await self._aside(self._opened.tables.next_of, owner)) is not None:
+            while (job := await self._files.aside(self._files.tables.next_of, owner)) is not None:
                 task = asyncio.create_task(self._make(job))
                 self._making[job.id] = task, None
                 try:
@@ -347,7 +266,9 @@ class Jobs:
         while True:
             began = time.monotonic()
             try:
-                await self._make_with(key, job)
+                result, info = await self._work.make(key, job, partial(self._began, job.id))
+                if await self._end(job, result, info) is None:  # it was cancelled
+                    await self._files.remove_file_of(job.id)
                 return
             except (VoiceGone, VoiceNotFound):  # it was there when the job was made
                 await self._fail(job, _DELETED)
@@ -358,7 +279,7 @@ class Jobs:
                     error = Overloaded("the servers make their sound in different ways; a job needs one that stays")
                     await self._fail(job, failure(error, job.id))
                     return
-            except (*TRANSIENT, *STORAGE) as error:  # of what is not a sentence
+            except (*TRANSIENT, *STORAGE, Full) as error:  # of what is not a sentence
                 now = time.monotonic()
                 if failing is None or now - began > WORKED:
                     failing = now
@@ -371,97 +292,8 @@ class Jobs:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
-    async def _make_with(self, key: Key, job: Job) -> None:
-        """Make a job with the synthesizers that there are now."""
-        files, services = self._opened, self._services
-        texts = await self._aside(files.tables.texts_of, job.id)
-        request, plan, voices = JobRequest.model_validate_json(texts[0]), JobPlan.loads(texts[1]), texts[2]
-        client, settings = services.clients.of(key), self._settings
-        orders = await orders_of(services, client, request, plan)
-        ways = await ways_of(services, client, orders)
-        if {way.voice for way in ways} != voices:
-            raise VoiceGone
-        found = await self._sentences(key, request, plan, ways)
-        addresses = [address for each in found for address in each.addresses]
-        await self._aside(files.tables.start, job.id, addresses)
-        known = await self._aside(files.sentences.known, addresses)
-        partial_too = settings.allow_partial if request.allow_partial is None else request.allow_partial
-
-        async def keep(address: str, info: Mapping[str, Any], samples: Any, rate: int) -> KeptSentence:
-            return await self._aside(files.sentences.put, job.id, job.owner, address, info, samples, rate)
-
-        caller = caller_of(key.turns or "jobs", {"type": "http"})
-        making = Making(services, key, caller, ways, found, known, keep, self._places, partial_too)
-        self._making[job.id] = self._making[job.id][0], making
-        while True:
-            await making.run(settings.job_parallel)
-            try:
-                await self._finish(key, job, plan, request, making, ways)
-                return
-            except Missing:  # a damaged file
-                known = await self._aside(files.sentences.known, addresses)
-                making.missed([each for each in addresses if each not in known])
-
-    async def _sentences(
-        self, key: Key, request: JobRequest, plan: JobPlan, ways: Sequence[Way]
-    ) -> list[PlannedSentence]:
-        """The sentences of a job of this key."""
-        attempts = 1 if request.do_sample is False else 1 + self._settings.missed_end_retries
-        asked, seed = [way.asked(key) for way in ways], request.seed or 0
-        return await asyncio.to_thread(lambda: [*sentences_of(plan, key.turns, asked, seed, attempts)])
-
-    async def _finish(
-        self, key: Key, job: Job, plan: JobPlan, request: JobRequest, making: Making, ways: Sequence[Way]
-    ) -> None:
-        """Write the file of a job whose sentences are all there.
-
-        Raises:
-            Missing: one of them is not.
-        """
-        files, services = self._opened, self._services
-        client = services.clients.of(key)
-        addresses = [making.address_of(each) or "" for each in making.sentences]
-        info_of_way = {each.way: making.info_of(at) for each, at in zip(making.sentences, addresses, strict=True)}
-        info, gains = info_of_way[making.sentences[0].way], list[np.float32]()
-        for index, way in enumerate(ways):
-            ordered, target = way.ordered, way.ordered.loudness
-            gains.append(
-                np.float32(1.0)
-                if target is None
-                else await services.loudness.gain(client, ordered.arguments, info_of_way[index], target)
-            )
-        comment = services.signing.statement(job.family, info)
-        path, stopped = self._folder / "results" / f"{job.id}.part", threading.Event()
-
-        def read(address: str) -> tuple[Any, int]:
-            return self._thread.submit(files.sentences.read, address).result()
-
-        write = partial(assemble, plan, request, addresses, gains, read, path, comment, stopped.is_set)
-        try:
-            made = await asyncio.get_running_loop().run_in_executor(self._file_thread, write)
-            kind = find_format(request.response_format).base_type
-            if services.signing.signs(kind) and path.stat().st_size <= self._settings.max_answer_bytes:
-                with services.account.holding("jobs") as held:
-                    held.add(path.stat().st_size)
-                    data = await asyncio.to_thread(path.read_bytes)
-                    data = await services.signing.signed(data, kind, job.family, info, client, held)
-                    await asyncio.to_thread(path.write_bytes, data)
-            size, digest = await asyncio.to_thread(_settled, path)
-        except BaseException:
-            stopped.set()
-            path.unlink(missing_ok=True)
-            raise
-        columns = {
-            "done": making.done,
-            "seconds": made.seconds,
-            "size": size,
-            "digest": digest,
-            "media_type": made.media_type,
-            "segments": json.dumps(made.segments),
-        }
-        keep_durably(path, path.with_suffix(""))
-        if await self._end(job, Result("completed", fields=columns), info) is None:
-            path.with_suffix("").unlink(missing_ok=True)
+    def _began(self, id: str, making: Making) -> None:
+        self._making[id] = self._making[id][0], making
 
     async def _fail(self, job: Job, failed: HTTPFailure) -> None:
         detail = failed.body()["error"]
@@ -483,23 +315,24 @@ class Jobs:
             entry |= audited_result(info, result.fields.get("seconds", 0.0))
             if result.status == "cancelled":
                 entry["outcome"] = "cancelled"
-            tables, event = self._opened.tables, event_of(job.id, result.status)
-            return await self._aside(tables.end, job.id, result, event, self._settings.job_days * DAY)
+            files, event = self._files, event_of(job.id, result.status)
+            return await files.aside(files.tables.end, job.id, result, event, self._settings.job_days * DAY)
 
-    async def _sweep(self, files: _Files) -> None:
+    async def _sweep(self) -> None:
         """Delete what is too old, and what was made in voices that are gone."""
-        for job in await self._aside(files.tables.expired):
+        files = self._files
+        for job in await files.aside(files.tables.expired):
             await self._delete(job.id)
-        await self._aside(files.sentences.evict)
-        kept = await self._aside(files.tables.voices)
+        await files.aside(files.sentences.evict)
+        kept = await files.aside(files.tables.voices)
         kept = {voice for voice in kept if not voice.startswith("preset ")}
         if kept:  # asked for before the list: a voice that is new is not gone
             for voice in kept - {each.digest for each in await self._services.client.list()}:
                 await self.forget_voice(voice)
 
     async def _delete(self, id: str) -> None:
-        await self._aside(self._opened.tables.delete, id)
-        (self._folder / "results" / id).unlink(missing_ok=True)
+        await self._files.aside(self._files.tables.delete, id)
+        await self._files.remove_file_of(id)
 
     def _key_of(self, job: Job) -> Key | None:
         """The key of a job; None: there is none any more that may speak."""
@@ -507,16 +340,6 @@ class Jobs:
         if not keys:
             return None if job.owner else ANYONE
         return next((key for key in keys.all() if key.turns == job.owner and "speak" in key.scopes), None)
-
-
-def _settled(path: Path) -> tuple[int, str]:
-    """Size and digest of a file, which is on the disk then."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-        os.fsync(file.fileno())
-        return file.tell(), digest.hexdigest()
 
 
 def _reused() -> HTTPFailure:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import blake2b, sha256
 from typing import Any
 
@@ -55,7 +55,7 @@ class JobPlan:
     parts: Sequence[PlannedPart]
     pause: float
     """Seconds of silence at the end."""
-    warnings: Sequence[str] = field(default=())
+    warnings: Sequence[str]
 
     @property
     def count(self) -> int:
@@ -107,7 +107,7 @@ def plan_of(request: SpeechRequest, dictionaries: Sequence[Scoped], max_characte
         written, gain = (part.span.start, part.span.end), part.span.style.gain
         sentences = sentences or [segment.text]
         parts.append(PlannedPart(ways.index(way), part.turn, written, part.pause, segment.rate, gain, sentences))
-    return JobPlan(ways, parts, found.sequence.pause, found.warnings)
+    return JobPlan(ways, parts, found.sequence.pause, [*found.warnings])
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ def book(sentences: int) -> str:
     [
         (30, 3, False),
         (30, 3, True),
-        pytest.param(400, 100, False, marks=pytest.mark.long),
-        pytest.param(400, 100, True, marks=pytest.mark.long),
+        pytest.param(400, 100, False, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
+        pytest.param(400, 100, True, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],
     ids=["alone", "with another one", "100 times", "100 times, with another one"],
 )

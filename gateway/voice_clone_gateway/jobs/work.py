@@ -1,0 +1,199 @@
+"""A whole job: its plan, its sentences, its file."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from voice_clone_client import InvalidArgument
+
+from ..audio import find_format
+from ..http.keys import Key, caller_of
+from ..places import Places
+from ..services import Services
+from ..speech.synthesis import long_plan
+from .assembly import assemble
+from .files import JobFiles
+from .making import Making, VoiceGone, Way, orders_of, ways_of
+from .plan import JobPlan, PlannedSentence, plan_of, sentences_of
+from .schemas import JobRequest
+from .sentences import KeptSentence, Missing, keep_durably
+from .tables import Job, Result
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a job speaks, and how the server would speak it now."""
+
+    plan: JobPlan
+    ways: Sequence[Way]
+    sentences: Sequence[PlannedSentence]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of all attempts at all sentences."""
+        return [address for each in self.sentences for address in each.addresses]
+
+    @property
+    def voices(self) -> set[str]:
+        """The digests of its voices."""
+        return {way.voice for way in self.ways}
+
+
+class Work:
+    """Makes jobs.
+
+    Args:
+        services: of the gateway.
+        files: where they are kept.
+    """
+
+    def __init__(self, services: Services, files: JobFiles) -> None:
+        self._services, self._settings, self._files = services, services.settings, files
+        self._places = Places(services.settings.job_parallel)
+        self._thread = ThreadPoolExecutor(1, "job files")  # writes one after the other
+
+    async def close(self) -> None:
+        """Wait until no file is written."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def planned(self, key: Key, request: JobRequest) -> Planned:
+        """The plan of a new job.
+
+        Raises:
+            HTTPFailure, VoiceCloneError: it cannot be made.
+        """
+        services = self._services
+        client = services.clients.of(key)
+        chosen, ignored = await services.dictionaries.chosen(services, client, request)
+        family = await services.families.choose(request.model)
+        await services.families.get(family)  # from now on it is known how long its sentences may be
+        most = long_plan(services, family).max_characters
+        async with services.after_speech.turn():
+            plan = await asyncio.to_thread(plan_of, request, chosen, most)
+        orders = await orders_of(services, client, request, plan)
+        warnings = [*ignored, *plan.warnings, *(text for each in orders for text in each.warnings)]
+        if warnings and self._settings.strict:
+            raise InvalidArgument(f"`text`: {warnings[0]}; leave it out, this gateway is strict")
+        plan = replace(plan, warnings=[*dict.fromkeys(warnings)])
+        return await self._addressed(key, request, plan, await ways_of(services, client, orders))
+
+    async def _addressed(self, key: Key, request: JobRequest, plan: JobPlan, ways: Sequence[Way]) -> Planned:
+        attempts = 1 if request.do_sample is False else 1 + self._settings.missed_end_retries
+        asked, seed = [way.asked(key) for way in ways], request.seed or 0
+        found = await asyncio.to_thread(lambda: [*sentences_of(plan, key.turns, asked, seed, attempts)])
+        return Planned(plan, ways, found)
+
+    async def make(self, key: Key, job: Job, began: Callable[[Making], None]) -> tuple[Result, Mapping[str, Any]]:
+        """Make a job with the synthesizers that there are now. Returns what it has become, and the server's info.
+
+        Args:
+            began: called when it is known what is missing.
+
+        Raises:
+            VoiceGone: one of its voices is not that with which it was planned.
+            Exception: as `Making.run`.
+        """
+        files, services = self._files, self._services
+        texts = await files.aside(files.tables.texts_of, job.id)
+        request, plan, voices = JobRequest.model_validate_json(texts[0]), JobPlan.loads(texts[1]), texts[2]
+        client = services.clients.of(key)
+        ways = await ways_of(services, client, await orders_of(services, client, request, plan))
+        planned = await self._addressed(key, request, plan, ways)
+        if planned.voices != voices:
+            raise VoiceGone
+        addresses = planned.addresses
+        await files.aside(files.tables.start, job.id, addresses)
+        known = await files.aside(files.sentences.known, addresses)
+        partial_too = self._settings.allow_partial if request.allow_partial is None else request.allow_partial
+
+        async def keep(address: str, info: Mapping[str, Any], samples: Any, rate: int) -> KeptSentence:
+            return await files.aside(files.sentences.put, job.id, job.owner, address, info, samples, rate)
+
+        caller = caller_of(key.turns or "jobs", {"type": "http"})
+        making = Making(services, key, caller, planned.ways, planned.sentences, known, keep, self._places, partial_too)
+        began(making)
+        while True:
+            await making.run(self._settings.job_parallel)
+            try:
+                return await self._file(key, job, request, planned, making)
+            except Missing:  # a damaged one
+                known = await files.aside(files.sentences.known, addresses)
+                making.missed([each for each in addresses if each not in known])
+
+    async def _file(
+        self, key: Key, job: Job, request: JobRequest, planned: Planned, making: Making
+    ) -> tuple[Result, Mapping[str, Any]]:
+        """Write the file of a job whose sentences are all there; see `make`.
+
+        Raises:
+            Missing: one of them is not.
+        """
+        files, services = self._files, self._services
+        client, signing = services.clients.of(key), services.signing
+        addresses = [making.address_of(each) or "" for each in making.sentences]
+        info_of_way = {each.way: making.info_of(at) for each, at in zip(making.sentences, addresses, strict=True)}
+        info, gains = info_of_way[making.sentences[0].way], list[np.float32]()
+        for index, way in enumerate(planned.ways):
+            ordered, target = way.ordered, way.ordered.loudness
+            gains.append(
+                np.float32(1.0)
+                if target is None
+                else await services.loudness.gain(client, ordered.arguments, info_of_way[index], target)
+            )
+        path, stopped = files.file_of(job.id).with_suffix(".part"), threading.Event()
+        write = partial(
+            assemble,
+            planned.plan,
+            request,
+            addresses,
+            gains,
+            partial(files.at_once, files.sentences.read),
+            path,
+            signing.statement(job.family, info),
+            stopped.is_set,
+        )
+        try:
+            made = await asyncio.get_running_loop().run_in_executor(self._thread, write)
+            kind = find_format(request.response_format).base_type
+            if signing.signs(kind) and path.stat().st_size <= self._settings.max_answer_bytes:
+                with services.account.holding("jobs") as held:
+                    held.add(path.stat().st_size)
+                    data = await asyncio.to_thread(path.read_bytes)
+                    data = await signing.signed(data, kind, job.family, info, client, held)
+                    await asyncio.to_thread(path.write_bytes, data)
+            size, digest = await asyncio.to_thread(_settled, path)
+        except BaseException:
+            stopped.set()
+            path.unlink(missing_ok=True)
+            raise
+        keep_durably(path, files.file_of(job.id))
+        columns = {
+            "done": making.done,
+            "seconds": made.seconds,
+            "size": size,
+            "digest": digest,
+            "media_type": made.media_type,
+            "segments": json.dumps(made.segments),
+        }
+        return Result("completed", fields=columns), info
+
+
+def _settled(path: Path) -> tuple[int, str]:
+    """Size and digest of a file, which is on the disk then."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+        os.fsync(file.fileno())
+        return file.tell(), digest.hexdigest()
