@@ -59,7 +59,7 @@ WEBSOCKETS = [
 ]
 """The paths at which there are WebSockets alone."""
 READABLE = (
-    *("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Retry-After"),
+    *("X-Request-ID", "X-Speech-Info", "X-Speech-Provenance", "X-Speech-Warning", "Location", "Retry-After"),
     *("ETag", "Accept-Ranges", "Content-Range"),
     *vendors.READABLE,
 )

@@ -196,6 +196,7 @@ class Settings:
     job_characters: int = _setting(1_000_000, "maximum length of the text of a job")
     job_parallel: int = _setting(4, "sentences of all jobs that are made at once")
     max_jobs: int = _setting(100, "maximum number of jobs of a key that have not ended")
+    job_bytes: int = _setting(10 << 30, "maximum size of the files of all jobs of a key")
     job_days: float = _setting(7.0, "days after its end in which a job and its file are deleted")
     sentence_bytes: int = _setting(10 << 30, "bytes of speech of jobs that are kept for other jobs")
     sentence_days: float = _setting(30.0, "days after its last use in which such speech is deleted")

@@ -27,6 +27,7 @@ from voice_clone_server.triton_server import ROOT
 CLIP = ROOT / "tools" / "data" / "reference.wav"
 LONG = "The old captain sold his boat. My sister wants a new car. The teacher opened the window. " * 3
 SPEECH, VOICES, LIVE = "/v1/audio/speech", "/v1/audio/voices", "/v1/audio/speech/stream"
+JOBS = "/v1/audio/jobs"
 UTTERANCES = 8  # that a WebSocket may have waiting
 FRAME_BYTES = 8 << 20  # that an unfinished frame says it has
 WAIT = 300.0
@@ -79,6 +80,17 @@ async def _streams(attacker: Attacker, number: int) -> bool:
 async def _batches(attacker: Attacker, number: int) -> bool:
     items = [{"input": LONG} for _ in range(32)]
     return (await attacker.http.post(f"{SPEECH}/batch", json={"voice": "other", "items": items})).is_success
+
+
+async def _jobs(attacker: Attacker, number: int) -> bool:
+    """A job of 100 texts that no job had before."""
+    texts = (f"{LONG} This is number {int.from_bytes(os.urandom(3), 'big')}." for _ in range(100))
+    made = await attacker.http.post(JOBS, json={"input": "\n\n".join(texts), "voice": "other"})
+    status = made.json().get("status")
+    while status in ("queued", "in_progress"):
+        await asyncio.sleep(1.0)
+        status = (await attacker.http.get(made.headers["location"])).json()["status"]
+    return bool(status == "completed")
 
 
 async def _clips(attacker: Attacker, number: int) -> bool:
@@ -199,6 +211,7 @@ async def _read(live: ClientConnection) -> None:
 ATTACKS: dict[str, Attack] = {
     "streams": _streams,
     "batches": _batches,
+    "jobs": _jobs,
     "sockets": _sockets,
     "token sockets": _token_sockets,
     "slow readers": _slow_readers,

@@ -58,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         models = [MODELS, OPTIONAL] if "detections" in given.attacks else [MODELS]
         with (
             TritonServer(given.checkpoint, folder / "voices", log=folder / "log", models=models) as server,
-            Gateway(server.url, folder / "gateway", "--api-keys-file", str(folder / "keys")) as gateway,
+            Gateway(
+                *(server.url, folder / "gateway", "--api-keys-file", str(folder / "keys")),
+                *("--jobs-dir", str(folder / "jobs")),
+            ) as gateway,
             httpx2.Client(base_url=gateway.url, headers={"Authorization": f"Bearer {keys[0]}"}, timeout=60.0) as http,
         ):
             for name in ("mine", "other"):

@@ -133,6 +133,7 @@ class Jobs:
             raise HTTPFailure(400, message, "invalid_argument", param="input")
         if request.webhook_url is not None:
             await self._webhooks.check(request.webhook_url)
+        await self._work.check_room(key)
         planned = await self._work.planned(key, request)
         plan = planned.plan
         job = Job(
@@ -150,9 +151,9 @@ class Jobs:
             created_at=time.time(),
         )
         try:
-            kept = await files.aside(
-                files.tables.create, job, (text, plan.dumps()), planned.voices, planned.addresses, idempotency, body
-            )
+            texts = text, await asyncio.to_thread(plan.dumps)
+            addresses = planned.addresses
+            kept = await files.aside(files.tables.create, job, texts, planned.voices, addresses, idempotency, body)
         except KeyReused:
             raise _reused() from None
         except TooManyJobs:

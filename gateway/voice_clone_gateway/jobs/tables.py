@@ -285,13 +285,20 @@ class JobTables:
             )
             if not changed.rowcount:
                 return None
-            db.execute("DELETE FROM need WHERE job = ?", (id,))
+            for table in ("need", "job_text"):  # neither is wanted any more
+                db.execute(f"DELETE FROM {table} WHERE job = ?", (id,))
             job = self.get(id)
             assert job is not None
             if job.webhook_url is not None:
                 row = event["id"], id, job.webhook_url, job.webhook_secret, json.dumps(event), 0, now, now
                 db.execute("INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         return job
+
+    def held(self, owner: str) -> int:
+        """Bytes of the files of an owner's jobs."""
+        size = "SELECT coalesce(sum(size), 0) FROM job WHERE owner = ? AND digest IS NOT NULL"
+        [held] = self._connection.execute(size, (owner,)).fetchone()
+        return int(held)
 
     def drop_file(self, id: str) -> None:
         """The file of a job is no more."""

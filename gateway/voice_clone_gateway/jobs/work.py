@@ -18,6 +18,7 @@ import numpy as np
 from voice_clone_client import InvalidArgument
 
 from ..audio import find_format
+from ..http.errors import limit_reached
 from ..http.keys import Key, caller_of
 from ..places import Places
 from ..services import Services
@@ -88,6 +89,17 @@ class Work:
         plan = replace(plan, warnings=[*dict.fromkeys(warnings)])
         return await self._addressed(key, request, plan, await ways_of(services, client, orders))
 
+    async def check_room(self, key: Key) -> None:
+        """See whether a key may keep one more file.
+
+        Raises:
+            HTTPFailure: 429, it has too much.
+        """
+        most = self._settings.job_bytes
+        if await self._files.aside(self._files.tables.held, key.turns) >= most:
+            message = f"the files of this key's jobs have {most} bytes, its maximum; delete jobs with DELETE"
+            raise limit_reached(message, "too_many_bytes", 60)
+
     async def _addressed(self, key: Key, request: JobRequest, plan: JobPlan, ways: Sequence[Way]) -> Planned:
         attempts = 1 if request.do_sample is False else 1 + self._settings.missed_end_retries
         asked, seed = [way.asked(key) for way in ways], request.seed or 0
@@ -105,8 +117,9 @@ class Work:
             Exception: as `Making.run`.
         """
         files, services = self._files, self._services
-        texts = await files.aside(files.tables.texts_of, job.id)
-        request, plan, voices = JobRequest.model_validate_json(texts[0]), JobPlan.loads(texts[1]), texts[2]
+        asked, planned_text, voices = await files.aside(files.tables.texts_of, job.id)
+        request = await asyncio.to_thread(JobRequest.model_validate_json, asked)
+        plan = await asyncio.to_thread(JobPlan.loads, planned_text)
         client = services.clients.of(key)
         ways = await ways_of(services, client, await orders_of(services, client, request, plan))
         planned = await self._addressed(key, request, plan, ways)
@@ -125,6 +138,7 @@ class Work:
         began(making)
         while True:
             await making.run(self._settings.job_parallel)
+            await self.check_room(key)
             try:
                 return await self._file(key, job, request, planned, making)
             except Missing:  # a damaged one

@@ -39,7 +39,7 @@ async def create_job(
 ) -> JobAnswer:
     """Speak a text up to a book. The answer is the job, whose `status` says how far it is."""
     jobs = _jobs(request)
-    job = await jobs.create(request.state.key, request.state.request_id, payload, key)
+    job = await jobs.create(request.state.key, request.state.request_id, payload, key or None)
     response.headers["Location"] = f"/v1/audio/jobs/{job.id}"
     response.headers["Retry-After"] = str(RETRY_AFTER)
     return _answer(jobs, job)

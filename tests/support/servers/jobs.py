@@ -57,7 +57,7 @@ def further(http: httpx2.Client, id: str, done: int) -> bool:
     """Whether a job is further than it was, or has ended."""
     job = http.get(f"{JOBS}/{id}").json()
     assert job["status"] in ("queued", "in_progress", "completed"), job
-    return job["sentences"]["done"] > done or job["status"] == "completed"
+    return bool(job["sentences"]["done"] > done or job["status"] == "completed")
 
 
 @contextmanager

@@ -183,6 +183,16 @@ def test_keys_have_their_own_jobs_and_speech(
     assert http.post(JOBS, json=slow, headers=bob).status_code == 202
 
 
+def test_a_key_keeps_only_so_many_bytes(start: Callable[..., httpx2.Client]) -> None:
+    http = start(job_bytes=100)
+    first = ended(http, ASKED)
+    assert first["status"] == "completed" and first["size"] > 100
+    refused = http.post(JOBS, json=ASKED)
+    assert refused.status_code == 429 and refused.json()["error"]["code"] == "too_many_bytes"
+    http.delete(f"{JOBS}/{first['id']}")
+    assert ended(http, ASKED)["status"] == "completed"
+
+
 def test_what_is_transient_is_tried_again(start: Callable[..., httpx2.Client], talking: Talking) -> None:
     http = start(job_parallel=1)
     talking.failures = [
