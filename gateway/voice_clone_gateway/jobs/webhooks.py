@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sqlite3
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -31,7 +32,7 @@ SECONDS = 15.0
 """Within which a receiver must have answered."""
 FIRST_WAIT, LONGEST_WAIT, FOR_SECONDS = 5.0, 4 * 3600.0, 24 * 3600.0
 _AT_ONCE = 16
-_LOOK = 1.0  # seconds between two looks for events that are due
+_LOOK = 0.5  # seconds between two looks for events that are due
 
 
 def event_of(job: str, status: Status) -> dict[str, Any]:
@@ -80,18 +81,25 @@ class Webhooks:
                     return
                 wait = min(FIRST_WAIT * 3**delivery.attempts, LONGEST_WAIT)
                 await aside(tables.postpone, delivery.id, wait * random.uniform(0.8, 1.2))
+            except Exception:
+                log.exception("the webhook of %s was not sent", delivery.job)
             finally:
                 self._on_their_way.discard(delivery.id)
 
         tasks = set[asyncio.Task[None]]()
         try:
             while True:
-                for each in await aside(tables.due):
+                await asyncio.sleep(_LOOK)
+                try:
+                    due = await aside(tables.due)
+                except sqlite3.Error:
+                    log.exception("the webhooks of jobs could not be read")
+                    continue
+                for each in due:
                     if each.id not in self._on_their_way:
                         self._on_their_way.add(each.id)
                         tasks.add(task := asyncio.create_task(attempt(each)))
                         task.add_done_callback(tasks.discard)
-                await asyncio.sleep(_LOOK)
         finally:
             for task in tasks:
                 task.cancel()

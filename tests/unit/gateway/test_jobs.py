@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import httpx2
 import pytest
+from voice_clone_gateway.jobs import keeper
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, Failure, Server, chunk, listening
@@ -253,8 +254,33 @@ def test_another_synthesizer_makes_all_of_it(start: Callable[..., httpx2.Client]
     assert job["status"] == "failed" and "servers" in job["error"]["message"]
 
 
-def test_jobs_go_on_with_the_next_gateway(serve: Serve, talking: Talking, tmp_path: Path) -> None:
-    """Two gateways never have the files at once."""
+def test_a_voice_that_another_program_deletes(
+    start: Callable[..., httpx2.Client], talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made in it is found and erased."""
+    monkeypatch.setattr(keeper, "SWEEP", 0.05)
+    http = start()
+    job = ended(http, ASKED)
+    kept = tmp_path / "jobs" / "sentences"
+    time.sleep(0.3)
+    assert http.get(f"{JOBS}/{job['id']}/content").status_code == 200 and len([*kept.glob("??/*")]) == 2
+    talking.digest = None
+    until(lambda: http.get(f"{JOBS}/{job['id']}/content").status_code == 410)
+    until(lambda: not [*kept.glob("??/*")])
+    assert not (tmp_path / "jobs" / "results" / job["id"]).exists()
+
+
+def test_a_job_is_deleted_when_its_time_is_over(
+    start: Callable[..., httpx2.Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "SWEEP", 0.05)
+    http = start(job_days=1e-6)
+    job = http.post(JOBS, json=ASKED).json()
+    until(lambda: http.get(f"{JOBS}/{job['id']}").status_code == 404)
+    assert not [*(tmp_path / "jobs" / "results").iterdir()]
+
+
+def test_two_gateways_never_have_the_files_at_once(serve: Serve, talking: Talking, tmp_path: Path) -> None:
     talking.pause = 0.2
     first = serve(talking.server.url, jobs_dir=str(tmp_path / "jobs"))
     until(lambda: first.get(JOBS).status_code == 200)
