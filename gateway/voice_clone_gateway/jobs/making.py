@@ -188,13 +188,16 @@ class Making:
         return (time.monotonic() - self._began) * self._characters_left / self._characters_made
 
     def address_of(self, sentence: PlannedSentence) -> str | None:
-        """Where its speech is: of the first attempt that is whole, or else the last one; None: it is to be made."""
+        """Where its speech is: of the first attempt that is whole, or else the last one, if it may be partial.
+
+        None: it is to be made.
+        """
         for address in sentence.addresses:
             if address not in self._known:
                 return None
             if is_whole(self._known[address].info.get("finish_reason")):
                 return address
-        return sentence.addresses[-1]
+        return sentence.addresses[-1] if self._allow_partial else None
 
     def info_of(self, address: str) -> Mapping[str, Any]:
         """The server's info on a sentence that is there."""

@@ -226,6 +226,10 @@ def test_missed_ends(
     job = ended(http, ASKED)
     if spoken is None:
         assert job["status"] == "failed" and job["error"]["code"] == "incomplete"
+        spoken_before = len(talking.server.speeches)
+        again = ended(http, ASKED)
+        assert again["status"] == "failed" and again["error"]["code"] == "incomplete", "also where all of it is kept"
+        assert len(talking.server.speeches) == spoken_before
         assert ended(http, {**ASKED, "allow_partial": True})["status"] == "completed"
         return
     assert job["status"] == "completed" and job["sentences"] == {"total": 2, "done": 2, "made": spoken}
