@@ -32,6 +32,12 @@ MANAGED = [
 SPOKEN = [
     ("POST", "/v1/audio/speech"),
     ("POST", "/v1/audio/speech/batch"),
+    ("POST", "/v1/audio/jobs"),
+    ("GET", "/v1/audio/jobs"),
+    ("GET", "/v1/audio/jobs/job_0"),
+    ("DELETE", "/v1/audio/jobs/job_0"),
+    ("GET", "/v1/audio/jobs/job_0/content"),
+    ("POST", "/v1/audio/jobs/job_0/cancel"),
     ("POST", "/v1/audio/text"),
     ("GET", "/v1/audio/speech/0123"),
     ("POST", "/v1/audio/voices/design"),
@@ -86,7 +92,7 @@ def test_every_route_of_the_api_needs_a_key(triton: Server, serve: Serve, keys_f
     http = serve(triton.url, api_keys_file=keys_file)
     paths = http.get("/openapi.json").json()["paths"]
     guarded = {
-        (method.upper(), path.format(name="ada", model="qwen3_tts", speech_id="0123"))
+        (method.upper(), path.format(name="ada", model="qwen3_tts", speech_id="0123", job_id="job_0"))
         for path, methods in paths.items()
         for method in methods
         if path.startswith("/v1/")

@@ -148,6 +148,9 @@ GETS = (
     "/v1/models",
     "/v1/models/tts-1",
     "/v1/audio/speech/0123",
+    "/v1/audio/jobs",
+    "/v1/audio/jobs/job_0",
+    "/v1/audio/jobs/job_0/content",
     "/v1/audio/voices",
     "/v1/audio/voices/ada",
     "/v1/audio/voices/ada/audio",
@@ -162,7 +165,7 @@ def test_head_answers_where_get_does(triton: Server, serve: Serve) -> None:
     triton.answer = lambda inputs: {"result": json.dumps(RECORD).encode(), "artifacts": bundle()}
     http = serve(triton.url)
     described = {path for path, entry in http.get("/openapi.json").json()["paths"].items() if "get" in entry}
-    names = {"/ada": "/{name}", "/tts-1": "/{model}", "/0123": "/{speech_id}"}
+    names = {"/ada": "/{name}", "/tts-1": "/{model}", "/0123": "/{speech_id}", "/job_0": "/{job_id}"}
     asked = {re.sub("|".join(names), lambda found: names[found[0]], path) for path in GETS}
     assert described <= asked, "each path with GET is tried"
     for path in GETS:
