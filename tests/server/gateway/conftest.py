@@ -19,9 +19,9 @@ from voice_clone_server.triton_server import TritonServer
 
 @pytest.fixture(scope="session")
 def gateway(server: TritonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway without keys."""
+    """A gateway without keys, which takes jobs."""
     folder = tmp_path_factory.mktemp("gateway")
-    with Gateway(server.url, folder / "log") as gateway:
+    with Gateway(server.url, folder / "log", "--jobs-dir", str(folder / "jobs")) as gateway:
         yield gateway
         log = (folder / "log").read_text()
         assert "Traceback" not in log, log

@@ -50,6 +50,6 @@ def test_many_requests(
     if key is not None:
         environment["VOICE_CLONE_GATEWAY_API_KEYS"] = f"{key} speak,manage"
         options = ["--header", f"Authorization: Bearer {key}"]
-    with Gateway(server.url, tmp_path / "log", **environment) as gateway:
+    with Gateway(server.url, tmp_path / "log", "--jobs-dir", str(tmp_path / "jobs"), **environment) as gateway:
         fuzz(gateway, tmp_path, "--max-examples", "100", *options)
     assert server.ready() and "Traceback" not in (tmp_path / "log").read_text()
