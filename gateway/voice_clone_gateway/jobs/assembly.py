@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from voice_clone_client import Chunk
 from voice_clone_sound.joined_parts import JoinedParts
-from voice_clone_sound.tempo import Tempo
 
 from ..schemas import SpeechRequest
 from ..speech.synthesis import encoder
@@ -59,12 +58,7 @@ def assemble(
         Stopped: it was.
         Missing: as `read`.
     """
-
-    def tempo(index: int, rate: int) -> Tempo | None:
-        speed = plan.parts[index].rate
-        return Tempo(rate, speed) if speed != 1.0 else None
-
-    joined, ahead = JoinedParts(plan.joined, tempo), iter(addresses)
+    joined, ahead = JoinedParts(plan.joined), iter(addresses)
     out = None
     for part in plan.parts:
         for _ in part.sentences:

@@ -13,9 +13,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from typing import Any
 
+from voice_clone_client.long_text.plan import content_seed
 from voice_clone_text.dictionary import Scoped
 from voice_clone_text.pieces import Span, Style
 from voice_clone_text.sentences import MIN_CHARACTERS, SentenceSplitter
@@ -70,7 +71,10 @@ class JobPlan:
     @property
     def joined(self) -> Joined:
         """How the parts follow each other."""
-        parts = [Part(each.turn, Span("", *each.written, Style(gain=each.gain)), each.pause) for each in self.parts]
+        parts = (
+            Part(each.turn, Span("", *each.written, Style(gain=each.gain)), each.pause, each.rate)
+            for each in self.parts
+        )
         return Joined(tuple(parts), self.pause, ())
 
     def dumps(self) -> str:
@@ -96,17 +100,16 @@ def plan_of(request: SpeechRequest, dictionaries: Sequence[Scoped], max_characte
         HTTPFailure, InvalidArgument: as `segments_of`.
     """
     found, ways, parts = segments_of(request, dictionaries), list[dict[str, Any]](), list[PlannedPart]()
-    for part, segment in zip(found.sequence.parts, found.spoken, strict=True):
-        options = segment.options
+    for part, options in zip(found.sequence.parts, found.options, strict=True):
         way = {"voice": options.voice_name, "language": options.language, "instructions": options.instructions}
         if way not in ways:
             ways.append(way)
         least = min(MIN_CHARACTERS, max_characters)
         splitter = SentenceSplitter(min_characters=least, max_characters=max_characters)
-        sentences = [each.text for each in splitter.feed(segment.text, final=True) if each.spoken]
+        sentences = [each.text for each in splitter.feed(part.span.text, final=True) if each.spoken]
         written, gain = (part.span.start, part.span.end), part.span.style.gain
-        sentences = sentences or [segment.text]
-        parts.append(PlannedPart(ways.index(way), part.turn, written, part.pause, segment.rate, gain, sentences))
+        sentences = sentences or [part.span.text]
+        parts.append(PlannedPart(ways.index(way), part.turn, written, part.pause, part.rate, gain, sentences))
     return JobPlan(ways, parts, found.sequence.pause, [*found.warnings])
 
 
@@ -141,14 +144,9 @@ def sentences_of(
         for text in part.sentences:
             content = f"{ways[part.way]}\n{text}"
             before, seen[content] = seen[content], seen[content] + 1
-            seeds = [_seed(seed, content, before, attempt) for attempt in range(attempts)]
+            seeds = [content_seed(seed, content, before, attempt) for attempt in range(attempts)]
             made_of = [f"{FORM}\n{owner}\n{each}\n{ways_asked[part.way]}\n{text}" for each in seeds]
             yield PlannedSentence(text, part.way, seeds, [sha256(each.encode()).hexdigest() for each in made_of])
-
-
-def _seed(seed: int, content: str, before: int, attempt: int) -> int:
-    numbers = (number.to_bytes(8, "little") for number in (seed, before, attempt))
-    return int.from_bytes(blake2b(b"".join(numbers) + content.encode(), digest_size=8).digest(), "little")
 
 
 def _json(value: Mapping[str, Any]) -> str:
