@@ -86,6 +86,7 @@ RUN pip install --no-cache-dir --no-deps --target . "${PYTRITON}" \
 FROM cpu-packages AS native
 RUN pip install --no-cache-dir --no-index --find-links /wheels numba numpy platformdirs xxhash
 WORKDIR /src
+COPY client/voice_clone_errors voice_clone_errors
 COPY voice_clone/__init__.py voice_clone/errors.py voice_clone/gpu.py voice_clone/model_start.py voice_clone/
 COPY voice_clone/native voice_clone/native
 # For processors of one kind alone, of docs/operations.md: INSTRUCTIONS=avx2.
