@@ -101,7 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         trimming = asyncio.create_task(give_back(account))
         kept = services.jobs
         if kept is not None:
-            kept.start(services)
+            await kept.start(services)
         try:
             yield
         finally:

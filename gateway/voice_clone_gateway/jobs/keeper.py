@@ -9,6 +9,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from .work import Work
 
 log = logging.getLogger(__name__)
 
+FIRST = 0.5  # seconds for which the start of the gateway waits for the files
 SWEEP = 60.0  # seconds between two looks for voices that are gone, and for what is too old
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
@@ -59,18 +61,20 @@ class Jobs:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._files = JobFiles(settings)
-        self._ready = False  # the files are this gateway's
+        self._ready = asyncio.Event()  # the files are this gateway's
         self._making: dict[str, tuple[asyncio.Task[None], Making | None]] = {}  # jobs, by their ids
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
 
-    def start(self, services: Services) -> None:
-        """Take the files, and go on with the jobs in them."""
+    async def start(self, services: Services) -> None:
+        """Take the files, and go on with the jobs in them. Waits a moment for that."""
         self._services = services
         self._work = Work(services, self._files)
         self._webhooks = Webhooks(self._settings)
         self._tasks.append(asyncio.create_task(self._serve()))
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), FIRST)
 
     async def close(self) -> None:
         """Stop. What was being made goes on with the next gateway."""
@@ -90,7 +94,7 @@ class Jobs:
         except Exception:
             log.exception("the jobs cannot be read; this gateway has none")
             return
-        self._ready = True
+        self._ready.set()
         self._tasks.append(asyncio.create_task(self._webhooks.serve(files.tables, files.aside)))
         while True:
             try:
@@ -103,7 +107,7 @@ class Jobs:
 
     @property
     def _opened(self) -> JobFiles:
-        if not self._ready:
+        if not self._ready.is_set():
             raise Overloaded("the jobs of this gateway are not read yet")
         return self._files
 
@@ -215,7 +219,7 @@ class Jobs:
         Args:
             digest: of the generation; None does nothing.
         """
-        if digest is None or not self._ready:
+        if digest is None or not self._ready.is_set():
             return
         files = self._files
         for job in await files.aside(files.tables.in_voice, digest):

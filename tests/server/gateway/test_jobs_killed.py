@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -66,8 +67,13 @@ def test_gateways_that_are_killed(demo: TritonServer, tmp_path: Path, count: int
             return gateway.__enter__()
 
         gateway = start()
+        wait_for_jobs(gateway)
         for _ in range(kills):
-            following = start() if standby else None
+            following = None
+            if standby:  # which starts while the other one stands still, and keeps its files
+                gateway.process.send_signal(signal.SIGSTOP)
+                following = start()
+                gateway.process.send_signal(signal.SIGCONT)
             with client_of(gateway) as http:
                 found = http.post(JOBS, json=body, headers=once).json()
                 assert found["id"] == (id or found["id"]), "what was acknowledged is there"
@@ -81,10 +87,8 @@ def test_gateways_that_are_killed(demo: TritonServer, tmp_path: Path, count: int
             kill(gateway)
             killed = time.monotonic()
             gateway = following or start()
-            with client_of(gateway) as http:
-                while http.get(JOBS).status_code != 200:
-                    time.sleep(0.01)
-                taken.append(time.monotonic() - killed)
+            wait_for_jobs(gateway)
+            taken.append(time.monotonic() - killed)
         with client_of(gateway) as http:
             until(lambda: http.get(f"{JOBS}/{id}").json()["status"] in ENDED, 1200)
             job = http.get(f"{JOBS}/{id}").json()
@@ -93,6 +97,13 @@ def test_gateways_that_are_killed(demo: TritonServer, tmp_path: Path, count: int
     assert "Traceback" not in (tmp_path / "log").read_text()
     log.info("%d kills, %d sentences, standby %s: alone %.1f s", kills, count, standby, alone)
     log.info("the next answers after %s s (p50, p95, most)", np.percentile(taken, [50, 95, 100]).round(2).tolist())
+
+
+def wait_for_jobs(gateway: Gateway) -> None:
+    """Wait until it has the files."""
+    with client_of(gateway) as http:
+        while http.get(JOBS).status_code != 200:
+            time.sleep(0.01)
 
 
 def kill(gateway: Gateway) -> None:
