@@ -101,7 +101,11 @@ def fetch(url: str, timeout: float) -> bytes:
     Raises:
         OSError: there is none, or it is an error.
     """
-    from urllib.request import ProxyHandler, build_opener  # for which a start does not wait
+    from http.client import HTTPException  # for which, and for the next, a start does not wait
+    from urllib.request import ProxyHandler, build_opener
 
-    with build_opener(ProxyHandler({})).open(url, timeout=timeout) as answer:
-        return bytes(answer.read())
+    try:
+        with build_opener(ProxyHandler({})).open(url, timeout=timeout) as answer:
+            return bytes(answer.read())
+    except HTTPException as error:  # such as half an answer of a server that was killed
+        raise OSError(errno.EPROTO, "the answer is none of HTTP, or breaks off") from error

@@ -91,3 +91,24 @@ def test_what_is_no_server_of_http_has_no_status() -> None:
             addresses.status_of("127.0.0.1", listening.getsockname()[1], "/", timeout=10)
     with pytest.raises(ConnectionRefusedError):
         addresses.status_of("127.0.0.1", 1, "/", timeout=10)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"xx", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"],
+    ids=["none", "not HTTP", "half"],
+)
+def test_a_server_that_is_killed_while_it_answers_is_away(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve_once() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve_once)
+        thread.start()
+        with pytest.raises(OSError):
+            addresses.fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/metrics", 10.0)
+        thread.join()
