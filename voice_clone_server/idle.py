@@ -38,7 +38,7 @@ class Idleness:
         self.path = server.scratch / "lock"
         self.ended = False
         self._server, self._seconds = server, seconds
-        self._lock = ServerLock(self.path)
+        self._lock = ServerLock(self.path, make=True)
         self._seen: list[str] = []
         self._since = self._next_look = self._settled = 0.0
 

@@ -15,14 +15,17 @@ class ServerLock:
     """The lock, which is flock of a file. That file also says when work ended last, and whether there is new work.
 
     Args:
-        path: of the file, which the first of the two processes makes.
+        path: of the file.
+        make: the file, if it is missing. Only the program does so: a lock that a gateway made would be of no other process.
 
     Raises:
         OSError: it cannot be opened.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: str | Path, make: bool = False) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0), 0o600)
+        if not os.fstat(self._file).st_size:
+            os.pwrite(self._file, b"-", 0)  # now, so that `ask` needs no room on a disk that has become full
 
     def share(self) -> bool:
         """Keep the server as it is; False if the program has the lock."""
@@ -31,7 +34,7 @@ class ServerLock:
     def take(self) -> bool:
         """Have the lock alone; False if the gateway shares it."""
         if self.asked:  # before it is taken: a gateway that finds it taken asks again
-            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, b"-", 0)
         return self._lock(fcntl.LOCK_EX)
 
     def free(self) -> None:
@@ -45,7 +48,7 @@ class ServerLock:
     @property
     def asked(self) -> bool:
         """Whether there is work for the server, since the lock was taken."""
-        return os.fstat(self._file).st_size > 0
+        return os.pread(self._file, 1, 0) == b"!"
 
     def worked(self) -> None:
         """Say that work has just ended."""

@@ -89,8 +89,16 @@ class IdleServer:
         """Ask for the server until it is ready. All requests wait for this one task, which goes on if they leave."""
         assert self._lock is not None
         began = time.monotonic()
-        while not self._lock.share():
-            self._lock.ask()
+        failure: OSError | None = None
+        while True:
+            try:
+                if self._lock.share():
+                    break
+                self._lock.ask()
+            except OSError as error:  # such as a full disk, or no more locks: this may pass
+                if failure is None:
+                    log.error("the speech server, which is idle, cannot be asked for: %s", error)
+                failure = error
             await asyncio.sleep(PERIOD)
         self._last_start = time.monotonic() - began
         log.info("the speech server, which was idle, is ready again after %.1f s", self._last_start)

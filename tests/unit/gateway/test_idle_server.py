@@ -5,6 +5,7 @@ The test plays the program that ends and starts the server: it has the lock, and
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 import websockets.sync.client
+from voice_clone_gateway.http.idle_server import IdleServer
 from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve
@@ -36,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def program(file: Path) -> ServerLock:
-    return ServerLock(file)
+    return ServerLock(file, make=True)
 
 
 def test_probes_and_pages_leave_an_idle_server_alone(
@@ -122,6 +124,42 @@ def test_the_wait_is_bounded_and_the_start_goes_on(
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "2", "the first start took 1.2 s"
     program.free()
     assert REQUESTS["speech"](http).status_code == 200
+
+
+def test_a_full_disk_that_has_room_again_ends_no_start(
+    triton: Server, serve: Serve, file: Path, program: ServerLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def full(lock: ServerLock) -> None:
+        failed.set()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    http = serve(triton.url, server_lock=str(file))
+    assert program.take()
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+        patch.setattr(ServerLock, "ask", full)
+        answer = pool.submit(REQUESTS["speech"], http)
+        assert failed.wait(WAIT) and not program.asked
+        patch.undo()
+        until(lambda: program.asked)
+        program.free()
+        assert answer.result(WAIT).status_code == 200
+
+
+def test_to_ask_needs_no_room_on_the_disk(file: Path, program: ServerLock) -> None:
+    gateway, size = ServerLock(file), file.stat().st_size
+    for _ in range(2):
+        assert program.take() and not program.asked
+        gateway.ask()
+        assert program.asked and file.stat().st_size == size
+        program.free()
+
+
+def test_a_gateway_makes_no_lock_of_its_own(file: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        IdleServer(str(file))
+    assert not file.exists()
 
 
 def test_a_caller_that_leaves_does_not_end_the_start_for_the_others(

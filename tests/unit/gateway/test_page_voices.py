@@ -313,7 +313,7 @@ def test_the_end_of_waiting_for_the_server(page: Page, triton: Server, serve: Se
 def test_the_page_starts_an_idle_server_when_it_is_used(
     page: Page, triton: Server, serve: Serve, tmp_path: Path
 ) -> None:
-    lock = ServerLock(tmp_path / "lock")
+    lock = ServerLock(tmp_path / "lock", make=True)
     assert lock.take()
     listing(triton, voice("Ada"))
     page.goto(str(serve(triton.url, server_lock=str(tmp_path / "lock")).base_url))
