@@ -16,7 +16,7 @@ class ServerLock:
 
     Args:
         path: of the file.
-        make: the file, if it is missing. Only the program does so: a lock that a gateway made would be of no other process.
+        make: the file, if it is missing. Only the program does so: no other process would have the lock of a gateway.
 
     Raises:
         OSError: it cannot be opened.

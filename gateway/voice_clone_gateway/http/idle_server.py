@@ -6,7 +6,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +18,15 @@ PERIOD = 0.02  # seconds between two looks whether it is ready
 _WORKS = "keeps_server"  # in the state of a request that has work
 
 log = logging.getLogger(__name__)
+
+
+class NotReady(HTTPFailure):
+    """The server was not ready in time."""
+
+    def __init__(self, retry_after: int) -> None:
+        message = "the speech server was idle and is being started; try again later"
+        headers = {"Retry-After": str(retry_after)}
+        super().__init__(503, message, "server_unavailable", "server_error", headers=headers)
 
 
 class IdleServer:
@@ -65,7 +75,7 @@ class IdleServer:
             waits: called if the server is not ready.
 
         Raises:
-            HTTPFailure: 503, it was not ready in time.
+            NotReady.
         """
         self._works += 1
         if self._lock is None:
@@ -76,14 +86,21 @@ class IdleServer:
             self._start = self._start or asyncio.create_task(self._started())
             await asyncio.wait((self._start,), timeout=self._patience)
         if not self._shared:
-            message = "the speech server was idle and is being started; try again later"
-            headers = {"Retry-After": str(math.ceil(self._last_start))}
-            raise HTTPFailure(503, message, "server_unavailable", "server_error", headers=headers)
+            raise NotReady(math.ceil(self._last_start))
 
     def end(self) -> None:
         """Note that work that has begun is over."""
         self._works -= 1
         self._free()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Have the server run during the block. Raises: as `begin`."""
+        try:
+            await self.begin()
+            yield
+        finally:
+            self.end()
 
     async def _started(self) -> None:
         """Ask for the server until it is ready. All requests wait for this one task, which goes on if they leave."""

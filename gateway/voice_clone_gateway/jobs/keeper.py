@@ -19,6 +19,7 @@ from voice_clone_client import Overloaded, VoiceCloneError, VoiceNotFound
 from ..http.account import Full
 from ..http.auth import ANYONE
 from ..http.errors import HTTPFailure, failure, limit_reached
+from ..http.idle_server import NotReady
 from ..http.keys import Key
 from ..services import Services
 from ..settings import Settings
@@ -271,7 +272,8 @@ class Jobs:
         while True:
             began = time.monotonic()
             try:
-                result, info = await self._work.make(key, job, partial(self._began, job.id))
+                async with self._services.idle_server.running():
+                    result, info = await self._work.make(key, job, partial(self._began, job.id))
                 if await self._end(job, result, info) is None:  # it was cancelled
                     await self._files.remove_file_of(job.id)
                 return
@@ -284,7 +286,7 @@ class Jobs:
                     error = Overloaded("the servers make their sound in different ways; a job needs one that stays")
                     await self._fail(job, failure(error, job.id))
                     return
-            except (*TRANSIENT, *STORAGE, Full) as error:  # of what is not a sentence
+            except (*TRANSIENT, *STORAGE, Full, NotReady) as error:  # of what is not a sentence
                 now = time.monotonic()
                 if failing is None or now - began > WORKED:
                     failing = now
