@@ -42,11 +42,11 @@ class SentenceChunk(Chunk):
     places: Callable[[int, int], tuple[int, int]] | None = field(default=None, kw_only=True)
     """See `written`; None: it is spoken as it is written."""
 
-    def written(self, start: int, end: int) -> tuple[int, int]:
-        """Where a part [start, end) of the sentence is in the text of the speech."""
-        if self.places is not None:
-            return self.places(start, end)
-        return self.sentence.start + start, self.sentence.start + end
+    @property
+    def written(self) -> Callable[[int, int], tuple[int, int]]:
+        """Says where a part [start, end) of the sentence is in the text of the speech. It does not hold the samples."""
+        begin = self.sentence.start
+        return self.places or (lambda start, end: (begin + start, begin + end))
 
 
 @dataclass(eq=False)

@@ -87,6 +87,10 @@ class _Part:
         """Where a part [start, end) of the text of its speech is written."""
         return self._place(start, False), self._place(end, True)
 
+    def places_from(self, begin: int) -> Callable[[int, int], tuple[int, int]]:
+        """The same for parts of a sentence that begins there."""
+        return lambda start, end: self.places(begin + start, begin + end)
+
     def _place(self, spoken: int, end: bool) -> int:
         index = max(0, bisect_right(self._begins, spoken - end) - 1)
         words, behind = self._words[index], spoken - self._begins[index]
@@ -360,7 +364,7 @@ class PlannedText(WrittenLength, AsyncIterator[PlannedChunk]):
             "sentence_index": self._sentences + chunk.sentence_index,
             "final": False,
             "last": last,
-            "places": lambda start, end: part.places(chunk.sentence.start + start, chunk.sentence.start + end),
+            "places": part.places_from(chunk.sentence.start),
             "marks": (*self._passed, *passed),
         }
         self._passed.clear()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,12 +16,14 @@ from tritonclient.grpc import InferResult, service_pb2
 from voice_clone_client import word_times as module
 from voice_clone_client.backends import THREADS, now
 from voice_clone_client.errors import InvalidArgument, Overloaded, VoiceCloneError
+from voice_clone_client.long_text.text import SentenceChunk
 from voice_clone_client.speeches.parts_reader import PartChunk
 from voice_clone_client.types import Chunk
 from voice_clone_client.word_times import AsyncWordTimes, BlockingWordTimes
 from voice_clone_text.parts import Part
 from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Settings, plan
+from voice_clone_text.sentences import Sentence
 from voice_clone_words.units import units_of
 from voice_clone_words.words import Word
 
@@ -187,6 +191,19 @@ def test_what_waits_is_told() -> None:
     words = now(times.wait())
     assert [word.text for word in words] == TEXT.split() and all(word.estimated for word in words)
     assert sum(kept) == 0 and servers.asked == 0, "there was no room for the third chunk"
+
+
+def test_no_samples_are_held_when_their_words_are_known() -> None:
+    times, held = of(Aligner(), f"{TEXT} {TEXT}"), list[weakref.ref[Any]]()
+    for index, start in enumerate((0, 21)):
+        samples = np.ones(400, np.float32)
+        sentence = Sentence(TEXT, start, start + len(TEXT), "sentence")
+        times.took(SentenceChunk(samples, RATE, index, index == 1, {}, sentence, index, None, True, True))
+        held.append(weakref.ref(samples))
+        del samples
+    assert [word.span[0] for word in times.wait()] == [0, 5, 9, 15, 21, 26, 30, 36]
+    gc.collect()
+    assert all(each() is None for each in held)
 
 
 def test_what_was_heard_before_words_are_known() -> None:
