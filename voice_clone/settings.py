@@ -147,12 +147,16 @@ class StageSettings:
             TypeError: there is no such setting, or one that must be set is not.
         """
         known = self.known()
-        wrong = [*(given.keys() - known), *(name for name in known.keys() - given if known[name].default is REQUIRED)]
-        if wrong:
-            raise TypeError(f"{type(self).__name__}: {', '.join(wrong)} must be given, or is none of its settings")
-        vars(self).update({name: each.value for name, each in known.items() if name not in given} | given)
+        if unknown := sorted(given.keys() - known):
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(unknown)}")
+        if missing := [name for name, each in known.items() if name not in given and each.default is REQUIRED]:
+            raise TypeError(f"{type(self).__name__}: {', '.join(missing)} must be given")
+        vars(self).update({name: given.get(name, each.value) for name, each in known.items()})
 
     def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name}: settings do not change")
+
+    def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{name}: settings do not change")
 
     def __eq__(self, other: object) -> bool:

@@ -73,8 +73,8 @@ def test_types() -> None:
 
 
 def test_only_settings_that_there_are_can_be_given() -> None:
-    for wrong, name in (({"folder": Path()}, "folder"), ({}, "checkpoint_dir")):
-        with pytest.raises(TypeError, match=f"CheckpointSettings: .*{name}"):
+    for wrong, words in (({"folder": Path()}, "no setting folder$"), ({}, ": checkpoint_dir must be given$")):
+        with pytest.raises(TypeError, match=f"CheckpointSettings.*{words}"):
             CheckpointSettings(**wrong)
     assert CheckpointSettings(checkpoint_dir=Path("x")) != CheckpointSettings(checkpoint_dir=Path("y"))
 
@@ -82,6 +82,13 @@ def test_only_settings_that_there_are_can_be_given() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(AttributeError, match="count"):
         Example().count = 3
+    with pytest.raises(AttributeError, match="count"):
+        del Example().count
+
+
+def test_equal_settings_have_one_hash() -> None:
+    first, second = Example(count=5, folder=Path("x")), Example(folder=Path("x"), count=5)
+    assert first == second and hash(first) == hash(second)
 
 
 @pytest.mark.parametrize("name", ["count", "most"])
