@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Iterator
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+C = TypeVar("C", bound="Client")
 
 
 class _InThreads(AsyncClient):
@@ -43,6 +45,19 @@ def _with(wait: Callable[[S], R], method: Callable[Concatenate[Any, P], S]) -> C
     return blocking
 
 
+def _for_others(method: Callable[Concatenate[Any, P], AsyncClient]) -> Callable[Concatenate[C, P], C]:
+    """A method that returns its client with another `AsyncClient`, made by `method`."""
+
+    @functools.wraps(method)
+    def copied(self: C, /, *args: P.args, **more: P.kwargs) -> C:
+        other = copy(self)
+        other._client = method(self._client, *args, **more)
+        return other
+
+    copied.__qualname__ = f"Client.{method.__name__}"
+    return copied
+
+
 def _long_speech(speech: AsyncLongSpeech) -> LongSpeech:
     from .long_text.long_speech import LongSpeech
 
@@ -53,12 +68,6 @@ def _word_times(times: AsyncWordTimes) -> BlockingWordTimes:
     from .word_times import BlockingWordTimes
 
     return BlockingWordTimes(times)
-
-
-def _client_over(client: AsyncClient) -> Client:
-    made = Client.__new__(Client)
-    made._client = client
-    return made
 
 
 def _takes(
@@ -85,7 +94,7 @@ class Client:
         return self._client.owner
 
     _client: AsyncClient
-    acting_for = _with(_client_over, AsyncClient.acting_for)
+    acting_for = _for_others(AsyncClient.acting_for)
     speak = _with(Speech, AsyncClient.speak)
     speak_long = _with(_long_speech, AsyncClient.speak_long)
     speak_stream = _with(Speech, AsyncClient.speak_stream)

@@ -62,6 +62,17 @@ def test_each_operation_carries_the_owner(
     assert "owner" not in ask(None, None)
 
 
+@pytest.mark.parametrize("base", [vc.Client, vc.AsyncClient])
+def test_a_client_for_another_owner_is_of_the_same_class(base: Any, triton: Server) -> None:
+    class Named(base):  # type: ignore[misc]
+        name = "none"
+
+    client = Named(triton.url, owner="alice")
+    client.name = "mine"
+    other = client.acting_for("bob")
+    assert type(other) is Named and other.name == "mine" and (client.owner, other.owner) == ("alice", "bob")
+
+
 def test_a_speech_carries_the_owner(triton: Server) -> None:
     for owner in ("alice", None):
         with vc.Client(triton.url, model="qwen3_tts", owner=owner) as client:
