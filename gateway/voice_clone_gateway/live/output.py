@@ -36,6 +36,7 @@ class Output:
         self._encoder: Encoder | None = None
         self._piece: Piece | None = None
         self._unsent = 0.0  # seconds of the piece, before the change of speed
+        self._whole = False  # whether the piece is a file that has its end
 
     async def add(self, chunk: SentenceChunk) -> None:
         """Send a chunk."""
@@ -44,6 +45,7 @@ class Output:
             comment = self._comment(chunk.info)
             rate, streaming = chunk.sample_rate, config.stream_audio
             self._encoder = encoder(config, rate, config.speed, streaming=streaming, comment=comment)
+            self._whole = False
         if self._piece is None or chunk.first:
             form, rate = self._encoder.format.name, self._encoder.sample_rate
             self._piece = Piece(chunk.sentence_index, chunk.sentence, chunk.seed, form, rate)
@@ -52,12 +54,15 @@ class Output:
             await self._listener.tell_mark(utterance, self._piece, mark)
         if utterance.words is not None:
             await self._tell_words(utterance.words.take(chunk))
+        if self._whole:  # marks at the end of the text; a silence behind a flush would be in no file
+            return
         data = await self._encoder.encode_aside(chunk.samples)
         self._unsent += len(chunk.samples) / chunk.sample_rate
         if not config.stream_audio:
             if not chunk.last:
                 return
             data += await self._encoder.finish_aside()
+            self._whole = True
         await self._send(self._piece, data)
         utterance.sent += self._unsent
         self._piece.seconds += self._unsent

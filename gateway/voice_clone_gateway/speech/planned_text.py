@@ -319,13 +319,9 @@ class PlannedText(WrittenLength, AsyncIterator[PlannedChunk]):
                 raise self._error
             if self._latest is None and not self._blank:
                 raise InvalidArgument("the text has nothing to speak; it needs at least one letter or digit")
-            marks = (*self._passed, *self._marks)
-            if self._latest is None or not (self._pause or marks):
+            if self._latest is None or not (self._pause or self._passed or self._marks):
                 raise StopAsyncIteration
-            tail, self._pause = _silence(self._pause, self._latest.sample_rate), 0.0
-            self._tail += len(tail) / self._latest.sample_rate
-            self._put(replace(self._latest, samples=tail, first=False, last=False, marks=marks), None)
-            self._passed, self._marks = [], []
+            self._put_with_tail(replace(self._latest, samples=_silence(0.0, 1), first=False, last=False))
             return
         self._look_ahead()
         part = self._parts[self._current]
@@ -355,7 +351,9 @@ class PlannedText(WrittenLength, AsyncIterator[PlannedChunk]):
         if first:
             samples = np.concatenate([_silence(part.pause, rate), samples])
         last = chunk.last and not part.shape.waits
-        self._put_last()
+        if self._last is not None:
+            self._put(self._last, None)
+            self._last = None
         passed = [mark for place, mark in part.marks if place < chunk.sentence.end]
         del part.marks[: len(passed)]
         own = {
@@ -376,20 +374,27 @@ class PlannedText(WrittenLength, AsyncIterator[PlannedChunk]):
 
     def _end_part(self, part: _Part) -> None:
         """The rest of a part."""
-        last = self._last
-        if part.shape is not None and last is not None:
-            rest = part.shape.push(np.zeros(0, np.float32), True, part.behind)
-            self._put_last(rest, part)
-        part.over = True
         self._passed += [mark for _, mark in part.marks]
+        if part.shape is not None and self._last is not None:
+            last, self._last = self._last, None
+            last = replace(last, samples=part.shape.push(np.zeros(0, np.float32), True, part.behind))
+            if self._planned and self._error is None and part is self._parts[-1]:
+                part.seconds += len(last.samples) / last.sample_rate
+                self._put_with_tail(last)
+            else:
+                self._put(last, part)
+        part.over = True
         self._said.end()
         self._sentences += part.sentences
         self._current += 1
 
-    def _put_last(self, samples: Samples | None = None, part: _Part | None = None) -> None:
-        if self._last is not None:
-            last, self._last = self._last, None
-            self._put(last if samples is None else replace(last, samples=samples), part)
+    def _put_with_tail(self, chunk: PlannedChunk) -> None:
+        """Put out the last chunk, with the silence and the marks behind all parts."""
+        tail, self._pause = _silence(self._pause, chunk.sample_rate), 0.0
+        self._tail += len(tail) / chunk.sample_rate
+        marks = (*self._passed, *self._marks)
+        self._passed, self._marks = [], []
+        self._put(replace(chunk, samples=np.concatenate([chunk.samples, tail]), marks=marks), None)
 
     def _put(self, chunk: PlannedChunk, part: _Part | None) -> None:
         if part is not None:

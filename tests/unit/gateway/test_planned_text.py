@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -316,6 +316,34 @@ def test_marks_are_told_with_their_sentence(mode: str) -> None:
         places = [text.index(f"<mark name='{name}'") for name in "abcde"]
         sentences = [0, 1, 2, 2, 2] if mode == "sentence" else [0, 0, 1, 1, 1]
         assert told[0] == told[1] == list(zip("abcde", sentences, places, strict=True))
+
+    run(test)
+
+
+@pytest.mark.parametrize("form", ["pcm", "wav", "mp3", "mulaw"])
+def test_a_text_of_files_ends_with_a_silence_or_a_mark(form: str) -> None:
+    words = ("<speak>One two. Three.", "<mark name='a'/>", "<break time='1s'/>", "<mark name='b'/></speak>")
+
+    async def spoken(gateway: Gateway, pieces: Sequence[str]) -> Any:
+        async with gateway.call() as caller:
+            await caller.configure(response_format=form, stream_audio=False)
+            for piece in pieces:
+                await caller.send("input.text", text=piece)
+                await asyncio.sleep(0.05)
+            await caller.send("input.done")
+            return await caller.until("session.done")
+
+    async def test(gateway: Gateway) -> None:
+        plain = await spoken(gateway, [words[0] + "</speak>"])
+        for pieces in ([words[0] + words[1] + words[3]], ["".join(words)], words):
+            messages = await spoken(gateway, pieces)
+            events = events_of(messages)
+            assert not [event for event in events if event["type"] == "error"]
+            assert [event["name"] for event in events if event["type"] == "mark"] == ["a", "b"]
+            longer = events[-1]["milliseconds"] - events_of(plain)[-1]["milliseconds"]
+            assert longer == (1000 if words[2] in "".join(pieces) else 0)
+            if form == "pcm":
+                assert audio_of(messages) == audio_of(plain) + silence(longer / 1000)
 
     run(test)
 
