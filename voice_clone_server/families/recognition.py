@@ -117,7 +117,7 @@ def models(repositories: Sequence[Path]) -> dict[str, Path]:
             raise FamilyError(f"{repository} is no model repository: no folder in it has a {CONFIG}")
         for config in configs:
             model = config.parent
-            if model.name in found:
+            if found.get(model.name, model.resolve()) != model.resolve():
                 raise FamilyError(f"the model {model.name} is in {found[model.name].parent} and in {repository}")
             found[model.name] = model.resolve()
     return found

@@ -20,6 +20,7 @@ from voice_clone_server.families.recognition import (
     families_of,
     family_of,
     lent_models,
+    models,
     models_of,
 )
 from voice_clone_server.preflight import check_backends, check_checkpoints
@@ -62,6 +63,16 @@ def test_every_family_of_ours_has_a_mark(checkpoint_folder: CheckpointFactory) -
         owner(each.parent.name, families([MODELS])) for each in MODELS.glob("*_talker/1")
     }
     assert family_of(checkpoint_folder("tiny", 0), [MODELS]) == "qwen3_tts"
+
+
+def test_a_model_that_is_given_twice_is_one(tmp_path: Path) -> None:
+    for repository in ("a", "b"):
+        (tmp_path / repository / "one").mkdir(parents=True)
+        (tmp_path / repository / "one" / "config.pbtxt").touch()
+    model = tmp_path / "a" / "one"
+    assert models([model, model, tmp_path / "a"]) == {"one": model.resolve()}
+    with pytest.raises(FamilyError, match=f"{tmp_path / 'a'} and in {tmp_path / 'b'}"):
+        models([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_checkpoint_shows_its_family(repositories: list[Path], tmp_path: Path) -> None:
@@ -169,9 +180,10 @@ def test_a_mark_that_is_none(tmp_path: Path, mark: str) -> None:
         families([tmp_path])
 
 
-def test_a_repository_that_does_not_fit(repositories: list[Path]) -> None:
-    with pytest.raises(FamilyError, match=r"the model one is in .*first and in .*first"):
-        families([repositories[0], *repositories])
+def test_a_repository_that_does_not_fit(repositories: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(repositories[0], tmp_path / "copy")
+    with pytest.raises(FamilyError, match=r"the model one is in .*copy and in .*first"):
+        families([tmp_path / "copy", *repositories])
     (repositories[1] / "three" / "config.pbtxt").write_text('parameters { key: "checkpoint" ')
     with pytest.raises(FamilyError, match=r"three: .*config\.pbtxt cannot be read"):
         families(repositories)
