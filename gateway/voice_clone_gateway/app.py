@@ -108,6 +108,7 @@ def create_app(settings: Settings) -> FastAPI:
             trimming.cancel()
             if kept is not None:
                 await kept.close()
+            await services.loudness.close()
             await clients.close()
             await asyncio.to_thread(traces.close)  # it sends what waits
             audit.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -24,7 +25,10 @@ from voice_clone_sound.loudness import gain_of, kept_by, loudness_of, measured, 
 from ..http.errors import HTTPFailure
 from ..services import Services
 
+MOST_AHEAD = 16  # new voices that are measured or wait for it; the first listener of a further one waits
 _MOST_FIGURES = 10_000
+
+log = logging.getLogger(__name__)
 
 
 class Loudness:
@@ -33,22 +37,34 @@ class Loudness:
     def __init__(self) -> None:
         self._figures = OrderedDict[tuple[Any, ...], asyncio.Task[float | None]]()  # LUFS; None: too short or silent
         self._ahead = set[asyncio.Task[None]]()
+        self._one = asyncio.Lock()  # new voices are measured one after the other
 
     def expect(self, services: Services, client: AsyncClient, voice: str) -> None:
         """Measure a new voice with the default model, if this gateway is to: its first listener does not wait then.
+        Where `MOST_AHEAD` wait already, it does.
 
         Args:
             client: that has registered it.
         """
-        if services.settings.measure_voices:
+        if services.settings.measure_voices and len(self._ahead) < MOST_AHEAD:
             task = asyncio.create_task(self._measure_ahead(services, client, voice))
             self._ahead.add(task)
             task.add_done_callback(self._ahead.discard)
 
     async def _measure_ahead(self, services: Services, client: AsyncClient, voice: str) -> None:
-        with suppress(VoiceCloneError, HTTPFailure):  # then its first listener waits
-            async with services.after_speech.turn():
+        try:
+            async with self._one, services.after_speech.turn():
                 await _measured(client, {"model": await services.families.choose(None), "voice": voice})
+        except (VoiceCloneError, HTTPFailure) as error:  # its first listener waits
+            log.info("a new voice could not be measured: %s", error)
+        except Exception:
+            log.exception("a new voice could not be measured")
+
+    async def close(self) -> None:
+        """Measure no further voices ahead."""
+        for task in self._ahead:
+            task.cancel()
+        await asyncio.gather(*self._ahead, return_exceptions=True)
 
     def levelled(
         self, speech: Speech, client: AsyncClient, arguments: Mapping[str, Any], target: float | None

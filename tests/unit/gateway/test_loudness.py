@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_client import AsyncClient, Chunk, InvalidArgument, Overloaded, Unsupported, VoiceNotFound, pcm16
-from voice_clone_gateway.speech.loudness import Loudness
+from voice_clone_gateway.speech.loudness import MOST_AHEAD, Loudness
 from voice_clone_sound.limiter import Limiter
 from voice_clone_sound.loudness import TEXTS, gain_of, loudness_of
 
@@ -23,7 +25,7 @@ from tests.support.doubles.fakes import Voices, clip
 from tests.support.doubles.gateway_thread import Serve, Shared
 from tests.support.doubles.speech_double import RATE, Double, DoubleSpeech, samples_of
 from tests.support.doubles.websocket_calls import Gateway, audio_of, run
-from tests.support.waiting import until
+from tests.support.waiting import WAIT, until
 from tests.unit.gateway.test_dictionaries import answers_of
 
 VOICE = {"model": "qwen3_tts", "voice": "Ada"}
@@ -270,6 +272,29 @@ def test_new_voices_are_measured_where_the_gateway_is_to(serve: Serve, tmp_path:
         until(lambda: len(triton.speeches) == measured)
         spoken = {(inputs["voice"].decode(), inputs["text"].decode()) for _, inputs in triton.speeches}
         assert spoken == ({(voice, text) for voice in ("Ada", "Bob") for text in TEXTS} if wanted else set())
+
+
+def test_many_new_voices_are_measured_one_after_the_other(serve: Serve, tmp_path: Path) -> None:
+    voices, go = Voices(tmp_path / "voices"), threading.Event()
+
+    def wait(context: Any) -> Any:
+        assert go.wait(WAIT)
+        yield triton_double.chunk(0, final=True)
+
+    with triton_double.listening() as triton, closing(voices.cache):
+        triton.answer, triton.play = answers_of(voices), wait
+        http = serve(triton.url, measure_voices=True)
+        for index in range(MOST_AHEAD + 4):
+            file = {"audio_sample": ("a.wav", clip(index))}
+            made = http.post("/v1/audio/voices", data={"name": f"Ada {index}", "consent": "yes"}, files=file)
+            assert made.status_code == 200, made.text
+        until(lambda: len(triton.speeches) == len(TEXTS))
+        time.sleep(0.3)
+        assert len(triton.speeches) == len(TEXTS), "the others wait"
+        go.set()
+        until(lambda: len(triton.speeches) == MOST_AHEAD * len(TEXTS))
+        time.sleep(0.3)
+        assert len(triton.speeches) == MOST_AHEAD * len(TEXTS), "there was no room for the last four"
 
 
 # -------------------------------------------------------------------------------------------------------- over the wire
