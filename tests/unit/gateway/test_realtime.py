@@ -155,9 +155,13 @@ def test_when_words_are_spoken_and_what_was_heard(field: dict[str, Any]) -> None
             [truncated] = await caller.until(type="conversation.item.truncated")
             assert (truncated["item_id"], truncated["audio_end_ms"]) == (item["id"], step)
             assert not field or truncated["item"]["content"][0]["transcript"] == "Good"
-            for wrong in ({"item_id": "another", "audio_end_ms": 1}, {"audio_end_ms": -1}, {}):
+            for wrong in (
+                {"item_id": "another", "audio_end_ms": 1},
+                *({"audio_end_ms": at} for at in (-1, 10**400, None)),
+            ):
                 await caller.send(**{**heard, **wrong})
-                await caller.until(type="error")
+                [*_, refused] = await caller.until(type="error")
+                assert refused["error"]["type"] == "invalid_request_error"
 
     run(test, Double(align=AlignerDouble(FRAME)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from voice_clone_client.errors import quoted
@@ -20,6 +20,8 @@ _FORMATS = {
     "g711_alaw": ("alaw", 8000),
 }
 
+
+_DAY = 24 * 3600 * 1000  # milliseconds, more than a response lasts
 
 _OWN = ("loudness", "language", "input_type", "inline_pauses", "normalize", "pronunciations")
 
@@ -124,4 +126,4 @@ class Event(_Part):
     response: Response | None = None
     response_id: str | None = None
     item_id: str | None = None
-    audio_end_ms: int | None = None
+    audio_end_ms: Annotated[int, Field(ge=0, le=_DAY)] | None = None

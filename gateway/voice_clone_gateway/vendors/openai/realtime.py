@@ -135,7 +135,7 @@ class RealtimeSession(Session):
         if latest is None or event.item_id != latest.item:
             message = "item_id: it must be that of the response that was spoken last"
             raise HTTPFailure(400, message, "invalid_request", param="item_id")
-        if milliseconds is None or milliseconds < 0:
+        if milliseconds is None:
             raise HTTPFailure(400, "audio_end_ms: give how much was played", "invalid_request", param="audio_end_ms")
         place: dict[str, Any] = {"item_id": latest.item, "content_index": 0, "audio_end_ms": milliseconds}
         if latest.words is not None:
