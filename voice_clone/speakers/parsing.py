@@ -42,7 +42,7 @@ from voice_clone.speakers.operations import (
     UploadClip,
     UploadEmbedding,
 )
-from voice_clone.speakers.record import Kind
+from voice_clone.speakers.record import Kind, is_loudness
 from voice_clone.turns import TOKEN_PARAMETER
 
 """The request parameter that carries the write token: a header that Triton forwards."""
@@ -393,7 +393,7 @@ def _check_options(options: Given, *allowed: str) -> None:
         kind = _OPTIONS[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if name == "loudness":
-            if not number or not -100.0 <= value <= 10.0:
+            if not is_loudness(value):
                 raise InvalidArgument("the option `loudness` must be from -100 to 10 LUFS")
         elif kind is float:
             if not number or not 0.0 < value <= sys.float_info.max:

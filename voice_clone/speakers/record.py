@@ -234,11 +234,9 @@ class SpeakerRecord:
             raise ValueError("not a speaker's record")
         if record.owner is not None:
             check_word("owner", record.owner)
-        kept = record.loudness.values()
-        if len(kept) > MAX_ARTIFACTS or not all(
-            isinstance(each, (int, float)) and math.isfinite(each) for each in kept
-        ):
-            raise ValueError("loudness has a wrong type")
+        kept = record.loudness
+        if not isinstance(kept, dict) or len(kept) > MAX_ARTIFACTS or not all(map(is_loudness, kept.values())):
+            raise ValueError("loudness has a wrong type, or is out of range")
         if not isinstance(record.shared, bool):
             raise ValueError("shared has a wrong type")
         for name, kind in _TYPES.items():
@@ -274,6 +272,11 @@ class SpeakerRecord:
             for artifact, state in states.items()
         ]
         return values
+
+
+def is_loudness(value: Any) -> bool:
+    """Whether this can be the loudness of a voice: a number from -100 to 10 LUFS."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -100 <= value <= 10
 
 
 def _listed(artifacts: Mapping[ArtifactId, ArtifactInfo]) -> list[list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.doubles.fakes import Voices, clip
 from voice_clone.errors import InvalidArgument, SpeakerNotFound
+from voice_clone.speakers.record import SpeakerRecord
 
 STORES = ("files", "postgresql")  # all tests of this file run on both
 
@@ -63,6 +65,16 @@ def test_other_servers_of_a_fleet_have_it(make_voices: Make, store: str) -> None
     other = make_voices() if store == "postgresql" else one  # a folder belongs to one server
     keep(one, upload(one))
     assert resolved(other)["loudness"] == -21.5
+
+
+@pytest.mark.parametrize(
+    "loudness", [None, [], 5, "x", {"a": True}, {"a": "x"}, {"a": 10**400}, {"a": 1e308}, {"a": float("nan")}], ids=repr
+)
+def test_a_record_with_another_loudness_is_none(loudness: Any) -> None:
+    values = {"name": "ada", "generation": 1, "created_at": 1.0, "embedding_source": "audio", "artifacts": []}
+    assert SpeakerRecord.from_json(json.dumps({**values, "loudness": {"a": -20}})).loudness == {"a": -20}
+    with pytest.raises(ValueError, match="loudness"):
+        SpeakerRecord.from_json(json.dumps({**values, "loudness": loudness}))
 
 
 def test_what_is_refused(make_voices: Make) -> None:
