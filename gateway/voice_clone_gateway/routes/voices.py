@@ -234,7 +234,8 @@ async def get_voice(name: Name, request: Request) -> DescribedVoice:
 async def delete_voice(name: Name, request: Request) -> Deleted:
     """Delete a voice and everything computed from it."""
     voice = await erased(request, name)
-    return Deleted(id=OPENAI_PREFIX + voice_id(voice.owner, name), message=f"Voice {name!r} deleted successfully")
+    owner = request.state.client.owner if voice is None else voice.owner
+    return Deleted(id=OPENAI_PREFIX + voice_id(owner, name), message=f"Voice {name!r} deleted successfully")
 
 
 @manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -271,6 +273,30 @@ def test_a_voice_that_is_replaced_ends_its_jobs(start: Callable[..., httpx2.Clie
     until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] in ENDED)
     assert http.get(f"{JOBS}/{job['id']}").json()["error"]["code"] == "voice_deleted"
     assert ended(http, ASKED)["status"] == "completed", "a new job has the new voice"
+
+
+def test_a_voice_whose_speech_cannot_be_erased_yet_is_deleted(
+    start: Callable[..., httpx2.Client], talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str | None]()
+
+    async def full(jobs: keeper.Jobs, digest: str | None) -> None:
+        asked.append(digest)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    http = start()
+    monkeypatch.setattr(keeper.Jobs, "forget_voice", full)
+    assert http.delete("/v1/audio/voices/Ada").status_code == 200 and asked == [DIGEST]
+
+
+def test_a_voice_that_cannot_be_read_can_be_deleted(start: Callable[..., httpx2.Client], talking: Talking) -> None:
+    def answer(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] == b"get":
+            raise Failure(grpc.StatusCode.INTERNAL, "internal: its file is damaged")
+        return talking.answer(inputs)
+
+    talking.server.answer = answer
+    assert start().delete("/v1/audio/voices/Ada").status_code == 200
 
 
 def test_another_synthesizer_makes_all_of_it(start: Callable[..., httpx2.Client], talking: Talking) -> None:
