@@ -99,13 +99,19 @@ def _gpu() -> list[str]:
 
 
 def files_digest(folder: Path) -> str:
-    """A digest of the names and contents of all files below a folder, but for hidden ones.
+    """A digest of the names and contents of all files below a folder, but for hidden ones. It reads each folder once,
+    whatever links lead to it.
 
     Raises:
         OSError: a file cannot be read.
     """
-    digest, buffer = hashlib.sha256(), bytearray(_READ)
+    digest, buffer, seen = hashlib.sha256(), bytearray(_READ), set[Path]()
     for place, folders, names in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        if real in seen:  # a link may lead to a folder above it
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         for name in sorted(each for each in names if not each.startswith(".")):
             path, content = Path(place, name), xxhash.xxh3_128()

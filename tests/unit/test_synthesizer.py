@@ -61,6 +61,12 @@ def test_what_changes_no_sample_does_not_change_it(checkpoint: Path, tmp_path: P
     assert talker(linked) == before and files_digest(linked) == files_digest(checkpoint)
 
 
+def test_a_link_to_a_folder_above_is_not_followed(checkpoint: Path) -> None:
+    before = files_digest(checkpoint)
+    (checkpoint / "codec" / "again").symlink_to(checkpoint)
+    assert files_digest(checkpoint) == before
+
+
 def test_nobody_waits_for_it(checkpoint: Path) -> None:
     settings = TalkerSettings.of(given(checkpoint))
     digest = PartDigest(settings)
