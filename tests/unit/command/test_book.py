@@ -173,6 +173,33 @@ def contents(path: Path, name: str) -> dict[str, bytes]:
     return {"" if file == path else file.name: file.read_bytes() for file in files}
 
 
+def test_files_of_others_stay(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
+    book, out, parts = write(tmp_path / "book.txt", paragraphs(2)), tmp_path / "book.mp3", tmp_path / "parts"
+    assert run("book", book, "--voice", "Ada", "-o", out, "--parts", parts) == 0
+    old = next(parts.glob("??/*.flac"))
+    names = (f"{'0' * 64}.txt", "chapter.flac", "notes.txt", f"x{old.name}", f"{old.name}.bak")
+    own = [folder / name for folder in (parts / "en", old.parent) for name in names]
+    gone = old.parent / f".{old.name}.0123abcd.part.flac"
+    (parts / "en").mkdir()
+    (old.parent / f"{'f' * 64}.flac").mkdir()
+    for path in (*own, gone):
+        path.write_text("of the owner")
+    book.write_text("All of it is new.")
+    assert run("book", book, "--voice", "Ada", "-o", out, "--parts", parts) == 0
+    assert all(path.read_text() == "of the owner" for path in own) and not gone.exists() and not old.exists()
+    assert len(list(parts.glob("??/*.flac"))) == 1 + 1 + sum(path.suffix == ".flac" for path in own)
+
+
+def test_a_folder_of_others_is_refused(
+    server: RepeatableSpeech, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, parts = write(tmp_path / "book.txt", paragraphs(1)), tmp_path / "project"
+    (parts / "en").mkdir(parents=True)
+    assert run("book", book, "--voice", "Ada", "-o", tmp_path / "book.mp3", "--parts", parts) == 1
+    assert "--parts" in capsys.readouterr().err and not server.spoken
+    assert [path.name for path in parts.iterdir()] == ["en"]
+
+
 def test_a_damaged_sentence_is_made_again(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
     book, out = write(tmp_path / "book.txt", paragraphs(5)), tmp_path / "book.mp3"
     assert run("book", book, "--voice", "Ada", "-o", out) == 0

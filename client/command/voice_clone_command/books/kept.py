@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from voice_clone_client.errors import Overloaded
+from voice_clone_client.errors import InvalidArgument, Overloaded
 from voice_clone_program.whole_file import whole_file
 from voice_clone_provenance.statements import open_tagged
 
 from ..audio_file import CODECS, EncodedAudio
 
 _FULL_SCALE = np.float32(32767.0)  # what `pcm16` makes of 1.0
-_WHOLE, _PARTIAL = ".flac", ".partial.flac"
+_WHOLE, _PARTIAL, _LOCK = ".flac", ".partial.flac", "lock"
+_NAME = re.compile(r"([0-9a-f]{64})(?:\.partial)?\.flac")
+_UNENDED = re.compile(r"\.[0-9a-f]{64}(?:\.partial)?\.flac\.[0-9a-f]{8}\.part\.flac")  # see `WholeFile`
 
 
 class Damaged(Exception):
@@ -43,10 +46,11 @@ class KeptSentences:
     """The sentences of one book, for one process at a time.
 
     Args:
-        folder: for them; it is made.
+        folder: for them alone; it is made.
         partial: whether a sentence whose end the model missed counts as made.
 
     Raises:
+        InvalidArgument: the folder has other files.
         Overloaded: another process has the folder.
     """
 
@@ -55,7 +59,9 @@ class KeptSentences:
 
         self._folder, self._partial = folder, partial
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / "lock", "w")  # noqa: SIM115
+        if not (folder / _LOCK).exists() and any(folder.iterdir()):
+            raise InvalidArgument(f"{folder} has files that are of no book; give an empty folder as --parts")
+        self._lock = open(folder / _LOCK, "a")  # noqa: SIM115
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -106,8 +112,14 @@ class KeptSentences:
             raise Damaged from None
 
     def drop_others(self, addresses: Collection[str]) -> int:
-        """Remove all sentences but these, and what killed runs left; returns how many."""
-        others = [path for path in self._folder.glob("??/*") if path.name.partition(".")[0] not in addresses]
+        """Remove all sentences but these, and what killed runs left; returns how many. Other files stay."""
+
+        def is_other(name: str) -> bool:
+            found = _NAME.fullmatch(name)
+            return _UNENDED.fullmatch(name) is not None if found is None else found[1] not in addresses
+
+        paths = self._folder.glob("[0-9a-f][0-9a-f]/*")
+        others = [path for path in paths if is_other(path.name) and path.is_file()]
         for path in others:
             path.unlink(missing_ok=True)
         return len(others)
