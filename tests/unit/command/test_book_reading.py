@@ -73,8 +73,8 @@ def test_html() -> None:
     book = read(
         "<!DOCTYPE html><html lang=de><head><meta name=author content='Ada B'><title>The\n Sea</title><style>x</style>"
         "<body><nav><a>Menu</a></nav><h1>One</h1><p>A<p>B<br>C<script>if (a < b) {}</script> D"
-        "<h2>Two</h2>E <ruby>F<rp>(<rt>f</rt>)</ruby><div hidden>G<div>H</div></div><aside role=doc-footnote>I</aside>J"
-        "<svg><title>K</title></svg><p>L<sup><a epub:type=noteref>1</a></sup>.</p>&lt;M&gt;&#233;</html>",
+        "<h2>Two</h2>E <ruby>F<rp>(<rt>f</rt><rp>)</ruby><div hidden>G<div>H</div></div>"
+        "<aside role=doc-footnote>I</aside>J<svg><title>K</title></svg><p>L<sup><a epub:type=noteref>1</a></sup>.</p>&lt;M&gt;&#233;</html>",
         ".html",
     )
     assert (book.title, book.author, book.language) == ("The Sea", "Ada B", "de")
@@ -82,6 +82,32 @@ def test_html() -> None:
         ("One", ["One", "A", "B\nC D"]),
         ("Two", ["Two", "E F", "J", "L.", "<M>é"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [
+        ("<p hidden>A<p>B", ["B"]),
+        ("<div><p hidden>A<b>B</b></div>C", ["C"]),
+        ("<p hidden>A<table><tr><td>B</table>C", ["C"]),
+        ("<ul><li hidden>A<ul><li>B<li>C</ul>D<li>E</ul>F", ["E", "F"]),
+        ("<dl><dt hidden>A<dd>B</dl>C", ["B", "C"]),
+        ("<dl><dt>A<dd hidden>B</dl>C", ["A", "C"]),
+        ("<table><tr><td>A<p>B<td>C<tr><td>D</table>E", ["E"]),
+        ("<div hidden>A<p>B<div>C</div>D</i></div>E", ["E"]),
+        ("<p>A<ruby>B<rp>(<rt>C<rp>)</ruby>D", ["ABD"]),
+    ],
+)
+def test_end_tags_may_be_left_out(text: str, paragraphs: list[str]) -> None:
+    book = read(text, ".html")
+    assert spoken(book) == [("The File", paragraphs)] and not any("ends" in warning for warning in book.warnings)
+
+
+@pytest.mark.parametrize("text", ["<p>A<template>B<p>C</p>", "<p>A<table><tr><td>B</td></tr><p>C", "A<script>B"])
+def test_what_an_element_without_end_swallows_is_said(text: str) -> None:
+    book = read(text, ".html")
+    assert spoken(book) == [("The File", ["A"])]
+    assert "ends of pages, behind an element or a tag without an end, are left out: 1" in book.warnings
 
 
 def test_epub() -> None:

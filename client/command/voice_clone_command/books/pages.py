@@ -22,6 +22,19 @@ _NOTES = _words(
     "footnotes landmarks noteref page-list pagebreak rearnote rearnotes toc"
 )
 """Of EPUB's `epub:type`, and of the attribute `role`."""
+_LINES = _words("td th tr")
+_STRUCTURE = _BLOCKS | _LINES | _words("table tbody thead tfoot ruby rp rt")
+_ENDS = {
+    "p": (_BLOCKS | _LINES | {"table", "pre"}) - {"body", "caption", "html"},
+    **dict.fromkeys(("dd", "dt"), _words("dd dt")),
+    **dict.fromkeys(("rp", "rt"), _words("rp rt")),
+    **dict.fromkeys(("td", "th"), _LINES),
+    "tr": _words("tr tbody tfoot"),
+    "li": _words("li"),
+}
+"""Elements whose end tag may be left out, and the start tags that end each. So does the end of what it is in."""
+_UNENDED = "ends of pages, behind an element or a tag without an end,"
+_DEEPEST = 512
 _VOID = _words("area base br col embed hr img input link meta param source track wbr")
 
 
@@ -44,7 +57,7 @@ class Page(HTMLParser):
         self._paragraph, self._begin, self._begins = paragraph, begin, begins
         self._text: list[str] = []
         self._level = 0  # of the heading that is read
-        self._muted, self._depth = "", 0  # the element whose content is not spoken, and how many of its kind are open
+        self._muted: list[str] = []  # the element whose content is not spoken, and what is open in it
         self.left_out = Counter[str]()
         """How many elements of a kind were left out."""
         self.about = {"title": "", "author": "", "language": ""}
@@ -54,6 +67,8 @@ class Page(HTMLParser):
         """Read all of it."""
         self.feed(text)
         self.close()
+        if self._muted and self._muted[0] not in _ENDS:
+            self.left_out[_UNENDED] += 1
         self._end_block()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -62,8 +77,11 @@ class Page(HTMLParser):
             self.about["language"] = given.get("lang") or given.get("xml:lang", "")
         if tag == "meta" and given.get("name", "").lower() == "author":
             self.about["author"] = " ".join(given.get("content", "").split())
+        while self._muted and tag in _ENDS.get(self._muted[-1], ()):
+            self._muted.pop()
         if self._muted:
-            self._depth += tag == self._muted
+            if (tag in _STRUCTURE or tag == self._muted[0]) and tag not in _VOID and len(self._muted) < _DEEPEST:
+                self._muted.append(tag)
             return
         if self._begins is not None and (title := self._begins.get(given.get("id", ""))) is not None:
             self._end_block()
@@ -71,7 +89,7 @@ class Page(HTMLParser):
         kinds = {*given.get("epub:type", "").split(), *given.get("role", "").split()}
         if tag in _SILENT or tag in _LEFT_OUT or kinds & _NOTES or "hidden" in given:
             if tag not in _VOID:
-                self._muted, self._depth = tag, 1
+                self._muted.append(tag)
             if tag in _LEFT_OUT:
                 self.left_out[_LEFT_OUT[tag]] += 1
         if tag in _BLOCKS or tag in _LEFT_OUT:
@@ -86,15 +104,16 @@ class Page(HTMLParser):
             self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._muted:
-            self._depth -= tag == self._muted
-            if not self._depth or (tag == "ruby" and self._muted in ("rp", "rt")):  # whose end may be left out
-                self._muted = ""
-        elif tag in _BLOCKS:
+        if tag in self._muted:
+            while self._muted.pop() != tag:
+                pass
+        elif self._muted and self._muted[0] in _ENDS and tag in _STRUCTURE:  # of what the muted element is in
+            self._muted.clear()
+        if not self._muted and tag in _BLOCKS:
             self._end_block()
 
     def handle_data(self, data: str) -> None:
-        if self._muted == "title":
+        if self._muted == ["title"]:
             self.about["title"] += data
         elif not self._muted:
             self._text.append(" ".join(f".{data}.".split())[1:-1])  # of white space at the edges one stays
