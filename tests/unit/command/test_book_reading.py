@@ -11,6 +11,7 @@ import pytest
 from voice_clone_client import InvalidArgument
 from voice_clone_command.books.book import Book
 from voice_clone_command.books.epub import MOST_ENTRIES, MOST_ENTRY, MOST_UNPACKED, MOST_XML
+from voice_clone_command.books.pages import MOST_PAGE
 from voice_clone_command.books.reading import read_book
 
 from tests.support.book_files import CONTAINER, NAV, PACKAGE, PAGE, entries, epub, png
@@ -74,7 +75,8 @@ def test_html() -> None:
         "<!DOCTYPE html><html lang=de><head><meta name=author content='Ada B'><title>The\n Sea</title><style>x</style>"
         "<body><nav><a>Menu</a></nav><h1>One</h1><p>A<p>B<br>C<script>if (a < b) {}</script> D"
         "<h2>Two</h2>E <ruby>F<rp>(<rt>f</rt><rp>)</ruby><div hidden>G<div>H</div></div>"
-        "<aside role=doc-footnote>I</aside>J<svg><title>K</title></svg><p>L<sup><a epub:type=noteref>1</a></sup>.</p>&lt;M&gt;&#233;</html>",
+        "<aside role=doc-footnote>I</aside>J<svg><title>K</title></svg>"
+        "<p>L<sup><a epub:type=noteref>1</a></sup>.</p>&lt;M&gt;&#233;</html>",
         ".html",
     )
     assert (book.title, book.author, book.language) == ("The Sea", "Ada B", "de")
@@ -103,7 +105,18 @@ def test_end_tags_may_be_left_out(text: str, paragraphs: list[str]) -> None:
     assert spoken(book) == [("The File", paragraphs)] and not any("ends" in warning for warning in book.warnings)
 
 
-@pytest.mark.parametrize("text", ["<p>A<template>B<p>C</p>", "<p>A<table><tr><td>B</td></tr><p>C", "A<script>B"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<p>A<template>B<p>C</p>",
+        "<p>A<table><tr><td>B</td></tr><p>C",
+        "A<script>B",
+        "<p>A<!-- B<p>C",
+        "<p>A<b title='B>C</b><p>D",
+        pytest.param(f"<p>A{'<a ' * 300_000}", id="tags"),  # hours, if each of them is looked at alone
+        pytest.param(f"<p>A{'<!--' * 300_000}", id="comments"),
+    ],
+)
 def test_what_an_element_without_end_swallows_is_said(text: str) -> None:
     book = read(text, ".html")
     assert spoken(book) == [("The File", ["A"])]
@@ -158,6 +171,7 @@ BOMB = f'<!DOCTYPE x [<!ENTITY a "{"x" * 1000}">' + "".join(
         ({"container": None}, "lacks"),
         ({"c": None}, "lacks"),
         ({"a": "x" * (MOST_ENTRY + 1)}, "32 MiB"),
+        ({"a": "x" * (MOST_PAGE + 1)}, f"{MOST_PAGE:,}"),
         ({"a": b"\xff\xfe\x00\xd8", "c": b"\xc3"}, "UTF-8"),
         ({"rights": "<rights/>"}, "DRM"),
         ({"encryption": ENCRYPTION.format("http://www.w3.org/2001/04/xmlenc#aes128-cbc")}, "DRM"),
@@ -183,14 +197,14 @@ def test_archives_that_lie() -> None:
 
 
 def test_a_bomb_in_many_entries_is_refused() -> None:
-    items = "".join(f'<item id="x{n}" href="x{n}.xhtml" media-type="application/xhtml+xml"/>' for n in range(20))
-    spine = "".join(f'<itemref idref="x{n}"/>' for n in range(20))
+    items = "".join(f'<item id="x{n}" href="x{n}.xhtml" media-type="application/xhtml+xml"/>' for n in range(40))
+    spine = "".join(f'<itemref idref="x{n}"/>' for n in range(40))
     package = PACKAGE.replace("</manifest>", items + "</manifest>").replace("</spine>", spine + "</spine>")
     file = io.BytesIO(epub(entries(package=package)))
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
-        for number in range(20):
-            archive.writestr(f"OEBPS/x{number}.xhtml", " " * (MOST_ENTRY - 1))
-    assert 20 * MOST_ENTRY > MOST_UNPACKED and len(file.getvalue()) < 1 << 20
+        for number in range(40):
+            archive.writestr(f"OEBPS/x{number}.xhtml", " " * MOST_PAGE)
+    assert 40 * MOST_PAGE > MOST_UNPACKED and len(file.getvalue()) < 1 << 20
     with pytest.raises(InvalidArgument, match="too large"):
         read_book(file.getvalue(), "x.epub")
 
@@ -200,6 +214,8 @@ def test_a_bomb_in_many_entries_is_refused() -> None:
     [
         (b"* * *", "x.txt", "letter or digit"),
         (b"\xff\xfe\xff", "x.md", "UTF-8"),
+        (b"<p>A<![x[B", "x.html", "section"),
+        (b"A" * (MOST_PAGE + 1), "x.html", f"{MOST_PAGE:,}"),
         (b"x", "x.pdf", ".epub"),
         (epub(entries(a=PAGE.format(""), c=PAGE.format(""))), "x.epub", "letter or digit"),
     ],

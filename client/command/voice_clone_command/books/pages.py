@@ -6,6 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 
+from voice_clone_client.errors import InvalidArgument
+
+MOST_PAGE = 8_000_000
+"""Characters of a page."""
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -64,10 +69,23 @@ class Page(HTMLParser):
         """What the page says of itself."""
 
     def read(self, text: str) -> None:
-        """Read all of it."""
-        self.feed(text)
-        self.close()
-        if self._muted and self._muted[0] not in _ENDS:
+        """Read all of it.
+
+        Raises:
+            InvalidArgument: it is too large, or has what HTML has not.
+        """
+        if len(text) > MOST_PAGE:
+            raise InvalidArgument(f"a page of HTML is too large; at most {MOST_PAGE:,} characters are read")
+        try:
+            self.feed(text)
+        except AssertionError as error:  # of a section such as <![X[
+            raise InvalidArgument(f"a page of HTML cannot be read: {error}") from None
+        # What remains is a tag or a comment without its end, which no browser shows. The parser would look for that end
+        # from each "<" in it, so in quadratic time.
+        unended = self.rawdata.startswith("<")
+        if not unended:
+            self.close()
+        if unended or (self._muted and self._muted[0] not in _ENDS):
             self.left_out[_UNENDED] += 1
         self._end_block()
 
