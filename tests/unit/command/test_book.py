@@ -337,6 +337,48 @@ def test_a_folder_has_a_file_for_each_chapter(server: RepeatableSpeech, run: Run
     assert sorted(file.name for file in out.iterdir()) == ["01 The Sea.mp3", "cover.png", "notes.txt", "playlist.m3u8"]
 
 
+def test_another_kind_of_output_leaves_the_first(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
+    book, first, second = write(tmp_path / "book.txt", paragraphs(2), chapter=1), tmp_path / "a", tmp_path / "b"
+    command = ("book", book, "--voice", "Ada", "--parts", tmp_path / "parts", "-o")
+    assert run(*command, first) == 0
+    before = contents(first, "")
+    second.mkdir()
+    for name in before:
+        (second / name).write_text("of the owner")
+    write(book, paragraphs(1), chapter=1)
+    for out in (tmp_path / "book.mp3", second):
+        assert run(*command, out) == 0 and contents(first, "") == before
+    assert (second / "02 Chapter 2.mp3").read_text() == "of the owner"
+
+
+@pytest.mark.parametrize("kind", [5, [5], {"a": 1}, None, ["..", "../book.txt", "notes.txt", "01\0.mp3", "02 a.mp3"]])
+def test_a_wrong_plan_does_no_harm(server: RepeatableSpeech, run: Run, tmp_path: Path, kind: Any) -> None:
+    book, out, parts = write(tmp_path / "book.txt", paragraphs(1)), tmp_path / "out", tmp_path / "parts"
+    command = ("book", book, "--voice", "Ada", "--parts", parts, "-o", out)
+    assert run(*command) == 0
+    (out / "notes.txt").write_text("of the owner")
+    (out / "02 a.mp3").mkdir()
+    names = {path.name for path in out.iterdir()}
+    plan = json.loads((parts / "plan.json").read_text())
+    for text in (json.dumps({**plan, "files": kind}), "[" * 100_000):
+        (parts / "plan.json").write_text(text)
+        assert run(*command) == 0
+        assert book.exists() and {path.name for path in out.iterdir()} == names
+    assert json.loads((parts / "plan.json").read_text()) == plan
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/.."])
+def test_a_folder_by_its_place(
+    server: RepeatableSpeech, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    book, here = write(tmp_path / "book.txt", paragraphs(1)), tmp_path / "library" / "sea"
+    (here / "a").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    assert run("book", book, "--voice", "Ada", "-o", name) == 0
+    out = Path(name).resolve()
+    assert (out / "playlist.m3u8").exists() and (out.parent / f".{out.name}.parts" / "plan.json").exists()
+
+
 def test_two_runs_at_once_are_refused(
     triton: Server, server: RepeatableSpeech, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -353,6 +395,8 @@ def test_two_runs_at_once_are_refused(
         (["--voice", "Ada", "--cover", "book.txt", "-o", "a.mp3"], "JPEG or PNG"),
         (["-o", "a.mp3"], "--voice"),
         (["--voice", "Ada", "-o", "book.txt"], ".m4b or .mp3"),
+        (["--voice", "Ada", "-o", "/"], "name"),
+        (["--voice", "Ada", "-o", "folder.m4b"], "folder without"),
         (["--voice", "Ada", "-o", "a.mp3", "--parallel", "0"], "1 to 256"),
     ],
 )
@@ -367,6 +411,7 @@ def test_wrong_options(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "book.txt", paragraphs(1))
+    (tmp_path / "folder.m4b").mkdir()
     try:
         assert run("book", "book.txt", *options) == 1
     except SystemExit as error:

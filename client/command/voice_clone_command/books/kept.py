@@ -133,7 +133,7 @@ class KeptSentences:
         """What was written last; nothing if that cannot be read."""
         try:
             plan = json.loads((self._folder / "plan.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             plan = None
         return plan if isinstance(plan, dict) else {}
 

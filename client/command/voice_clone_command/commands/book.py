@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -30,6 +31,9 @@ from .voicing import add_knobs, add_normalize, add_parallel, add_shape, add_voic
 
 LOUDNESS = -18.0
 """LUFS: what shops of audiobooks ask for."""
+
+_FILE = re.compile(r"\d{2,6}[^/]{0,61}\.mp3|playlist\.m3u8|cover\.(?:jpg|png)")
+"""The names that a file of a folder has; see `Writer`."""
 
 
 def add(commands: Any) -> None:
@@ -72,7 +76,13 @@ def _book(client: Client, parsed: argparse.Namespace) -> None:
     output = Path(parsed.output)
     if not has_codecs():
         parsed.parser.error(f"a book needs a further package: {MISSING}")
-    if output.suffix.lower() not in (".m4b", ".mp3") and output.is_file():
+    named = output if output.name.strip(".") else output.resolve()  # `.` and `..` are no names
+    if not named.name:
+        parsed.parser.error(f"{output} is the root of all files; give the name of a file or a folder")
+    is_one = output.suffix.lower() in (".m4b", ".mp3")
+    if is_one and output.is_dir():
+        parsed.parser.error(f"{output} is a folder; give the name of a file, or of a folder without .m4b and .mp3")
+    if not is_one and output.is_file():
         parsed.parser.error(f"{output} is a file; give a name that ends in .m4b or .mp3, or that of a folder")
     how = read_files(how_of(parsed))
     if is_voiceless(how):
@@ -80,15 +90,16 @@ def _book(client: Client, parsed: argparse.Namespace) -> None:
     book = _read(parsed)
     origin = Origins(client, parsed.mark, parsed.timeout).of(how)
     chapters = _planned(parsed, book, how.pop("seed") or 0, origin)
-    folder = Path(parsed.parts or output.with_name(f".{output.name}.parts"))
+    folder = Path(parsed.parts or named.with_name(f".{named.name}.parts"))
     output.parent.mkdir(parents=True, exist_ok=True)
     with closing(KeptSentences(folder, parsed.allow_partial)) as kept:
-        before = kept.read_plan().get("files", [])
-        kept.write_plan(_plan(book, chapters, origin, before))
+        before, place = _files_in(output, kept.read_plan()), str(output.resolve())
+        kept.write_plan(_plan(book, chapters, origin, place, before))
         made, seconds, files = _made(client, parsed, book, chapters, origin, how, kept)
-        for name in set(before) - set(files):
-            (output / Path(name).name).unlink(missing_ok=True)
-        kept.write_plan(_plan(book, chapters, origin, files))
+        for path in (output / name for name in set(before) - set(files)):
+            if path.is_file():
+                path.unlink()
+        kept.write_plan(_plan(book, chapters, origin, place, files))
         dropped = kept.drop_others({each.address for chapter in chapters for each in chapter.all})
     count = sum(len(chapter.all) for chapter in chapters)
     done = f"{count} sentences, {made} made, {dropped} dropped"
@@ -128,13 +139,24 @@ def _planned(parsed: argparse.Namespace, book: Book, seed: int, origin: dict[str
     return chapters
 
 
-def _plan(book: Book, chapters: Sequence[PlannedChapter], origin: dict[str, Any], files: list[str]) -> dict[str, Any]:
+def _files_in(output: Path, plan: dict[str, Any]) -> list[str]:
+    """The files that a run wrote into the folder `output`, by its plan; none if it wrote elsewhere."""
+    files = plan.get("files")
+    if plan.get("output") != str(output.resolve()) or not isinstance(files, list):
+        return []
+    return [name for name in files if isinstance(name, str) and _FILE.fullmatch(name)]
+
+
+def _plan(
+    book: Book, chapters: Sequence[PlannedChapter], origin: dict[str, Any], output: str, files: list[str]
+) -> dict[str, Any]:
     """What the book is made of, for its folder."""
     planned = [
         {"title": chapter.title, "sentences": [[each.address, each.text] for each in chapter.all]}
         for chapter in chapters
     ]
-    return {"title": book.title, "author": book.author, "origin": origin, "files": files, "chapters": planned}
+    about = {"title": book.title, "author": book.author, "origin": origin}
+    return {**about, "output": output, "files": files, "chapters": planned}
 
 
 def _made(
