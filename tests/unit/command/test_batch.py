@@ -73,6 +73,7 @@ def test_a_row_a_file_and_a_lost_row_an_error(
     assert second == {"id": "b", "error": second["error"]} and second["error"]["code"] == "invalid_argument"
     assert "language" in second["error"]["message"] and "seed" in third["error"]["message"]
     assert fourth["file"] == "d.wav" and sorted(file.name for file in out.iterdir()) == [
+        ".lock",
         "a.wav",
         "d.wav",
         "results.jsonl",
@@ -142,6 +143,15 @@ def test_a_missed_end_is_an_error_unless_it_is_allowed(server: RepeatableSpeech,
     assert results(out)[1]["error"]["code"] == "incomplete" and not (out / "1.wav").exists()
     assert run("batch", path, "--voice", "Ada", "--seed", 1, "-o", out, "--allow-partial") == 0
     assert results(out)[1]["finish_reason"] == "budget" and (out / "1.wav").exists()
+
+
+def test_two_runs_at_once_are_refused(
+    server: RepeatableSpeech, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out, codes = table(tmp_path, numbered(3)), tmp_path / "out", list[int]()
+    server.before = lambda text: codes or codes.append(run("batch", path, "--voice", "Ada", "-o", out))
+    assert run("batch", path, "--voice", "Ada", "-o", out, "--parallel", 1) == 0 and codes == [1]
+    assert "-o" in capsys.readouterr().err and len(results(out)) == 3 and sum(server.spoken.values()) == 3
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from voice_clone_client.errors import InvalidArgument, Overloaded
+from voice_clone_client.errors import InvalidArgument
 from voice_clone_program.whole_file import whole_file
 from voice_clone_provenance.statements import open_tagged
 
 from ..audio_file import CODECS, EncodedAudio
+from ..folder_lock import lock_folder
 
 _FULL_SCALE = np.float32(32767.0)  # what `pcm16` makes of 1.0
 _WHOLE, _PARTIAL, _LOCK = ".flac", ".partial.flac", "lock"
@@ -55,18 +56,11 @@ class KeptSentences:
     """
 
     def __init__(self, folder: Path, partial: bool) -> None:
-        import fcntl  # which Windows has not; all other commands do without it
-
         self._folder, self._partial = folder, partial
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / _LOCK).exists() and any(folder.iterdir()):
             raise InvalidArgument(f"{folder} has files that are of no book; give an empty folder as --parts")
-        self._lock = open(folder / _LOCK, "a")  # noqa: SIM115
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise Overloaded(f"another command works on {folder}; wait for it, or give another --parts") from None
+        self._lock = lock_folder(folder / _LOCK, "--parts")
 
     def close(self) -> None:
         """Let others have the folder."""

@@ -19,6 +19,7 @@ from voice_clone_program.whole_file import whole_file
 from voice_clone_provenance.statements import comment_of
 
 from ..audio_file import MISSING, has_codecs, refusal
+from ..folder_lock import lock_folder
 from ..origin import OriginChanged, Origins, check, hashed, read_files
 from ..output import AudioOutput, progress
 from ..work import Work
@@ -27,6 +28,7 @@ from .voicing import add_knobs, add_parallel, add_shape, add_voice, how_of
 
 COLUMNS = ("id", "text", "voice", "model", *Knobs.__annotations__)
 RESULTS = "results.jsonl"
+LOCK = ".lock"
 _ID = re.compile(r"[^\W_][\w.@+-]{0,199}")
 _TYPES: dict[str, Any] = {
     "INT32": int,
@@ -61,6 +63,13 @@ def _batch(client: Client, parsed: argparse.Namespace) -> int:
         parsed.parser.error(f"--speed needs a further package: {MISSING}")
     count = _checked(parsed.table)
     folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder / LOCK, "-o"):
+        failed = _speak(client, parsed, folder, suffix, count)
+    return 1 if failed else 0
+
+
+def _speak(client: Client, parsed: argparse.Namespace, folder: Path, suffix: str, count: int) -> int:
+    """Speak the rows that are not there; returns how many failed."""
     results = _known(folder / RESULTS)
     _write(folder / RESULTS, results.values())  # without a line that a killed run has not ended
     work = Work(client, parsed.parallel)
@@ -76,7 +85,7 @@ def _batch(client: Client, parsed: argparse.Namespace) -> int:
             shown.show(f"{done} of {count} rows, {failed} failed")
     _write(folder / RESULTS, (results[row["id"]] for row in _rows(parsed.table)))
     report(parsed, f"{parsed.output}\t{count} rows\t{made - failed} made\t{failed} failed")
-    return 1 if failed else 0
+    return failed
 
 
 class _Rows:
