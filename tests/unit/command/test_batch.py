@@ -145,6 +145,31 @@ def test_a_missed_end_is_an_error_unless_it_is_allowed(server: RepeatableSpeech,
     assert results(out)[1]["finish_reason"] == "budget" and (out / "1.wav").exists()
 
 
+def test_results_of_another_table_stay(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
+    rows, out = numbered(4), tmp_path / "out"
+    assert run("batch", table(tmp_path, rows[:3]), "--voice", "Ada", "-o", out) == 0
+    before = results(out)
+    for now in (rows[3:], rows[1:2]):
+        assert run("batch", table(tmp_path, now), "--voice", "Ada", "-o", out) == 0
+    assert [row["id"] for row in results(out)] == ["1", "3", "0", "2"]
+    assert run("batch", table(tmp_path, rows), "--voice", "Ada", "-o", out) == 0
+    assert results(out)[:3] == before and sum(server.spoken.values()) == 4
+
+
+@pytest.mark.parametrize("id", ["1", "../evil"])
+def test_a_table_that_grows_meanwhile(server: RepeatableSpeech, run: Run, tmp_path: Path, id: str) -> None:
+    path, out = table(tmp_path, numbered(1)), tmp_path / "out"
+
+    def grow(text: str) -> None:
+        with path.open("a") as file:
+            file.write(f"{json.dumps({'id': id, 'text': 'It is new.'})}\n")
+        server.before = lambda text: None
+
+    server.before = grow
+    assert run("batch", path, "--voice", "Ada", "-o", out) == 0
+    assert [row["id"] for row in results(out)] == ["0"] and server.spoken == {"This is row 0.": 1}
+
+
 def test_two_runs_at_once_are_refused(
     server: RepeatableSpeech, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

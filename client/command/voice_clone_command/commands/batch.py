@@ -6,8 +6,9 @@ import argparse
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -61,29 +62,30 @@ def _batch(client: Client, parsed: argparse.Namespace) -> int:
         parsed.parser.error(reason)
     if parsed.speed != 1.0 and not has_codecs():
         parsed.parser.error(f"--speed needs a further package: {MISSING}")
-    count = _checked(parsed.table)
+    ids = [row["id"] for row in _checked(parsed.table)]
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder / LOCK, "-o"):
-        failed = _speak(client, parsed, folder, suffix, count)
+        failed = _speak(client, parsed, folder, suffix, ids)
     return 1 if failed else 0
 
 
-def _speak(client: Client, parsed: argparse.Namespace, folder: Path, suffix: str, count: int) -> int:
-    """Speak the rows that are not there; returns how many failed."""
-    results = _known(folder / RESULTS)
+def _speak(client: Client, parsed: argparse.Namespace, folder: Path, suffix: str, ids: Sequence[str]) -> int:
+    """Speak the rows that are not there, of those with these ids; returns how many failed."""
+    count, results = len(ids), _known(folder / RESULTS)
     _write(folder / RESULTS, results.values())  # without a line that a killed run has not ended
     work = Work(client, parsed.parallel)
     rows = _Rows(client, parsed, work, folder, suffix, results)
     done = failed = made = 0
     with progress(parsed.quiet) as shown, open(folder / RESULTS, "a", encoding="utf-8") as log:
-        for result, new in work.done(_rows(parsed.table), rows.result):
+        for result, new in work.done(islice(_checked(parsed.table), count), rows.result):
             done, failed, made = done + 1, failed + ("error" in result), made + new
             if new:
                 results[result["id"]] = result
                 log.write(f"{json.dumps(result, ensure_ascii=False)}\n")
                 log.flush()
             shown.show(f"{done} of {count} rows, {failed} failed")
-    _write(folder / RESULTS, (results[row["id"]] for row in _rows(parsed.table)))
+    first = {id: results[id] for id in ids if id in results}
+    _write(folder / RESULTS, {**first, **results}.values())
     report(parsed, f"{parsed.output}\t{count} rows\t{made - failed} made\t{failed} failed")
     return failed
 
@@ -148,14 +150,17 @@ class _Rows:
             return {"seconds": round(seconds, 3), "finish_reason": speech.finish_reason}
 
 
-def _checked(table: str) -> int:
-    """The number of rows of a table.
+def _checked(table: str) -> Iterator[Row]:
+    """The rows of a table, whose ids are texts.
 
     Raises:
-        InvalidArgument: it has a column that is unknown, or a row without a text, or without an id of its own.
+        InvalidArgument: it cannot be read; it has a column that is unknown, or a row without a text, or without an id
+            of its own.
+        Unsupported: as `_read`.
     """
     seen = set[str]()
-    for number, row in enumerate(_rows(table), 1):
+    for number, row in enumerate(_read(table), 1):
+        row["id"] = "" if row.get("id") is None else str(row["id"])
         if unknown := [name for name in row if name not in COLUMNS]:
             raise InvalidArgument(f"row {number} has {unknown[0]!r}; a row has {', '.join(COLUMNS)}")
         if not _ID.fullmatch(row["id"]) or row["id"] in seen:
@@ -165,13 +170,7 @@ def _checked(table: str) -> int:
         if not isinstance(row.get("text"), str):
             raise InvalidArgument(f"row {number} has no text")
         seen.add(row["id"])
-    return len(seen)
-
-
-def _rows(table: str) -> Iterator[Row]:
-    """The rows of a table, whose ids are texts, empty where there is none. Raises: as `_read`."""
-    for row in _read(table):
-        yield {**row, "id": "" if row.get("id") is None else str(row["id"])}
+        yield row
 
 
 def _read(table: str) -> Iterator[Row]:
