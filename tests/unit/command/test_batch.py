@@ -145,6 +145,29 @@ def test_a_missed_end_is_an_error_unless_it_is_allowed(server: RepeatableSpeech,
     assert results(out)[1]["finish_reason"] == "budget" and (out / "1.wav").exists()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"id": "é" * 200}, "255 bytes"),
+        ({"id": "\U00020000" * 63}, "255 bytes"),
+        ({"voice": ["Ada"]}, "voice"),
+        ({"voice": {"name": "Ada"}}, "voice"),
+        ({"voice": 5}, "string"),
+        ({"model": ["m"]}, "model"),
+        ({"seed": [1]}, "seed"),
+        ({"options": [1]}, "options"),
+        ({"options": 1}, "options"),
+    ],
+)
+def test_a_wrong_row_fails_alone(
+    server: RepeatableSpeech, run: Run, tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
+    rows, out = [{"id": "a", "text": "It is wrong.", **wrong}, *numbered(1)], tmp_path / "out"
+    assert run("batch", table(tmp_path, rows), "--voice", "Ada", "-o", out) == 1
+    first, second = results(out)
+    assert words in first["error"]["message"] and second["file"] == "0.wav" and len(server.spoken) == 1
+
+
 def test_results_of_another_table_stay(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
     rows, out = numbered(4), tmp_path / "out"
     assert run("batch", table(tmp_path, rows[:3]), "--voice", "Ada", "-o", out) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ COLUMNS = ("id", "text", "voice", "model", *Knobs.__annotations__)
 RESULTS = "results.jsonl"
 LOCK = ".lock"
 _ID = re.compile(r"[^\W_][\w.@+-]{0,199}")
+_LONGEST = 255  # bytes of the name of a file
 _TYPES: dict[str, Any] = {
     "INT32": int,
     "UINT64": int,
@@ -110,12 +112,14 @@ class _Rows:
     def result(self, row: Row) -> tuple[Row, bool]:
         """What becomes of a row, and whether that is new."""
         id, known = row["id"], self._known.get(row["id"], {})
+        path = self._folder / f"{id}{self._suffix}"
         try:
+            if len(os.fsencode(path.name)) > _LONGEST:
+                raise InvalidArgument(f"the id is too long; the name of its file may have {_LONGEST} bytes")
             how = self._how(row)
             origin = self._work.patiently(partial(self._origins.of, how))
             shape = self._parsed.sentence_characters, self._parsed.speed, self._parsed.allow_partial
             key = hashed(origin, text=row["text"], seed=how["seed"], shape=shape)
-            path = self._folder / f"{id}{self._suffix}"
             if known.get("key") == key and known.get("file") == path.name and path.exists():
                 return known, False
             said = self._work.patiently(partial(self._speak, row["text"], how, origin, path))
@@ -202,7 +206,13 @@ def _read(table: str) -> Iterator[Row]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """The value of a cell, which is a text in a CSV file."""
+    """The value of a cell, which is a text in a CSV file.
+
+    Raises:
+        InvalidArgument: it is of a wrong type.
+    """
+    if not isinstance(value, dict if name == "options" and not isinstance(value, str) else (str, int, float)):
+        raise InvalidArgument(f"`{name}` cannot be {value!r}")
     if not isinstance(value, str):
         return value
     try:
