@@ -168,6 +168,19 @@ def test_a_wrong_row_fails_alone(
     assert words in first["error"]["message"] and second["file"] == "0.wav" and len(server.spoken) == 1
 
 
+def test_a_row_that_fails_leaves_no_older_file(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
+    rows, out = numbered(3), tmp_path / "out"
+    assert run("batch", table(tmp_path, rows), "--voice", "Ada", "-o", out) == 0
+    (out / "new.wav").write_text("of the owner")
+    server.before = refused
+    rows[0] |= {"text": "Wrong now."}
+    rows[1] |= {"voice": ["Ben"]}
+    rows.append({"id": "new", "text": "Wrong here."})
+    assert run("batch", table(tmp_path, rows), "--voice", "Ada", "-o", out) == 1
+    assert [row.get("file") for row in results(out)] == [None, None, "2.wav", None]
+    assert {file.name for file in out.glob("*.wav")} == {"2.wav", "new.wav"}
+
+
 def test_results_of_another_table_stay(server: RepeatableSpeech, run: Run, tmp_path: Path) -> None:
     rows, out = numbered(4), tmp_path / "out"
     assert run("batch", table(tmp_path, rows[:3]), "--voice", "Ada", "-o", out) == 0

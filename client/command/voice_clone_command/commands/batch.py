@@ -127,6 +127,8 @@ class _Rows:
         except (ConnectionFailed, OriginChanged):  # of all rows
             raise
         except VoiceCloneError as error:
+            if known.get("file") == path.name:  # it is of what the row was
+                path.unlink(missing_ok=True)
             return {"id": id, "error": {"code": error.slug, "message": str(error)}}, True
 
     def _how(self, row: Row) -> dict[str, Any]:
