@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from standardwebhooks import Webhook as Signer
+from voice_clone_client import Overloaded
 
 from ..http.errors import HTTPFailure
 from ..http.outgoing import FAILURES, SCHEMES, Outgoing, Resolve
@@ -73,16 +74,20 @@ class Webhooks:
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def attempt(delivery: Delivery) -> None:
+            over = False
             try:
-                async with places:
-                    over = await self.deliver(delivery) or time.time() - delivery.created_at > FOR_SECONDS
-                if over:
+                try:
+                    async with places:
+                        over = await self.deliver(delivery)
+                except Exception:  # one that cannot be sent waits like the others, and does not hold them up
+                    log.exception("the webhook of %s was not sent", delivery.job)
+                if over or time.time() - delivery.created_at > FOR_SECONDS:
                     await aside(tables.delivered, delivery.id)
                     return
-                wait = min(FIRST_WAIT * 3**delivery.attempts, LONGEST_WAIT)
+                wait = min(FIRST_WAIT * 3 ** min(delivery.attempts, 9), LONGEST_WAIT)
                 await aside(tables.postpone, delivery.id, wait * random.uniform(0.8, 1.2))
-            except Exception:
-                log.exception("the webhook of %s was not sent", delivery.job)
+            except sqlite3.Error:
+                log.exception("it could not be written what became of the webhook of %s", delivery.job)
             finally:
                 self._on_their_way.discard(delivery.id)
 
@@ -116,7 +121,7 @@ class Webhooks:
         }
         try:
             status = await asyncio.wait_for(self._post(delivery.url, headers, delivery.body.encode()), SECONDS)
-        except (*FAILURES, HTTPFailure, TimeoutError) as error:
+        except (*FAILURES, HTTPFailure, Overloaded, asyncio.TimeoutError) as error:
             log.info("the webhook of %s was not delivered: %s", delivery.job, type(error).__name__)
             return False
         if status == 410:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_network
 from pathlib import Path
@@ -105,10 +105,10 @@ def tables(tmp_path: Path) -> Iterator[JobTables]:
         yield JobTables(connection, 10)
 
 
-def ended(tables: JobTables, url: str) -> None:
-    job = Job("job_1", "", "f", None, "wav", "[]", url, SECRET, "r", 1, 1, 0.0)
+def ended(tables: JobTables, url: str, id: str = "job_1", secret: str = SECRET, owner: str = "") -> None:
+    job = Job(id, owner, "f", None, "wav", "[]", url, secret, "r", 1, 1, 0.0)
     tables.create(job, ("{}", "{}"), (), (), None, "")
-    tables.end("job_1", Result("failed", {"message": "m", "code": "c"}), event_of("job_1", "failed"), 1e6)
+    tables.end(id, Result("failed", {"message": "m", "code": "c"}), event_of(id, "failed"), 1e6)
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,29 @@ def test_an_event_waits_until_it_is_taken(tables: JobTables) -> None:
     assert again.attempts == 2 and again.body == delivery.body
     assert tables.end("job_1", Result("completed"), event_of("job_1", "completed"), 1.0) is None, "a job ends once"
     tables.delivered(delivery.id)
+    assert tables.due() == []
+
+
+def test_what_cannot_be_sent_does_not_hold_up_the_others(tables: JobTables, receive: Any) -> None:
+    """Each is tried once, and then waits for its next attempt, whatever was wrong with it."""
+    receiver = receive(200)
+    for number in range(100):  # as many as are looked for at once
+        ended(tables, receiver.url, f"job_{number}", secret="A" * 33)
+    ended(tables, receiver.url, "job_good")
+
+    async def aside(call: Any, *arguments: Any) -> Any:
+        return call(*arguments)
+
+    async def serve() -> None:
+        task = asyncio.create_task(Webhooks(Settings(**allowing(receiver))).serve(tables, aside))
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(told(), 20)
+        task.cancel()
+
+    async def told() -> None:
+        while not receiver.got:
+            await asyncio.sleep(0.05)
+
+    asyncio.run(serve())
+    assert [json.loads(body)["data"]["id"] for _, body in receiver.got] == ["job_good"]
     assert tables.due() == []

@@ -116,6 +116,10 @@ WRONG: tuple[tuple[dict[str, Any], int, str | None], ...] = (
     ({"webhook_url": "https://example.com/x"}, 400, "webhook_secret"),
     ({"webhook_url": "https://example.com/x", "webhook_secret": "short"}, 400, "webhook_secret"),
     *(
+        ({"webhook_url": "https://example.com/x", "webhook_secret": secret}, 400, "webhook_secret")
+        for secret in ("A" * 33, "whsec_" + "A" * 34, "A" * 92, "-" * 32, "é" * 32)  # none is base64 of 24 to 64 bytes
+    ),
+    *(
         ({"webhook_url": url, "webhook_secret": "whsec_" + "A" * 32}, 400, "webhook_url")
         for url in (
             "http://example.com/",
