@@ -47,6 +47,7 @@ FIRST = 0.5  # seconds for which the start of the gateway waits for the files
 SWEEP = 60.0  # seconds between two looks for voices that are gone, and for what is too old
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
+STRICTNESS = ("off", None, "on", "required")  # of the marks of keys
 CHANGES = 3  # of a synthesizer during a job, after which it fails
 
 _DELETED = HTTPFailure(410, "a voice of this job was deleted or replaced, and its speech with it", "voice_deleted")
@@ -151,6 +152,7 @@ class Jobs:
             webhook_url=request.webhook_url,
             webhook_secret=request.webhook_secret,
             request_id=request_id,
+            mark=key.mark,
             sentences=plan.count,
             characters=plan.characters,
             created_at=time.time(),
@@ -342,11 +344,21 @@ class Jobs:
         await self._files.remove_file_of(id)
 
     def _key_of(self, job: Job) -> Key | None:
-        """The key of a job; None: there is none any more that may speak."""
+        """The key of a job; None: there is none any more that may speak it.
+
+        A key of the same owner does, if it is for the same mark or a stricter one: no other key lifts a rule of marks.
+        """
         keys = self._services.keys
         if not keys:
             return None if job.owner else ANYONE
-        return next((key for key in keys.all() if key.turns == job.owner and "speak" in key.scopes), None)
+        found = [key for key in keys.all() if key.turns == job.owner and "speak" in key.scopes]
+        for key in found:
+            if key.mark == job.mark:
+                return key
+        strictest = max(found, key=lambda key: STRICTNESS.index(key.mark), default=None)
+        if strictest is None or STRICTNESS.index(strictest.mark) < STRICTNESS.index(job.mark):
+            return None
+        return strictest
 
 
 def _reused() -> HTTPFailure:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from voice_clone_client.types import Mark
+
 Status = Literal["queued", "in_progress", "completed", "failed", "cancelled"]
 LIVE = ("queued", "in_progress")
 KEY_SECONDS = 24 * 3600.0
@@ -25,7 +27,7 @@ CREATE TABLE job (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, status TEXT NOT NULL, family TEXT NOT NULL, voice TEXT,
     format TEXT NOT NULL, warnings TEXT NOT NULL, webhook_url TEXT, webhook_secret TEXT, request_id TEXT NOT NULL,
-    sentences INTEGER NOT NULL, characters INTEGER NOT NULL, made INTEGER NOT NULL, done INTEGER NOT NULL,
+    mark TEXT, sentences INTEGER NOT NULL, characters INTEGER NOT NULL, made INTEGER NOT NULL, done INTEGER NOT NULL,
     created_at REAL NOT NULL, started_at REAL, completed_at REAL, expires_at REAL, error TEXT, seconds REAL,
     size INTEGER, digest TEXT, media_type TEXT, segments TEXT
 ) STRICT;
@@ -74,6 +76,8 @@ class Job:
     sentences: int
     characters: int
     created_at: float
+    mark: Mark | None = None
+    """`Key.mark` of the key that made it."""
     status: Status = "queued"
     made: int = 0
     """Sentences that the server spoke for this job."""

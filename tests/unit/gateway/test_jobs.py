@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import grpc
 import httpx2
 import pytest
 from voice_clone_gateway.jobs import keeper
+from voice_clone_gateway.jobs.plan import plan_of
+from voice_clone_gateway.jobs.schemas import JobRequest
+from voice_clone_gateway.jobs.tables import Job, JobTables, opened
 from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve, serving
@@ -192,6 +196,35 @@ def test_keys_have_their_own_jobs_and_speech(
     slow = {**ASKED, "input": "Some other words. " * 50}
     assert [http.post(JOBS, json=slow, headers=alice).status_code for _ in range(3)] == [202, 202, 429]
     assert http.post(JOBS, json=slow, headers=bob).status_code == 202
+
+
+@pytest.mark.parametrize("rule", ["required", "off"])
+def test_a_job_has_the_mark_of_the_key_that_made_it(
+    start: Callable[..., httpx2.Client], tmp_path: Path, talking: Talking, rule: str
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"alice speak name=A owner\nbob speak name=A owner mark={rule}\n")
+    http = start(api_keys_file=str(keys), audit_log=str(tmp_path / "audit"))
+    ended(http, ASKED, Authorization="Bearer bob")
+    assert {each.mark for each in talking.server.spoken} == {rule}
+    assert json.loads((tmp_path / "audit").read_text())["mark_rule"] == rule
+
+
+@pytest.mark.parametrize(("rule", "spoken"), [("off", set()), ("on", set()), ("required", {"required"})])
+def test_a_job_whose_key_is_gone_gets_no_weaker_mark(
+    start: Callable[..., httpx2.Client], tmp_path: Path, talking: Talking, rule: str, spoken: set[str]
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    with closing(opened(tmp_path / "jobs" / "jobs.sqlite3")) as connection:
+        job = Job("job_1", "owner A", FAMILY, "Ada", "wav", "[]", None, None, "r", 2, 20, 0.0, "required")
+        plan = plan_of(JobRequest.model_validate(ASKED), (), 300)
+        JobTables(connection, 10).create(job, (json.dumps(ASKED), plan.dumps()), {DIGEST}, (), None, "")
+    keys = tmp_path / "keys"
+    keys.write_text(f"alice speak name=A owner mark={rule}\n")
+    http = start(api_keys_file=str(keys))
+    url, alice = f"{JOBS}/job_1", {"Authorization": "Bearer alice"}
+    until(lambda: http.get(url, headers=alice).json()["status"] in ENDED)
+    assert {each.mark for each in talking.server.spoken} == spoken
 
 
 def test_a_key_keeps_only_so_many_bytes(start: Callable[..., httpx2.Client]) -> None:
