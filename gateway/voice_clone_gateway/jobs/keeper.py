@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import sqlite3
 import time
 import uuid
 from collections.abc import Mapping
@@ -242,7 +243,15 @@ class Jobs:
     async def _make_all(self, owner: str) -> None:
         while owner in self._woken:
             self._woken.remove(owner)
-            while (job := await self._files.aside(self._files.tables.next_of, owner)) is not None:
+            while True:
+                try:
+                    job = await self._files.aside(self._files.tables.next_of, owner)
+                except sqlite3.Error:
+                    log.exception("the next job could not be read; it is tried again")
+                    await asyncio.sleep(AGAIN)
+                    continue
+                if job is None:
+                    break
                 task = asyncio.create_task(self._make(job))
                 self._making[job.id] = task, None
                 try:

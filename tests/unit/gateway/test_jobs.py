@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -381,3 +382,19 @@ def test_two_gateways_never_have_the_files_at_once(serve: Serve, talking: Talkin
     for _ in range(3):
         answer = second.get(f"{JOBS}/{job['id']}")
         assert answer.status_code == 503 and answer.headers["retry-after"]
+
+
+def test_an_error_of_the_disk_does_not_end_the_jobs_of_an_owner(
+    start: Callable[..., httpx2.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors, next_of = [sqlite3.OperationalError("disk I/O error")], JobTables.next_of
+
+    def failing(tables: JobTables, owner: str) -> Job | None:
+        if errors:
+            raise errors.pop()
+        return next_of(tables, owner)
+
+    monkeypatch.setattr(JobTables, "next_of", failing)
+    monkeypatch.setattr(keeper, "AGAIN", 0.1)
+    http = start()
+    assert ended(http, ASKED)["status"] == "completed" and not errors
