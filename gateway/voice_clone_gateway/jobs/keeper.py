@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 FIRST = 0.5  # seconds for which the start of the gateway waits for the files
 SWEEP = 60.0  # seconds between two looks for voices that are gone, and for what is too old
+GONE = 300.0  # seconds for which no list may have had a voice before its speech is erased
+ALL_GONE = DAY  # the same where a list is empty: the server may lack the folder of its voices
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
 STRICTNESS = ("off", None, "on", "required")  # of the marks of keys
@@ -69,6 +71,7 @@ class Jobs:
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
         self._tasks: list[asyncio.Task[Any]] = []
+        self._missing: dict[str, float] = {}  # voices that the server did not list, by digest, and since when
 
     async def start(self, services: Services) -> None:
         """Take the files, and go on with the jobs in them. Waits a moment for that."""
@@ -344,8 +347,17 @@ class Jobs:
         await files.aside(files.sentences.evict)
         kept = await files.aside(files.tables.voices)
         kept = {voice for voice in kept if not voice.startswith("preset ")}
-        if kept:  # asked for before the list: a voice that is new is not gone
-            for voice in kept - {each.digest for each in await self._services.client.list()}:
+        if not kept:  # asked for before the list: a voice that is new is not gone
+            return
+        try:
+            listed = {each.digest for each in await self._services.client.list()}
+        except VoiceCloneError:  # a server that starts again may not have read its voices yet
+            self._missing.clear()
+            raise
+        now = time.monotonic()
+        self._missing = {voice: self._missing.get(voice, now) for voice in kept - listed}
+        for voice, since in [*self._missing.items()]:
+            if now - since >= (GONE if listed else ALL_GONE):
                 await self.forget_voice(voice)
 
     async def _delete(self, id: str) -> None:

@@ -351,7 +351,8 @@ def test_a_voice_that_another_program_deletes(
     start: Callable[..., httpx2.Client], talking: Talking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was made in it is found and erased."""
-    monkeypatch.setattr(keeper, "SWEEP", 0.05)
+    for name in ("SWEEP", "GONE", "ALL_GONE"):
+        monkeypatch.setattr(keeper, name, 0.05)
     http = start()
     job = ended(http, ASKED)
     kept = tmp_path / "jobs" / "sentences"
@@ -398,3 +399,23 @@ def test_an_error_of_the_disk_does_not_end_the_jobs_of_an_owner(
     monkeypatch.setattr(keeper, "AGAIN", 0.1)
     http = start()
     assert ended(http, ASKED)["status"] == "completed" and not errors
+
+
+def test_a_list_without_a_voice_erases_nothing_at_once(
+    start: Callable[..., httpx2.Client], talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that starts may not have read its voices yet."""
+    monkeypatch.setattr(keeper, "SWEEP", 0.05)
+    http = start()
+    job, listed = ended(http, ASKED), list[int]()
+    answers = [[], [{"name": "Bob", "digest": "voice-9", "generation": 2, "owner": None}]]
+
+    def without(inputs: dict[str, Any]) -> dict[str, bytes]:
+        if inputs["operation"] != b"list":
+            return talking.answer(inputs)
+        listed.append(1)
+        return {"result": json.dumps({"speakers": answers[len(listed) % 2], "count": 1, "presets": []}).encode()}
+
+    talking.server.answer = without
+    until(lambda: len(listed) > 5)
+    assert http.get(f"{JOBS}/{job['id']}/content").status_code == 200
