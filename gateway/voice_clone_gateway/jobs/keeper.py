@@ -196,7 +196,10 @@ class Jobs:
         if job.live:
             await self._end(job, Result("cancelled", fields=self._so_far(id)))
             await self._stop(id)
-        return await self.get(key, id)
+            job = await self.get(key, id)
+            if job.status == "cancelled":  # its file may have been written meanwhile
+                await self._files.remove_file_of(id)
+        return job
 
     async def delete(self, key: Key, id: str) -> None:
         """Forget a job of a key and its file. Its sentences stay for other jobs. Raises: as `get`."""
@@ -328,7 +331,15 @@ class Jobs:
 
     async def _end(self, job: Job, result: Result, info: Mapping[str, Any] | None = None) -> Job | None:
         """Write how a job ended, and have its caller told; None: it had ended before."""
-        key = self._key_of(job) or Key()
+        return await asyncio.shield(asyncio.create_task(self._written(job, result, info)))
+
+    async def _written(self, job: Job, result: Result, info: Mapping[str, Any] | None) -> Job | None:
+        """As `_end`; it goes on when its caller is cancelled, so that a job that has ended is in the audit log once."""
+        files, event = self._files, event_of(job.id, result.status)
+        ended = await files.aside(files.tables.end, job.id, result, event, self._settings.job_days * DAY)
+        if ended is None:
+            return None
+        key = self._key_of(job) or Key(mark=job.mark)
         asked = {"source": "voice", **({} if key.mark is None else {"mark_rule": key.mark})}
         audit = self._services.audit
         with audit.act(key, job.request_id, "speech", job.voice, **asked, characters=job.characters) as entry:
@@ -336,8 +347,7 @@ class Jobs:
             entry |= audited_result(info, result.fields.get("seconds", 0.0))
             if result.status == "cancelled":
                 entry["outcome"] = "cancelled"
-            files, event = self._files, event_of(job.id, result.status)
-            return await files.aside(files.tables.end, job.id, result, event, self._settings.job_days * DAY)
+        return ended
 
     async def _sweep(self) -> None:
         """Delete what is too old, and what was made in voices that are gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -20,6 +21,7 @@ from voice_clone_gateway.jobs import keeper
 from voice_clone_gateway.jobs.plan import plan_of
 from voice_clone_gateway.jobs.schemas import JobRequest
 from voice_clone_gateway.jobs.tables import Job, JobTables, opened
+from voice_clone_gateway.jobs.work import Work
 from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve, serving
@@ -419,3 +421,42 @@ def test_a_list_without_a_voice_erases_nothing_at_once(
     talking.server.answer = without
     until(lambda: len(listed) > 5)
     assert http.get(f"{JOBS}/{job['id']}/content").status_code == 200
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_cancel_beside_the_end_of_a_job(
+    start: Callable[..., httpx2.Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The job ends once, also in the audit log, and a cancelled one has no file."""
+    reached, let_go, end = threading.Event(), threading.Event(), JobTables.end
+
+    def slow(tables: JobTables, id: str, result: Any, *more: Any) -> Job | None:
+        found = end(tables, id, result, *more)
+        if result.status == "completed":
+            reached.set()
+            let_go.wait(20)
+        return found
+
+    work = Work.make
+
+    async def made(*arguments: Any) -> Any:
+        found = await work(*arguments)
+        if moment == "after":  # the cancel is written first
+            reached.set()
+            await asyncio.to_thread(let_go.wait, 20)
+        return found
+
+    http = start(audit_log=str(tmp_path / "audit"))
+    if moment == "before":
+        monkeypatch.setattr(JobTables, "end", slow)
+    else:
+        monkeypatch.setattr(Work, "make", made)
+    job = http.post(JOBS, json=ASKED).json()
+    assert reached.wait(20)
+    threading.Timer(0.3, let_go.set).start()
+    status = http.post(f"{JOBS}/{job['id']}/cancel").json()["status"]
+    let_go.set()
+    assert status == {"before": "completed", "after": "cancelled"}[moment]
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == [{"before": "ok", "after": "cancelled"}[moment]]
+    assert (tmp_path / "jobs" / "results" / job["id"]).exists() == (status == "completed")
