@@ -44,6 +44,7 @@ TRANSIENT = (BrokenStream, Cancelled, ConnectionFailed, DeadlineExceeded, Overlo
 STORAGE = (OSError, sqlite3.Error)
 """A full disk may have room again."""
 PATIENCE = 3600.0  # seconds for which a job is tried without a new sentence
+DIGESTED = 5.0  # seconds for which a server that has just started is asked what makes its sound
 FAULTS = 5  # of the server at one sentence, after which the job fails
 LEAST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between two attempts
 LISTENERS = 0.5  # seconds that a sentence waits for the first audio of others
@@ -108,23 +109,20 @@ async def digest_of_voice(client: AsyncClient, name: str) -> str:
     return str(found.digest)
 
 
-async def synthesizer_of(services: Services, family: str, other_than: str | None = None) -> str:
-    """The digest of all that makes a family's sound; waits until the server knows it.
-
-    Args:
-        other_than: one that is known to be out of date.
+async def synthesizer_of(services: Services, family: str) -> str:
+    """The digest of all that makes a family's sound; waits some seconds until the server knows it.
 
     Raises:
         VoiceCloneError: the server did not answer, or does not say it.
     """
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + DIGESTED
     while True:
         families = await services.client.families()
         found = families.get(family)
-        if found is not None and found.synthesizer is not None and found.synthesizer != other_than:
+        if found is not None and found.synthesizer is not None:
             return found.synthesizer
         if time.monotonic() > until:
-            raise Internal(f"the server does not say what makes the sound of {family}")
+            raise Overloaded(f"the server does not say yet what makes the sound of {family}")
         await asyncio.sleep(LEAST_WAIT)
 
 

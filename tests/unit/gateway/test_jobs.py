@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import httpx2
 import pytest
-from voice_clone_gateway.jobs import keeper
+from voice_clone_gateway.jobs import keeper, making
 from voice_clone_gateway.jobs.plan import plan_of
 from voice_clone_gateway.jobs.schemas import JobRequest
 from voice_clone_gateway.jobs.tables import Job, JobTables, opened
@@ -460,3 +460,15 @@ def test_a_cancel_beside_the_end_of_a_job(
     lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     assert [line["outcome"] for line in lines] == [{"before": "ok", "after": "cancelled"}[moment]]
     assert (tmp_path / "jobs" / "results" / job["id"]).exists() == (status == "completed")
+
+
+def test_a_server_that_does_not_say_what_makes_its_sound(
+    start: Callable[..., httpx2.Client], talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "DIGESTED", 0.3)
+    http = start()
+    talking.server.synthesizers = {}
+    answer = http.post(JOBS, json=ASKED, timeout=10)
+    assert answer.status_code == 503 and answer.headers["retry-after"] and FAMILY in answer.json()["error"]["message"]
+    talking.server.synthesizers = {FAMILY: "s1"}
+    assert ended(http, ASKED)["status"] == "completed"
