@@ -71,6 +71,7 @@ class Job:
     """JSON of a list."""
     webhook_url: str | None
     webhook_secret: str | None
+    """Both are gone when it has ended; its `Delivery` has them until it is delivered."""
     request_id: str
     """Of the request that made it."""
     sentences: int
@@ -296,6 +297,8 @@ class JobTables:
             if job.webhook_url is not None:
                 row = event["id"], id, job.webhook_url, job.webhook_secret, json.dumps(event), 0, now, now
                 db.execute("INSERT INTO delivery VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+                db.execute("UPDATE job SET webhook_url = NULL, webhook_secret = NULL WHERE id = ?", (id,))
+        self._empty_log()
         return job
 
     def held(self, owner: str) -> int:
@@ -315,6 +318,7 @@ class JobTables:
             db.execute("DELETE FROM job WHERE id = ?", (id,))
             for table in ("job_text", "need", "job_voice", "delivery"):
                 db.execute(f"DELETE FROM {table} WHERE job = ?", (id,))
+        self._empty_log()
 
     def expired(self) -> list[Job]:
         """Jobs whose time is over; forgets Idempotency-Keys, too."""
@@ -342,12 +346,17 @@ class JobTables:
     def delivered(self, id: str) -> None:
         """A webhook needs no further attempt."""
         self._connection.execute("DELETE FROM delivery WHERE id = ?", (id,))
+        self._empty_log()
 
     def postpone(self, id: str, seconds: float) -> None:
         """An attempt failed; the next one is after so many seconds."""
         self._connection.execute(
             "UPDATE delivery SET attempts = attempts + 1, next_at = ? WHERE id = ?", (self._clock() + seconds, id)
         )
+
+    def _empty_log(self) -> None:
+        """Empty the write-ahead log, which has texts and secrets also after their rows are deleted."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _jobs(self, where: str, values: Iterable[Any]) -> list[Job]:
         rows = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM job WHERE {where}", tuple(values))

@@ -178,3 +178,20 @@ def test_what_cannot_be_sent_does_not_hold_up_the_others(tables: JobTables, rece
     asyncio.run(serve())
     assert [json.loads(body)["data"]["id"] for _, body in receiver.got] == ["job_good"]
     assert tables.due() == []
+
+
+def test_text_and_secret_are_in_no_file_when_they_are_not_needed(tables: JobTables, tmp_path: Path) -> None:
+    """Neither in the tables nor in the log of their changes."""
+    job = Job("job_1", "", "f", None, "wav", "[]", "https://example.com/", SECRET, "r", 1, 1, 0.0)
+
+    def found(text: str) -> bool:
+        return any(text.encode() in path.read_bytes() for path in tmp_path.glob("jobs.sqlite3*"))
+
+    tables.create(job, ('{"input": "Zanzibar"}', "{}"), (), (), None, "")
+    assert found("Zanzibar") and found(SECRET)
+    tables.end("job_1", Result("failed"), event_of("job_1", "failed"), 1e6)
+    assert not found("Zanzibar") and found(SECRET)
+    [delivery] = tables.due()
+    assert delivery.secret == SECRET
+    tables.delivered(delivery.id)
+    assert not found(SECRET) and tables.get("job_1") is not None
