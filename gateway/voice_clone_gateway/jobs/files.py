@@ -66,13 +66,19 @@ class JobFiles:
                 await asyncio.sleep(_LOCKED)
         await self.aside(self._open)
 
-    async def close(self) -> None:
-        """Let them go, when the thread is idle."""
+    async def let_go(self) -> None:
+        """Leave them to other gateways."""
         if self._connection is not None:
             await self.aside(self._connection.close)
-        await asyncio.to_thread(self._thread.shutdown)
+        self._connection = None
         if self._lock is not None:
             os.close(self._lock)
+        self._lock = None
+
+    async def close(self) -> None:
+        """Let them go for ever, when the thread is idle."""
+        await self.let_go()
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def aside(self, call: Callable[..., T], *arguments: Any) -> T:
         """The result of a call in the thread."""

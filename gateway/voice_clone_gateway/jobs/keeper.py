@@ -51,6 +51,7 @@ ALL_GONE = DAY  # the same where a list is empty: the server may lack the folder
 WORKED = 60.0  # seconds after which an attempt at a job counts as one that went well for some time
 AGAIN = 5.0  # seconds after which a job is begun again whose end could not be written
 STRICTNESS = ("off", None, "on", "required")  # of the marks of keys
+UNREAD = 30.0  # seconds after which files that could not be read are tried again
 CHANGES = 3  # of a synthesizer during a job, after which it fails
 
 _DELETED = HTTPFailure(410, "a voice of this job was deleted or replaced, and its speech with it", "voice_deleted")
@@ -67,6 +68,7 @@ class Jobs:
         self._settings = settings
         self._files = JobFiles(settings)
         self._ready = asyncio.Event()  # the files are this gateway's
+        self._unreadable = False
         self._making: dict[str, tuple[asyncio.Task[None], Making | None]] = {}  # jobs, by their ids
         self._owners: dict[str, asyncio.Task[None]] = {}  # make the jobs of one owner
         self._woken: set[str] = set()  # owners with jobs that may not have been looked at
@@ -93,13 +95,17 @@ class Jobs:
 
     async def _serve(self) -> None:
         files = self._files
-        try:
-            await files.open()
-            for job in await files.aside(files.tables.live):
-                self._wake(job.owner)
-        except Exception:
-            log.exception("the jobs cannot be read; this gateway has none")
-            return
+        while True:
+            try:
+                await files.open()
+                for job in await files.aside(files.tables.live):
+                    self._wake(job.owner)
+                break
+            except Exception:
+                log.exception("the jobs in jobs_dir cannot be read; it is tried again")
+                self._unreadable = True
+                await files.let_go()  # another gateway may be able to
+            await asyncio.sleep(UNREAD)
         self._ready.set()
         self._tasks.append(asyncio.create_task(self._webhooks.serve(files.tables, files.aside)))
         while True:
@@ -114,6 +120,8 @@ class Jobs:
     @property
     def _opened(self) -> JobFiles:
         if not self._ready.is_set():
+            if self._unreadable:
+                raise Overloaded("the jobs of this gateway cannot be read; its log tells the operator why")
             raise Overloaded("the jobs of this gateway are not read yet")
         return self._files
 

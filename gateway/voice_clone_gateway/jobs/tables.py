@@ -144,17 +144,22 @@ def opened(path: Path) -> sqlite3.Connection:
 
     Raises:
         ValueError: a newer gateway made it.
+        sqlite3.Error: it cannot be read.
     """
     path.touch(mode=0o600)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA secure_delete = ON")  # of what was spoken nothing remains in the file
-    [version] = connection.execute("PRAGMA user_version").fetchone()
-    if version > _VERSION:
-        raise ValueError(f"the jobs in jobs_dir are of a newer gateway; this one knows the form {_VERSION}")
-    if version < _VERSION:
-        connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # of what was spoken nothing remains in the file
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        if version > _VERSION:
+            raise ValueError(f"the jobs in jobs_dir are of a newer gateway; this one knows the form {_VERSION}")
+        if version < _VERSION:
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+    except BaseException:
+        connection.close()
+        raise
     os.chmod(path, 0o600)
     return connection
 
