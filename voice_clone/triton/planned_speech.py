@@ -121,7 +121,7 @@ def played(
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
     if any(part.rate != 1.0 for part in sequence.parts) and find_spec("av") is None:
-        raise Unsupported("`speed` and rates of a text need av, which this server was installed without")
+        raise Unsupported("`settings`: a speed and rates of a text need av, which this server was installed without")
     warnings = dict.fromkeys(text for turn in turns for text in turn.planned.plan.warnings)
     languages = list[str | None]()  # of each part
     for part in sequence.parts:
