@@ -40,7 +40,7 @@ from .making import (
 from .schemas import JobRequest
 from .tables import Job, KeyReused, Result, TooManyJobs
 from .webhooks import Webhooks, event_of
-from .work import Work
+from .work import Work, pieces_of
 
 log = logging.getLogger(__name__)
 
@@ -171,14 +171,16 @@ class Jobs:
         )
         try:
             texts = text, await asyncio.to_thread(plan.dumps)
-            addresses = planned.addresses
-            kept = await files.aside(files.tables.create, job, texts, planned.voices, addresses, idempotency, body)
+            kept = await files.aside(files.tables.create, job, texts, planned.voices, (), idempotency, body)
         except KeyReused:
             raise _reused() from None
         except TooManyJobs:
             message = f"{settings.max_jobs} jobs of this key have not ended, its maximum; wait until one has"
             raise limit_reached(message, "too_many_jobs", 60) from None
         self._wake(owner)
+        if kept is job:
+            for piece in pieces_of(planned.addresses):
+                await files.aside(files.tables.need, job.id, piece)
         return kept
 
     async def get(self, key: Key, id: str) -> Job:

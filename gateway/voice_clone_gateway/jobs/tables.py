@@ -260,8 +260,16 @@ class JobTables:
         voices = self._connection.execute("SELECT voice FROM job_voice WHERE job = ?", (id,))
         return *found, {voice for (voice,) in voices}
 
-    def start(self, id: str, addresses: Iterable[str]) -> None:
-        """A job is made from now on, of speech under these addresses."""
+    def need(self, id: str, addresses: Iterable[str]) -> None:
+        """A job needs speech under these addresses, too, until it ends; one that has ended needs none."""
+        with self._connection as db:
+            db.execute("BEGIN IMMEDIATE")
+            live = "EXISTS (SELECT 1 FROM job WHERE id = ? AND status IN (?, ?))"
+            rows = ((id, address, id, *LIVE) for address in addresses)
+            db.executemany(f"INSERT OR IGNORE INTO need SELECT ?, ? WHERE {live}", rows)
+
+    def start(self, id: str) -> None:
+        """A job is made from now on."""
         with self._connection as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute(
@@ -269,8 +277,6 @@ class JobTables:
                 "WHERE id = ? AND status IN (?, ?)",
                 (self._clock(), id, *LIVE),
             )
-            db.execute("DELETE FROM need WHERE job = ?", (id,))
-            db.executemany("INSERT OR IGNORE INTO need VALUES (?, ?)", ((id, address) for address in addresses))
 
     def end(self, id: str, result: Result, event: Mapping[str, Any], keep_seconds: float) -> Job | None:
         """A job has ended; None: it had ended before, which holds.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +30,8 @@ from .plan import JobPlan, PlannedSentence, plan_of, sentences_of
 from .schemas import JobRequest
 from .sentences import KeptSentence, Missing, keep_durably
 from .tables import Job, Result
+
+PIECE = 1000  # addresses of one call in the thread of the files
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,11 @@ class Work:
         if planned.voices != voices:
             raise VoiceGone
         addresses = planned.addresses
-        await files.aside(files.tables.start, job.id, addresses)
-        known = await files.aside(files.sentences.known, addresses)
+        await files.aside(files.tables.start, job.id)
+        known = dict[str, KeptSentence]()
+        for piece in pieces_of(addresses):
+            await files.aside(files.tables.need, job.id, piece)
+            known |= await files.aside(files.sentences.known, piece)
         partial_too = self._settings.allow_partial if request.allow_partial is None else request.allow_partial
 
         async def keep(address: str, info: Mapping[str, Any], samples: Any, rate: int) -> KeptSentence:
@@ -142,7 +147,9 @@ class Work:
             try:
                 return await self._file(key, job, request, planned, making)
             except Missing:  # a damaged one
-                known = await files.aside(files.sentences.known, addresses)
+                known = {}
+                for piece in pieces_of(addresses):
+                    known |= await files.aside(files.sentences.known, piece)
                 making.missed([each for each in addresses if each not in known])
 
     async def _file(
@@ -201,6 +208,11 @@ class Work:
             "segments": json.dumps(made.segments),
         }
         return Result("completed", fields=columns), info
+
+
+def pieces_of(addresses: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The addresses in pieces, between which the thread of the files works for others."""
+    return (addresses[begin : begin + PIECE] for begin in range(0, len(addresses), PIECE))
 
 
 def _settled(path: Path) -> tuple[int, str]:

@@ -165,6 +165,6 @@ def test_pages_of_jobs(connection: sqlite3.Connection) -> None:
     assert [job.id for job in tables.page("b", 9, "job_4", True)] == [], "that is not a job of this owner"
     first = tables.next_of("a")
     assert first is not None and first.id == "job_0"
-    tables.start("job_4", [])
+    tables.start("job_4")
     begun = tables.next_of("a")
     assert begun is not None and begun.id == "job_4", "what was begun is made first"

@@ -18,6 +18,7 @@ import grpc
 import httpx2
 import pytest
 from voice_clone_gateway.jobs import keeper, making
+from voice_clone_gateway.jobs.files import JobFiles
 from voice_clone_gateway.jobs.plan import plan_of
 from voice_clone_gateway.jobs.schemas import JobRequest
 from voice_clone_gateway.jobs.tables import Job, JobTables, opened
@@ -488,3 +489,23 @@ def test_files_that_cannot_be_read(
         assert http.get(JOBS).status_code == 503
     (folder / "jobs.sqlite3").unlink()
     until(lambda: any(http.get(JOBS).status_code == 200 for http in gateways), 20)
+
+
+def test_a_long_text_lets_others_between(
+    start: Callable[..., httpx2.Client], talking: Talking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call in the thread of the files is about all sentences of a text."""
+    longest, aside = [0], JobFiles.aside
+
+    async def watched(files: JobFiles, call: Any, *arguments: Any) -> Any:
+        longest.append(max((len(each) for each in arguments if isinstance(each, list)), default=0))
+        return await aside(files, call, *arguments)
+
+    monkeypatch.setattr(JobFiles, "aside", watched)
+    talking.pause = 1.0
+    http = start()
+    job = http.post(JOBS, json={**ASKED, "input": "This is no short sentence. " * 1500}).json()
+    until(lambda: http.get(f"{JOBS}/{job['id']}").json()["status"] == "in_progress")
+    until(lambda: talking.server.speeches)
+    http.delete(f"{JOBS}/{job['id']}")
+    assert job["sentences"]["total"] > 1000 and 0 < max(longest) <= 1000
