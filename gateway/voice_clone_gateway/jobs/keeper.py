@@ -171,7 +171,7 @@ class Jobs:
         )
         try:
             texts = text, await asyncio.to_thread(plan.dumps)
-            kept = await files.aside(files.tables.create, job, texts, planned.voices, (), idempotency, body)
+            kept = await files.aside(files.tables.create, job, texts, planned.voices, idempotency, body)
         except KeyReused:
             raise _reused() from None
         except TooManyJobs:

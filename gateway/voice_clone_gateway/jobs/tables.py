@@ -183,7 +183,6 @@ class JobTables:
         job: Job,
         texts: tuple[str, str],
         voices: Iterable[str],
-        addresses: Iterable[str],
         key: str | None,
         body: str,
     ) -> Job:
@@ -192,7 +191,6 @@ class JobTables:
         Args:
             texts: JSON of its request and of its plan.
             voices: digests of those that it is in.
-            addresses: under which it needs speech.
             key: Idempotency-Key of the request; None: it has none.
             body: digest of the request.
 
@@ -210,7 +208,6 @@ class JobTables:
             db.execute(f"INSERT INTO job ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(values))})", values)
             db.execute("INSERT INTO job_text VALUES (?, ?, ?)", (job.id, *texts))
             db.executemany("INSERT INTO job_voice VALUES (?, ?)", ((job.id, voice) for voice in voices))
-            db.executemany("INSERT INTO need VALUES (?, ?)", ((job.id, address) for address in addresses))
             if key is not None:
                 row = job.owner, key, body, job.id, self._clock()
                 db.execute("INSERT OR REPLACE INTO idempotency VALUES (?, ?, ?, ?, ?)", row)

@@ -124,7 +124,8 @@ def test_the_least_used_goes_first_and_what_a_job_needs_stays(tmp_path: Path, co
     needed, old, used, new = (put(size, name) for name in "abcd")
     each = size.size // 4
     job = Job("job", "o", "f", None, "wav", "[]", None, None, "r", 1, 1, 0.0)
-    tables.create(job, ("{}", "{}"), {"v"}, [needed], None, "")
+    tables.create(job, ("{}", "{}"), {"v"}, None, "")
+    tables.need("job", [needed])
     clock.now += 10
     size.known([used])
     clock.now += 10
@@ -158,7 +159,7 @@ def test_pages_of_jobs(connection: sqlite3.Connection) -> None:
     tables = JobTables(connection, 100)
     for number, owner in zip(range(9), itertools.cycle("ab"), strict=False):
         job = Job(f"job_{number}", owner, "f", None, "wav", "[]", None, None, "r", 1, 1, float(number))
-        tables.create(job, ("{}", "{}"), (), (), None, "")
+        tables.create(job, ("{}", "{}"), (), None, "")
     assert [job.id for job in tables.page("a", 3, None, True)] == ["job_8", "job_6", "job_4"]
     assert [job.id for job in tables.page("a", 3, "job_4", True)] == ["job_2", "job_0"]
     assert [job.id for job in tables.page("a", 3, "job_4", False)] == ["job_6", "job_8"]

@@ -107,7 +107,7 @@ def tables(tmp_path: Path) -> Iterator[JobTables]:
 
 def ended(tables: JobTables, url: str, id: str = "job_1", secret: str = SECRET, owner: str = "") -> None:
     job = Job(id, owner, "f", None, "wav", "[]", url, secret, "r", 1, 1, 0.0)
-    tables.create(job, ("{}", "{}"), (), (), None, "")
+    tables.create(job, ("{}", "{}"), (), None, "")
     tables.end(id, Result("failed", {"message": "m", "code": "c"}), event_of(id, "failed"), 1e6)
 
 
@@ -187,7 +187,7 @@ def test_text_and_secret_are_in_no_file_when_they_are_not_needed(tables: JobTabl
     def found(text: str) -> bool:
         return any(text.encode() in path.read_bytes() for path in tmp_path.glob("jobs.sqlite3*"))
 
-    tables.create(job, ('{"input": "Zanzibar"}', "{}"), (), (), None, "")
+    tables.create(job, ('{"input": "Zanzibar"}', "{}"), (), None, "")
     assert found("Zanzibar") and found(SECRET)
     tables.end("job_1", Result("failed"), event_of("job_1", "failed"), 1e6)
     assert not found("Zanzibar") and found(SECRET)

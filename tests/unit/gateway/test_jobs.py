@@ -222,7 +222,7 @@ def test_a_job_whose_key_is_gone_gets_no_weaker_mark(
     with closing(opened(tmp_path / "jobs" / "jobs.sqlite3")) as connection:
         job = Job("job_1", "owner A", FAMILY, "Ada", "wav", "[]", None, None, "r", 2, 20, 0.0, "required")
         plan = plan_of(JobRequest.model_validate(ASKED), (), 300)
-        JobTables(connection, 10).create(job, (json.dumps(ASKED), plan.dumps()), {DIGEST}, (), None, "")
+        JobTables(connection, 10).create(job, (json.dumps(ASKED), plan.dumps()), {DIGEST}, None, "")
     keys = tmp_path / "keys"
     keys.write_text(f"alice speak name=A owner mark={rule}\n")
     http = start(api_keys_file=str(keys))
