@@ -44,7 +44,8 @@ IN_DOUBT = (
     "UNAVAILABLE",
     "CANCELLED",
     "is not healthy",
-)  # the last: its process died
+    "Failed to process the requests",
+)  # the last two: its process died
 END_SESSIONS: LiteralString = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'voices'"
 
 

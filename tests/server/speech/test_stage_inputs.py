@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perf.bench import stage_inputs
-from voice_clone_server.families.recognition import models_of
+from voice_clone_server.families.recognition import OPTIONAL, models_of
 from voice_clone_server.triton_server import MODELS, TritonServer
 
 pytestmark = pytest.mark.share("servers")
@@ -20,7 +20,7 @@ def test_every_model_takes_its_file(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["stage_inputs", str(tmp_path), "-u", server.url, "--streams", "3"])
     stage_inputs.main()
-    models = set(models_of(list(server.families), [MODELS]))
+    models = set(models_of(list(server.families), [MODELS, OPTIONAL / "text_front_end"]))
     assert {path.stem for path in tmp_path.iterdir()} == models
     commands = capsys.readouterr().out
     for model, requests in stage_inputs.requests(server.url, 3).items():

@@ -114,6 +114,7 @@ def test_delete_prepare_stats(triton: Server, run: Run, capsys: pytest.CaptureFi
         "options": {},
         "languages": {},
         "max_characters": {},
+        "synthesizers": {},
     }
 
 
