@@ -25,7 +25,7 @@ class AsyncParts:
     Args:
         sequence: the parts.
         ask: asks the server for a part; called for each, in their order.
-        times: finds the times of the words of all parts; None if nobody asks.
+        times: finds the times of the words of all parts; None: they are not wanted.
         begins: where the texts that `sequence` has begin in that of `times`.
     """
 

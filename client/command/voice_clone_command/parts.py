@@ -83,7 +83,7 @@ class _Heard:
 
 
 def texts_of(text: str, script: bool) -> list[tuple[str | None, str]]:
-    """Who says what; without a script nobody is named.
+    """The names and the words of a script; without a script one text without a name.
 
     Raises:
         InvalidArgument: it is no dialogue.

@@ -1,4 +1,4 @@
-"""Work on many speeches that nobody waits for: several at once, each with patience, and in order when it is stopped."""
+"""Makes many speeches in the background: several at once, with retries, and an orderly stop."""
 
 from __future__ import annotations
 

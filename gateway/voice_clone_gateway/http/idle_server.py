@@ -33,7 +33,7 @@ class IdleServer:
     """Whether the speech server runs, and the requests that have work for it. For one event loop.
 
     Args:
-        path: of the lock between this gateway and the program that ends the server; "": nobody ends it.
+        path: of the lock between this gateway and the program that ends the server; "": no program ends it.
         patience: longest seconds that a request waits.
         retry_after: seconds, for those that have waited so long, while no start was measured.
 

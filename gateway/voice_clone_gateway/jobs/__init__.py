@@ -1,4 +1,4 @@
-"""Jobs: speech of long texts that nobody waits for, and that survives the end of its gateway.
+"""Jobs: long texts that are spoken in the background, and survive the end of their gateway.
 
     schemas      what a caller sends, and what it is told
     plan         the sentences of a job, their seeds and addresses
