@@ -20,6 +20,8 @@ def unpack(packed: Packed, outputs: int, inputs: int) -> Tensor:
     elif values.dtype == torch.int8:
         scales = _rows_of(torch.from_numpy(packed.groups), 1)[..., None]
         values = (_rows_of(values, 2).view(*scales.shape[:2], -1) * scales).flatten(1)
+    elif values.dtype == torch.int16:
+        values = values.view(torch.bfloat16).float()
     elif values.dtype == torch.uint16:
         values = _rows_of(values.view(torch.bfloat16), 2).float()
     return values[:outputs, :inputs]

@@ -42,7 +42,7 @@ class NativeParts(NamedTuple):
 
         def make() -> tuple[Array, Array]:
             found, kept = weight(), head_precision(self.precision)
-            memory = Packed.empty(1, found.shape, kept)[0]  # else an exact weight would stay in the file's map
+            memory = Packed.room_for([found], kept)[0]  # else an exact weight would stay in the file's map
             return pack(found, kept, memory).arrays
 
         return PackedLinear(Packed(*self.packed.part(name)(make)), outputs)
@@ -61,7 +61,7 @@ class NativeParts(NamedTuple):
             weight = np.concatenate([as_array(self.read(f"{name}.weight", (n, inputs))) for name, n in parts.items()])
             biases = [as_float32(self.read(f"{name}.bias", (n,))) for name, n in parts.items() if bias]
             kept = precision or head_precision(self.precision)
-            memory = Packed.empty(1, weight.shape, kept)[0]  # else an exact weight would stay in the file's map
+            memory = Packed.room_for([weight], kept)[0]  # else an exact weight would stay in the file's map
             return [*pack(weight, kept, memory).arrays, np.concatenate([np.zeros(0, np.float32), *biases])]
 
         *arrays, biases = self.packed.part(next(iter(parts)))(make)

@@ -153,7 +153,7 @@ def packed_heads(heads: Callable[[], Sequence[Numbers]], precision: Precision, p
 
     def pack_all() -> tuple[Array, Array]:
         weights, kept = heads(), head_precision(precision)
-        packed = Packed.empty(len(weights), weights[0].shape, kept)
+        packed = Packed.room_for(weights, kept)
         for index, head in enumerate(weights):
             pack(head, kept, packed[index])
         return packed.arrays

@@ -16,7 +16,7 @@ from voice_clone.native.arrays import Array, empty, zeros
 from voice_clone.native.kernel import Fixed, Kernel
 from voice_clone.native.matrix.linear import Workspace
 from voice_clone.native.matrix.rounding import in_bf16
-from voice_clone.native.matrix.weights import Packed, as_float32, pack
+from voice_clone.native.matrix.weights import Packed, as_float32, is_bf16, pack
 from voice_clone.native.packed_file import Part, made
 from voice_clone.native.sizes import LAYER_PHASES
 from voice_clone.native.thread_pool import leave_threads_to_native_code, thread_pool
@@ -281,16 +281,19 @@ def _pack(weights: Iterable[Mapping[str, Numbers]], precision: Precision, config
     norms: dict[str, list[Array]] = {}
     names = (*NORMS, *(HEAD_NORMS if config.qk_norm else ()), *(NORM_BIASES if config.norm == "layer" else ()))
     biases, last, last_bias = [], np.zeros(0, np.float32), np.zeros(0, np.float32)
+    halves = precision == "fp32"
     for index, layer in enumerate(weights):
         if index == config.num_hidden_layers:
             last = as_float32(layer["weight"])
             last_bias = as_float32(layer["bias"]) if config.norm == "layer" else last_bias
             break
+        if halves and not all(is_bf16(layer[f"{part}.weight"]) for parts in projections(config) for part in parts):
+            halves, kinds = False, [packed.widened() for packed in kinds]
         for kind, parts in enumerate(projections(config)):
             matrices = [layer[f"{part}.weight"] for part in parts]
             if index == 0:
                 shape = sum(map(len, matrices)), matrices[0].shape[1]
-                kinds.append(Packed.empty(config.num_hidden_layers, shape, precision))
+                kinds.append(Packed.empty(config.num_hidden_layers, shape, precision, halves))
             _pack_below_each_other(matrices, precision, kinds[kind][index])
             del matrices
         for name in names:

@@ -1,5 +1,8 @@
 """The forms in which a matrix is stored: fp32, bf16, int8 or int4. See products.py for the meaning of their numbers.
 
+Most checkpoints have their weights in bf16. An fp32 matrix of such numbers is stored in 16 bits for each, which halves
+what a product reads; it computes with the same float32 numbers, to the last bit.
+
 In all but fp32, P = `PANEL` outputs are interleaved, so that the products of a vector add up to a vector of P outputs.
 bf16 and int8 numbers are [O / P, I / 2, P, 2], pairs of inputs; the scales of int8 float32 [O / P, I / 128, P]. int4
 bytes are [O / P, I / 8, P, 4]: of 8 inputs of an output the first four lie in the lower halves of four bytes, the other
@@ -24,17 +27,20 @@ from voice_clone.settings import Precision
 
 # The type of the values, weights in each, weights of a group, the type of its scale.
 _FORMS: dict[Precision, tuple[type[np.generic], int, int, type[np.generic]]] = {
-    "fp32": (np.float32, 1, 0, np.float32),
+    "fp32": (np.float32, 1, 0, np.float32),  # or int16, see `Packed`
     "bf16": (np.uint16, 1, 0, np.float32),
     "int8": (np.int8, 1, INT8_GROUP, np.float32),
     "int4": (np.uint8, 2, INT4_GROUP, np.uint16),
 }
 
 
+_ROWS = 256  # that are looked at at once
+
+
 @dataclass(frozen=True)
 class Packed:
     """A matrix [..., O, I] in one of the forms. The type of `values` says which; see products.py. So no two forms share
-    a type: numbers of uint8 are always int4.
+    a type: numbers of uint8 are always int4, and int16 are bf16 numbers that a product computes with as fp32.
 
     I is the number of inputs, padded with zeros to what a product takes at once. But with fp32, O is the number of
     outputs padded to whole panels.
@@ -83,10 +89,25 @@ class Packed:
         """Some of several matrices, or some outputs of a matrix. The result shares the memory."""
         return Packed(self.values[index], self.groups[index])
 
+    def widened(self) -> Packed:
+        """The same fp32 matrices with 32 bits for each number."""
+        values = empty(self.values.shape, np.float32)
+        return Packed(widen(self.values.view(np.uint16), values), self.groups)
+
     @classmethod
-    def empty(cls, count: int, shape: Sequence[int], precision: Precision) -> Packed:
-        """Memory for so many matrices of one form and this shape, [O, I], without padding: [count, O, I]."""
+    def room_for(cls, weights: Sequence[Numbers], precision: Precision) -> Packed:
+        """Memory for these weights, [O, I] each, in one form: [weights, O, I]."""
+        halves = precision == "fp32" and all(is_bf16(weight) for weight in weights)
+        return cls.empty(len(weights), weights[0].shape, precision, halves)
+
+    @classmethod
+    def empty(cls, count: int, shape: Sequence[int], precision: Precision, halves: bool = False) -> Packed:
+        """Memory for so many matrices of one form and this shape, [O, I], without padding: [count, O, I].
+
+        `halves`: those of fp32 take 16 bits for each number.
+        """
         kind, share, group, group_kind = _FORMS[precision]
+        kind = np.int16 if halves else kind
         _, more_inputs, _, more_outputs = missing(shape, precision)
         rows, columns = shape[0] + more_outputs, shape[1] + more_inputs
         groups = (rows, columns // group) if group else (1, 1)
@@ -118,13 +139,26 @@ def pack(weight: Numbers, precision: Precision, into: Packed | None = None) -> P
 
 def _exact(weight: Array, into: Packed | None) -> Packed:
     inputs = weight.shape[1]
-    if into is None and weight.dtype == np.float32 and not any(missing(weight.shape, "fp32")):
-        return Packed(weight, np.zeros((1, 1), np.float32))
-    into = into or Packed.empty(1, weight.shape, "fp32")[0]
-    widen(weight, into.values[:, :inputs])
+    if into is None:
+        into = Packed.room_for([weight], "fp32")[0]
+        if weight.dtype == into.values.dtype == np.float32 and into.values.shape == weight.shape:
+            return Packed(weight, np.zeros((1, 1), np.float32))
+    if into.values.dtype == np.int16:
+        into.values[:, :inputs] = bf16_bits(weight).view(np.int16)
+    else:
+        widen(weight, into.values[:, :inputs])
     into.values[:, inputs:] = 0
     into.groups.fill(0)
     return into
+
+
+def is_bf16(weight: Numbers) -> bool:
+    """Whether bf16 has all numbers of a weight."""
+    array = as_array(weight)
+    if array.dtype != np.float32:
+        return array.dtype == np.uint16
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    return not any((bits[start : start + _ROWS] & 0xFFFF).any() for start in range(0, len(bits), _ROWS))
 
 
 def as_array(weight: Numbers) -> Array:
@@ -144,8 +178,8 @@ def as_float32(weight: Numbers) -> Array:
 
 
 def stacked(weights: Sequence[Numbers], exact: bool) -> Array:
-    """Weights [R, C] as one array [n, R, C]: float32 if they are to be `exact`, else the bits of bf16, as uint16."""
-    if exact:
+    """Weights [R, C] as one array [n, R, C]: the bits of bf16, as uint16, or float32 if else they were not `exact`."""
+    if exact and not all(is_bf16(weight) for weight in weights):
         return np.stack([as_float32(weight) for weight in weights])
     return np.stack([bf16_bits(as_array(weight)) for weight in weights])
 

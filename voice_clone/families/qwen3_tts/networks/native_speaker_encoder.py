@@ -27,8 +27,8 @@ class Convolution:
     def __init__(self, read: Read, name: str, inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> None:
         self._kernel, self._dilation = kernel, dilation
         weight = as_float32(read(f"{name}.weight", (outputs, inputs, kernel)))
-        shape = outputs, kernel * inputs
-        packed = pack(weight.transpose(0, 2, 1).reshape(shape), "fp32", Packed.empty(1, shape, "fp32")[0])
+        matrix = weight.transpose(0, 2, 1).reshape(outputs, kernel * inputs)
+        packed = pack(matrix, "fp32", Packed.room_for([matrix], "fp32")[0])
         self._linear = PackedLinear(packed, outputs, as_float32(read(f"{name}.bias", (outputs,))))
 
     def __call__(self, x: Array) -> Array:

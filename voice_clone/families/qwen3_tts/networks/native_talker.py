@@ -68,7 +68,7 @@ class NativeTalker(PromptReader):
             parts.linear({"text_projection.linear_fc2": hidden}, text_size, precision="fp32"),
         )
         shape = talker.vocab_size, hidden
-        [self._first] = packed.part("table")(lambda: [as_float32(read("model.codec_embedding.weight", shape))])
+        [self._first] = packed.part("table")(lambda: stacked([read("model.codec_embedding.weight", shape)], True))
         [self._others] = packed.part("tables")(lambda: [stacked(of_books("model.codec_embedding", hidden), exact)])
         projection = None
         if sizes.hidden_size != hidden:  # 1.7B
@@ -104,7 +104,7 @@ class NativeTalker(PromptReader):
         return second(inner)
 
     def embed_codec_tokens(self, ids: Array) -> Array:
-        return self._first[ids]
+        return as_float32(self._first[ids])
 
     def embed_frames(self, codes: Array) -> Array:
         rows = np.empty((len(codes), self._first.shape[1]), np.float32)

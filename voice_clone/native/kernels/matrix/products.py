@@ -6,6 +6,7 @@ which they are stored. The type of the array is that of the form:
 | array | one weight | activations |
 |---|---|---|
 | float32 [O, I] | the number | float32 |
+| int16 [O, I] | the upper half of a float32 (bf16) | float32 |
 | uint16 [O, I] | the upper half of a float32 (bf16) | float32, or uint16: bf16 |
 | int8 [O, I] | the number times the scale of its group of 128 | int16 |
 | uint8 [O, I / 2] | half a byte minus 8, times the scale of its group of 32 | int8 |
@@ -159,16 +160,20 @@ def multiply(weights, groups, x, scales, first, last, out):
 
 @overload(multiply)
 def _multiply_overload(weights, groups, x, scales, first, last, out):
-    return _multiply_rows() if weights.dtype == types.float32 else _multiply_panels()
+    if weights.dtype == types.float32:
+        return _multiply_rows(dot_tile(1, 1), 1)
+    if weights.dtype == types.int16:
+        return _multiply_rows(dot_tile(4, 1), 4)
+    return _multiply_panels()
 
 
-def _multiply_rows():
-    """`multiply` for fp32."""
+def _multiply_rows(single, outputs):
+    """`multiply` for fp32. `single` is a tile of one row and of so many outputs."""
     wide = 3  # outputs of a tile
     # A product of few rows waits for its weights. A product of many rows computes with one block of weights, which
     # stays in the cache. The processor prefetches rows that are read in one direction.
     few, many = dot_tile(wide, 4, prefetch=True), dot_tile(wide, 4)
-    narrow, single = dot_tile(1, 4), dot_tile(1, 1)
+    narrow, last_single = dot_tile(1, 4), dot_tile(1, 1)
 
     def product(weights, groups, x, scales, first, last, out):
         rows = x.shape[0]
@@ -187,9 +192,14 @@ def _multiply_rows():
                     sums = narrow(weights, x, o, n)
                     for r in range(4):
                         out[n + r, o] = sums[r]
+            whole = stop - (stop - start) % outputs
             for n in range(fours, rows):
-                for o in range(start, stop):
-                    out[n, o] = single(weights, x, o, n)[0]
+                for o in range(start, whole, outputs):
+                    sums = single(weights, x, o, n)
+                    for k in range(outputs):
+                        out[n, o + k] = sums[k]
+                for o in range(whole, stop):
+                    out[n, o] = last_single(weights, x, o, n)[0]
 
     return product
 

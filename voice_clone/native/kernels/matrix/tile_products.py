@@ -27,12 +27,12 @@ NARROW = 8  # numbers in a vector: whole lines at once come from memory more slo
 
 
 def dot_tile(outputs, rows, prefetch=False):
-    """An intrinsic for weights in fp32: the products of `outputs` rows of weights with `rows` rows of x.
+    """An intrinsic for weights in fp32, also as halves: the products of `outputs` rows of weights with `rows` rows of x.
 
     (weights, x, o, n) -> a tuple of float32: the products of weights[o] with x[n], x[n + 1], ..., then those of
     weights[o + 1], and so on.
 
-    weights: float32 [O, I]. x: float32 [N, I]. prefetch: fetch the weights of the next tile, because they are not in
+    weights: float32 [O, I], or int16, the upper halves of float32. x: float32 [N, I]. prefetch: fetch the weights of the next tile, because they are not in
     the processor's cache.
     """
 
@@ -51,14 +51,15 @@ def dot_tile(outputs, rows, prefetch=False):
         inputs = cgutils.unpack_tuple(builder, weights.shape)[1]
         weight_rows = vectors.rows(builder, weights.data, o, inputs, outputs)
         x_rows = vectors.rows(builder, x.data, n, inputs, rows)
-        sums = _sums(builder, weight_rows, x_rows, inputs, prefetch)
+        read = _load_floats if signature.args[0].dtype == types.float32 else _load_bf16
+        sums = _sums(builder, read, weight_rows, x_rows, inputs, prefetch)
         return context.make_tuple(builder, signature.return_type, [vectors.sum_lanes(builder, each) for each in sums])
 
     return intrinsic(typed)
 
 
-def _sums(builder, weight_rows, x_rows, inputs, prefetch):
-    """For each pair of rows a vector whose lanes add up to the product."""
+def _sums(builder, read, weight_rows, x_rows, inputs, prefetch):
+    """For each pair of rows a vector whose lanes add up to the product. `read` loads weights."""
     floats = ir.VectorType(FLOAT, NARROW)
     sums = [vectors.variable(builder, ir.Constant(floats, None)) for _ in weight_rows for _ in x_rows]
     with cgutils.for_range(builder, builder.sdiv(inputs, index(NARROW))) as loop:
@@ -66,9 +67,9 @@ def _sums(builder, weight_rows, x_rows, inputs, prefetch):
         if prefetch:
             for row in weight_rows:
                 vectors.prefetch(builder, row, builder.add(at, builder.mul(inputs, index(len(weight_rows)))))
-        weights = [vectors.load(builder, row, at, floats) for row in weight_rows]
+        weights = [read(builder, row, at, NARROW) for row in weight_rows]
         for r, row in enumerate(x_rows):
-            value = vectors.load(builder, row, at, floats)
+            value = _load_floats(builder, row, at, NARROW)
             for k, weight in enumerate(weights):
                 vectors.accumulate(builder, sums[k * len(x_rows) + r], weight, value)
     return [builder.load(total) for total in sums]
@@ -267,7 +268,7 @@ def _sums_of_int4(builder, panels, x_rows, scale_rows, factor_rows, count, ahead
                     for p, weight in enumerate(half):
                         total = p * len(x_rows) + r
                         parts[total] = _add_int4_products(builder, parts[total], weight, four)
-        scales = [_load_bf16(builder, row, builder.mul(group.index, index(PANEL))) for row in scale_rows]
+        scales = [_load_bf16(builder, row, builder.mul(group.index, index(PANEL)), PANEL) for row in scale_rows]
         for r, row in enumerate(factor_rows):
             factor, offset = (
                 vectors.broadcast(builder, builder.load(builder.gep(row, [place])))
@@ -280,11 +281,16 @@ def _sums_of_int4(builder, panels, x_rows, scale_rows, factor_rows, count, ahead
     return [builder.load(total) for total in sums]
 
 
-def _load_bf16(builder, row, at):
-    """WIDTH bf16, the upper halves of float32, as float32."""
-    halves = vectors.load(builder, row, at, ir.VectorType(INT16, WIDTH))
-    bits = builder.shl(builder.zext(halves, INTS), vectors.splat(INT32, 16, WIDTH))
-    return builder.bitcast(bits, FLOATS)
+def _load_floats(builder, row, at, size):
+    """A vector of so many float32."""
+    return vectors.load(builder, row, at, ir.VectorType(FLOAT, size))
+
+
+def _load_bf16(builder, row, at, size):
+    """A vector of so many bf16, the upper halves of float32, as float32."""
+    halves = vectors.load(builder, row, at, ir.VectorType(INT16, size))
+    bits = builder.shl(builder.zext(halves, ir.VectorType(INT32, size)), vectors.splat(INT32, 16, size))
+    return builder.bitcast(bits, ir.VectorType(FLOAT, size))
 
 
 def _no_int4_products():
