@@ -14,7 +14,7 @@ from voice_clone.native.kernel import Kernel
 from voice_clone.native.matrix.linear import PackedLinear, Workspace
 from voice_clone.native.matrix.rounding import widen
 from voice_clone.native.matrix.weights import Packed, head_precision, pack
-from voice_clone.native.packed_file import Part, made
+from voice_clone.native.packed_file import MappedPages, Part, made
 from voice_clone.native.sizes import CODEBOOK_PHASES, LAYER_PHASES
 from voice_clone.native.thread_pool import thread_pool
 from voice_clone.settings import Precision
@@ -51,6 +51,7 @@ class NativePredictor:
         bias = None if projection is None else projection.bias
         self._bias: Array = np.zeros(tables.shape[2], np.float32) if bias is None else bias
         self._head_work, self._projection_work = Workspace(heads[0]), Workspace(self._projection)
+        self._table_pages = MappedPages(tables)
         self._rows = 0
         self._places: Array
         self._shared: tuple[Array, ...]
@@ -122,6 +123,7 @@ class NativePredictor:
             codes,
             finite,
         )
+        self._table_pages.give_back()
         return in_kind_of(hidden, codes), in_kind_of(hidden, finite)
 
     def _resize(self, count: int, positions: int) -> None:

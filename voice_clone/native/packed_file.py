@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 ENDING, STAMP = ".packed", ".stamp"
 WORTH = 32 << 20  # bytes; fewer are packed faster than a file is found
+FEW = 16 << 20  # bytes that a process may well have mapped
 WRITING = "writing-"  # begins the name of a file that is not whole yet
 DIGEST, LENGTH = 16, 8  # bytes
 
@@ -117,6 +118,33 @@ NOWHERE = PackedFile(None, {}, 0)
 def made(make: Make) -> list[NDArray[Any]]:
     """A part that is kept nowhere."""
     return [np.ascontiguousarray(array) for array in make()]
+
+
+class MappedPages:
+    """The pages of a file behind arrays of which little is read at a time, such as tables of embeddings.
+
+    The system maps what lies near a number that is read, too: for some rows in the end all of a table.
+
+    Args:
+        arrays: of a part.
+    """
+
+    def __init__(self, *arrays: NDArray[Any]) -> None:
+        self._places: list[tuple[mmap.mmap, int, int]] = []
+        if sum(array.nbytes for array in arrays) < FEW:
+            return
+        for array in arrays:
+            owner: Any = array
+            while isinstance(owner, np.ndarray):
+                owner = owner.base
+            if isinstance(owner, memoryview) and isinstance(owner.obj, mmap.mmap):
+                begin = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+                self._places.append((owner.obj, begin, array.nbytes))
+
+    def give_back(self, first: int = 0, last: int | None = None) -> None:
+        """Give those of some arrays back to the system; what is read again comes from its cache of the file."""
+        for mapped, begin, size in self._places[first:last]:
+            mapped.madvise(mmap.MADV_DONTNEED, begin, size)
 
 
 def _read(path: Path, key: str) -> dict[str, list[NDArray[Any]]]:

@@ -186,6 +186,39 @@ def test_the_type_of_the_numbers_says_the_form() -> None:
     assert len(set(packed.values())) == len(PRECISIONS)
 
 
+@pytest.mark.parametrize("outputs", [1, 5, 131])
+def test_bf16_numbers_take_half_the_memory_in_fp32(outputs: int, threads: int) -> None:
+    weight = torch.randn(outputs, 300, generator=torch.Generator().manual_seed(0)).bfloat16()
+    packed = pack(weight, "fp32")
+    full = packed.widened()
+    assert torch.equal(unpack(packed, outputs, 300), weight.float())
+    assert packed.values.nbytes == full.values.nbytes / 2
+    assert pack(weight.float(), "fp32").values.dtype == packed.values.dtype  # torch widens a checkpoint's weights
+    assert pack(weight.float() * (1 + 2**-12), "fp32").values.dtype == np.float32
+    rows = np.random.default_rng(0).standard_normal((21, 300), np.float32)
+    for count in (1, 2, 3, 4, 7, 13, 21):
+        halves, floats = (PackedLinear(each, outputs)(rows[:count]) for each in (packed, full))
+        np.testing.assert_array_equal(halves, floats)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_stack_takes_halves_if_bf16_has_all_its_numbers(exact: bool, config: Qwen3TTSConfig) -> None:
+    """One number of the last layer changes how all are stored, and no other result."""
+    talker, halves = make_talker(config, 0), make_talker(config, 0)
+    with torch.no_grad():
+        for each in (talker, halves):
+            for parameter in each.stack.parameters():
+                parameter.copy_(parameter.bfloat16())
+        last = talker.stack.layers[-1].mlp.down_proj.weight
+        last[0, 0] = last[0, 0] if exact else 0.1
+        halves.stack.layers[-1].mlp.down_proj.weight[0, 0] = last[0, 0]
+    expected = halves.stack.prefill(halves.stack.new_cache(1, 9), 0, torch.ones(9, config.talker.hidden_size))
+    native = native_stack(talker.stack, "fp32")
+    assert {packed[0].dtype for packed in native.weights} == {np.dtype(np.int16 if exact else np.float32)}
+    got = native.prefill(native.new_cache(1, 9), 0, torch.ones(9, config.talker.hidden_size))
+    torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
 def test_int4_scales_are_searched() -> None:
     weight = torch.randn(67, 300, generator=torch.Generator().manual_seed(0))
     weight[:, 5] *= 20

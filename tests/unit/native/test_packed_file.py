@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from voice_clone.native import packed_file, packed_writing
 from voice_clone.native.arrays import Array
-from voice_clone.native.packed_file import ENDING, STAMP, WRITING, PackedFile
+from voice_clone.native.packed_file import ENDING, STAMP, WRITING, MappedPages, PackedFile
 
 KEY = {"network": "a", "files": [["model", 1]]}
 MOST = 1 << 20
@@ -256,3 +257,30 @@ def test_servers_that_start_together_do_not_collide(tmp_path: Path) -> None:
     assert [process.communicate()[1] for process in running] == [b"", b""]
     assert [process.returncode for process in running] == [0, 0]
     assert only(tmp_path).suffix == ENDING
+
+
+def resident(path: Path) -> int:
+    """Bytes of a file that this process has mapped in."""
+    areas = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    sizes = [re.search(r"(?m)^Rss: +(\d+) kB", area) for area in areas if f"{path}\n" in area]
+    return sum(1024 * int(size[1]) for size in sizes if size)
+
+
+def test_pages_of_a_table_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_file, "FEW", 1 << 20)
+    table = np.random.default_rng(0).integers(0, 1 << 16, (1024, 1024), np.uint16)
+    keep(tmp_path, [table, table[:3]], most=1 << 24)
+    [mapped, beside] = found(tmp_path) or []
+    pages, path = MappedPages(mapped, beside), only(tmp_path)
+    for _ in range(2):
+        np.testing.assert_array_equal(mapped, table)
+        np.testing.assert_array_equal(beside, table[:3])
+        before = resident(path)
+        pages.give_back(0, 1)
+        assert before - resident(path) >= table.nbytes
+    small, made = MappedPages(beside), MappedPages(table)
+    for each in (small, made):  # a little is worth no call, and what is in no file would be lost
+        before = resident(path)
+        each.give_back()
+        assert resident(path) == before
+    np.testing.assert_array_equal(mapped, table)

@@ -9,7 +9,7 @@ import numpy as np
 from voice_clone.codec.native_decoder import NativeWindowedDecoder
 from voice_clone.families.qwen3_tts.networks.codec_decoder_parts import CodecDecoderWeights
 from voice_clone.native.arrays import Array
-from voice_clone.native.packed_file import NOWHERE, PackedFile
+from voice_clone.native.packed_file import NOWHERE, MappedPages, PackedFile
 
 
 class NativeCodecDecoder(NativeWindowedDecoder):
@@ -18,17 +18,18 @@ class NativeCodecDecoder(NativeWindowedDecoder):
     def __init__(self, load: Callable[[], CodecDecoderWeights], packed: PackedFile = NOWHERE) -> None:
         self._first = packed.part("first codebooks")(lambda: load().codebooks(first=True))
         self._rest = packed.part("other codebooks")(lambda: load().codebooks(first=False))
+        self._pages = MappedPages(*self._first, *self._rest)
         super().__init__(load, packed)
 
     def rows(self, codes: Array) -> Array:
         """The sums of the codes' vectors, of both quantisers side by side."""
-        books, sums = iter(codes.transpose(1, 0, 2)), []
-        for vectors in (self._first, self._rest):
-            total = vectors[0][next(books)]
-            for others in vectors[1:]:
-                total += others[next(books)]
-            sums.append(total)
-        return np.concatenate(sums, axis=-1)
+        width = self._first[0].shape[1]
+        sums = np.zeros((codes.shape[0], codes.shape[2], 2 * width), np.float32)
+        for book, vectors in enumerate((*self._first, *self._rest)):
+            half = slice(0, width) if book < len(self._first) else slice(width, None)
+            sums[..., half] += vectors[codes[:, book]]
+            self._pages.give_back(book, book + 1)
+        return sums
 
     def bound(self, samples: Array) -> Array:
         return samples.clip(-1, 1)

@@ -160,20 +160,16 @@ def multiply(weights, groups, x, scales, first, last, out):
 
 @overload(multiply)
 def _multiply_overload(weights, groups, x, scales, first, last, out):
-    if weights.dtype == types.float32:
-        return _multiply_rows(dot_tile(1, 1), 1)
-    if weights.dtype == types.int16:
-        return _multiply_rows(dot_tile(4, 1), 4)
-    return _multiply_panels()
+    return _multiply_rows() if weights.dtype in (types.float32, types.int16) else _multiply_panels()
 
 
-def _multiply_rows(single, outputs):
-    """`multiply` for fp32. `single` is a tile of one row and of so many outputs."""
+def _multiply_rows():
+    """`multiply` for fp32."""
     wide = 3  # outputs of a tile
     # A product of few rows waits for its weights. A product of many rows computes with one block of weights, which
     # stays in the cache. The processor prefetches rows that are read in one direction.
     few, many = dot_tile(wide, 4, prefetch=True), dot_tile(wide, 4)
-    narrow, last_single = dot_tile(1, 4), dot_tile(1, 1)
+    narrow, single = dot_tile(1, 4), dot_tile(1, 1)
 
     def product(weights, groups, x, scales, first, last, out):
         rows = x.shape[0]
@@ -192,14 +188,9 @@ def _multiply_rows(single, outputs):
                     sums = narrow(weights, x, o, n)
                     for r in range(4):
                         out[n + r, o] = sums[r]
-            whole = stop - (stop - start) % outputs
             for n in range(fours, rows):
-                for o in range(start, whole, outputs):
-                    sums = single(weights, x, o, n)
-                    for k in range(outputs):
-                        out[n, o + k] = sums[k]
-                for o in range(whole, stop):
-                    out[n, o] = last_single(weights, x, o, n)[0]
+                for o in range(start, stop):
+                    out[n, o] = single(weights, x, o, n)[0]
 
     return product
 
