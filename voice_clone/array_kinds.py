@@ -30,7 +30,6 @@ def namespace(like: Numbers) -> Any:
 
 
 def on_gpu(x: Numbers) -> bool:
-    """Whether it is a tensor on a GPU."""
     return not isinstance(x, np.ndarray) and bool(x.is_cuda)
 
 
@@ -73,7 +72,6 @@ def joined(parts: Sequence[Numbers]) -> Numbers:
 
 
 def copied(x: Numbers) -> Numbers:
-    """A copy in memory of its own."""
     return x.copy() if isinstance(x, np.ndarray) else x.clone()
 
 

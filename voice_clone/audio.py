@@ -107,7 +107,6 @@ class Clip:
 
     @property
     def seconds(self) -> float:
-        """Length of the clip."""
         return len(self.waveform) / self.sample_rate
 
 

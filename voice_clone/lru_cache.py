@@ -185,7 +185,6 @@ class LRUCache(Generic[V]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values."""
         return self._cached.nbytes
 
     def __contains__(self, key: bytes) -> bool:

@@ -84,7 +84,6 @@ class _Class(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
         return len(self.interactive) + len(self.batch)
 
     @property

@@ -70,7 +70,6 @@ class GatewayAPI(FastAPI):
     """Says in its description that an option of a URL may be empty: see `OneReading`."""
 
     def openapi(self) -> dict[str, Any]:
-        """The description."""
         description = super().openapi()
         operations = (each for path in description["paths"].values() for each in path.values())
         for parameter in (each for operation in operations for each in operation.get("parameters", ())):

@@ -119,11 +119,7 @@ class Families:
         return designer(await self._known())
 
     async def _known(self) -> dict[str, Family]:
-        """The families by name, of the latest list.
-
-        Raises:
-            VoiceCloneError: there was none yet, and the server did not answer it.
-        """
+        """The families by name, of the latest list."""
         if self._listed is None:
             await self._refresh()
             if self._listed is None and self._error is not None:
@@ -208,5 +204,4 @@ def unknown_model(name: str, known: Iterable[str]) -> HTTPFailure:
 
 
 def _copy(error: VoiceCloneError) -> VoiceCloneError:
-    """An error to raise again; one that is raised more than once would collect tracebacks."""
     return type(error)(str(error))

@@ -165,7 +165,6 @@ class SpeechOptions(Voiced, Knobs):
     @model_validator(mode="before")
     @classmethod
     def _translate(cls, values: Any) -> Any:
-        """Accept the fields of other servers."""
         return translate(values) if isinstance(values, dict) else values
 
     def check(self) -> str | None:
@@ -248,7 +247,6 @@ class TextOptions(SpeechOptions):
 
     @property
     def rules(self) -> list[Pronunciation]:
-        """The rules of the request itself."""
         return [each for each in self.pronunciations or () if each.dictionary is None]
 
     @property

@@ -68,13 +68,7 @@ class Traces:
 
     @contextmanager
     def speech(self, name: str, headers: Mapping[str, str], began: float, request_id: str) -> Iterator[SpeechTrace]:
-        """The trace of a speech that is answered in the `with` block.
-
-        Args:
-            name: of its request: method and path.
-            headers: of the request.
-            began: when it came, on the monotonic clock.
-        """
+        """The trace of a speech that is answered in the `with` block."""
         if self._tracer is None:
             yield SpeechTrace()
             return

@@ -40,10 +40,8 @@ class TritonClients:
         self._of_key = {key: self.operator.acting_for(key.owner, key.voices, key.mark, reserved) for key in ruled}
 
     def of(self, key: Key) -> AsyncClient:
-        """The client that does what this key may do."""
         return self._of_key.get(key, self.operator)
 
     async def close(self) -> None:
-        """Close all of them."""
         for client in (*self._of_key.values(), self.operator):
             await client.close()

@@ -74,7 +74,6 @@ class PocketSphinx:
         return SphinxAlignment(self, units, rate, confidence)
 
     def grammar(self, units: Sequence[Unit], tail: Sequence[Unit]) -> Grammar:
-        """The grammar of these units."""
         return Grammar(self._dictionary, units, tail)
 
     def decoder(self, grammar: Grammar, rate: int, beams: dict[str, float]) -> Any:
@@ -125,7 +124,6 @@ class SphinxAlignment:
         self._begin_group(0, np.zeros(0, np.int16))
 
     def feed(self, samples: Samples) -> Sequence[Interval]:
-        """See `Alignment`."""
         before = len(self._found)
         self._waiting = np.concatenate([self._waiting, np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16)])
         while len(self._waiting) >= self._piece:
@@ -135,7 +133,6 @@ class SphinxAlignment:
         return [] if self._confidence else self._found[before:]
 
     def end(self) -> Sequence[Interval]:
-        """See `Alignment`."""
         if len(self._waiting):
             self._hear(self._waiting)
         if not self._fed or self._loudness.loudest() < _FAINT:

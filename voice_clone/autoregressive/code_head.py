@@ -107,7 +107,6 @@ class CodeMemory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the predictor's key-value memory."""
         taken: int = 0 if self.cache is None else self.cache.nbytes
         return taken
 

@@ -106,7 +106,6 @@ class Generator(Generic[P]):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the key-value memory of the talker's stack and head."""
         keys_and_values: int = self.model.cache.nbytes + self.model.memory.nbytes
         return keys_and_values
 
@@ -117,7 +116,6 @@ class Generator(Generic[P]):
 
     @property
     def prompts_at_once(self) -> int:
-        """Of how many streams one step reads positions of prompts."""
         return self._step.prompts_at_once
 
     @without_gradients
@@ -127,11 +125,6 @@ class Generator(Generic[P]):
 
     @without_gradients
     def restore(self, prompts: Iterable[tuple[Origin, P]], seconds: float) -> int:
-        """Read the prefixes of prompts, the most wanted first, as many as fit and as `seconds` allow. For use without
-        streams.
-
-        Returns: how many.
-        """
         deadline = time.monotonic() + seconds
         learned: list[tuple[Prefix, Origin]] = []
         for origin, prompt in prompts:
@@ -156,7 +149,6 @@ class Generator(Generic[P]):
         return len(learned)
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
         return self.prefixes.forget(voices)
 
     def warm_up(self, example: Example[TalkerRequest[P]], prefill_chunk: int, seconds: float) -> float:
@@ -227,7 +219,6 @@ class Generator(Generic[P]):
 
     @without_gradients
     def extend(self, slot: int, more: MoreText) -> None:
-        """Append to the text of a stream whose text is open."""
         stream = self.streams[slot]
         rows = stream.text.embeds[:0]
         if len(more.ids):
@@ -238,7 +229,6 @@ class Generator(Generic[P]):
             stream.ending = "text_timeout"
 
     def ready(self, slot: int, count: int) -> bool:
-        """Whether the text is there for the next `count` positions of a stream's prompt; 0: for its next frame."""
         stream = self.streams[slot]
         if stream.unread:
             return stream.read + (count or stream.unread) <= len(stream.text.embeds)
@@ -246,9 +236,6 @@ class Generator(Generic[P]):
 
     @without_gradients
     def prefill(self, counts: Mapping[int, int]) -> None:
-        """Read the next positions of started streams' prompts, so many of each slot's. If this raises, no stream has
-        moved, and it may be tried again.
-        """
         streams = {slot: self.streams[slot] for slot in counts}
         self._step.read([stream.piece(counts[slot]) for slot, stream in streams.items()])
         for slot, stream in streams.items():
@@ -260,7 +247,6 @@ class Generator(Generic[P]):
 
     @property
     def ahead(self) -> bool:
-        """Whether a step may be begun before the host has seen what the one before made."""
         return self._step.ahead
 
     @without_gradients
@@ -316,13 +302,11 @@ class Generator(Generic[P]):
         self.streams[slot] = stream
 
     def free(self, slot: int) -> None:
-        """End the stream in `slot`, finished or not; the slot may be started again."""
         stream = self.streams.pop(slot)
         if not stream.checked:
             self.model.cache.wipe(stream.place, stream.position + 1)
 
     def reset(self) -> None:
-        """Drop all streams, in whatever state, and everything that they have written."""
         self.streams = {}
         self.prefixes.clear()
         self.model.cache.clear()

@@ -59,7 +59,6 @@ class NativePredictor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed weights that one pass over the layers reads."""
         return self.stack.nbytes
 
     @property

@@ -39,11 +39,9 @@ class PromptPrefixes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all keys and values."""
         return self._cached.nbytes
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """Drop the prefixes of these voices; returns what is left. Streams go on. Any thread may call it."""
         return self._cached.forget(voices)
 
     def read(self, prefix: Prefix, slot: int, origin: Origin) -> int:
@@ -72,7 +70,6 @@ class PromptPrefixes:
         return within(prefix.key, origin) in self._cached or self.nbytes + self._bytes(prefix) <= self._cached.max_bytes
 
     def clear(self) -> None:
-        """Evict all."""
         self._cached.clear()
 
     def _positions(self, prefix: Prefix, slot: int) -> tuple[Numbers, Numbers]:

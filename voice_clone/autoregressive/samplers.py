@@ -115,7 +115,6 @@ class FilterFirstSampler(Sampler):
         self._limits_of: dict[int, Tensor] = {}  # by vocabulary
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
-        """As `Sampler.__call__`."""
         if not self.filters.sampled:
             return logits.argmax(dim=-1)
         highest, most_likely = logits.max(dim=-1, keepdim=True)

@@ -81,12 +81,10 @@ class OneSampling:
 
     @property
     def first(self) -> SamplingOptions:
-        """Of codebook 0."""
         return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
 
     @property
     def others(self) -> SamplingOptions:
-        """Of the other codebooks."""
         return self.first
 
     @property

@@ -57,11 +57,9 @@ class StaticPrefill:
 
     @property
     def prompts_at_once(self) -> int:
-        """The most streams whose prompts one step reads."""
         return self._streams[-1]
 
     def prepare(self) -> None:
-        """Record all shapes."""
         self._send([])
         for length in self._lengths:
             for streams in reversed(self._streams):  # the largest first: the others then fit its memory
@@ -166,7 +164,6 @@ class StaticStep:
 
     @property
     def prompts_at_once(self) -> int:
-        """The most prompts whose pieces one step reads."""
         return self._prefill.prompts_at_once
 
     def read(self, pieces: Sequence[PromptPiece]) -> None:
@@ -198,7 +195,6 @@ class StaticStep:
         return lambda: StepResult.of(wait()[slots], head.form.dtype)
 
     def _batch(self, rows: int) -> Batch:
-        """The first slots."""
         return Batch(self._slots[:rows], self._model.table(self._table.device[:rows]), fixed=True)
 
     def _advance(self, batch: int, length: int) -> tuple[Hashable, Step]:

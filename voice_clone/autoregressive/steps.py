@@ -94,7 +94,6 @@ class FrameModel:
         return RowTable.pack(rows, head.neutral, head.draws, self.idle_position)
 
     def table(self, packed: Numbers) -> RowTable:
-        """What was packed, on the device."""
         return RowTable(packed, self.talker.head.draws)
 
     def variant(self, packed: npt.NDArray[np.float64]) -> Variant:

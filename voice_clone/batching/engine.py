@@ -314,7 +314,6 @@ class Engine(Generic[R]):
         return slot
 
     def _busy(self) -> bool:
-        """Whether there is anything to do now."""
         now = self._clock()
         if len(self.turns) and (self.turns.may_take(self._may_start) or any(s.over(now) for s in self.turns)):
             return True

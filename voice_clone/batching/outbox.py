@@ -79,7 +79,6 @@ class Outbox:
         self._queue.put(None)
 
     def join(self) -> None:
-        """Wait for the thread to end."""
         self._thread.join()
 
     def _run(self) -> None:

@@ -52,7 +52,6 @@ class Prompts:
         self.seconds = 0.0  # what the last piece took
 
     def next_count(self, stream: Stream[Any]) -> int:
-        """Positions of a stream's next piece."""
         return min(stream.unread, self._chunk)
 
     def read(

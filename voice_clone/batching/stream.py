@@ -202,7 +202,6 @@ class Stream(Generic[R]):
 
     @property
     def view(self) -> View:
-        """What it does now."""
         return View(self.started is not None, self.frames, self.starved_since)
 
     def wake_at(self) -> list[float]:

@@ -77,35 +77,28 @@ class Code2Wav:
 
     @property
     def max_streams(self) -> int:
-        """How many streams can be open."""
         return self._decoding.max_streams
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
         return len(self._streams)
 
     @property
     def stream_bytes(self) -> int:
-        """Memory of their states."""
         return len(self._streams) * self._decoding.stream_bytes
 
     @property
     def primed_bytes(self) -> int:
-        """Memory of the cached states after references."""
         return self._decoding.primed_bytes
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """Drop what is cached of these voices; returns what is left. Open streams go on. Any thread may call it."""
         return self._decoding.forget(voices)
 
     @property
     def supports_ragged_batches(self) -> bool:
-        """Whether the chunks of a batch may differ in their frames."""
         return self._decoding.supports_ragged_batches
 
     def is_open(self, stream_id: str) -> bool:
-        """Whether a stream has a state."""
         return stream_id in self._streams
 
     def decode(self, chunks: Sequence[CodecChunk]) -> list[Decoded | VoiceCloneError]:
@@ -158,7 +151,6 @@ class Code2Wav:
         return [outcomes[chunk.stream_id] for chunk in chunks]
 
     def drop(self, stream_id: str) -> None:
-        """Forget a stream."""
         stream = self._streams.pop(stream_id, None)
         if stream is not None:
             self._decoding.close(stream.number)
@@ -173,7 +165,6 @@ class Code2Wav:
         return idle
 
     def warm_up(self, lengths: Sequence[int], batches: Sequence[int], seconds: float) -> None:
-        """As of `DecoderStreams`."""
         self._decoding.warm_up(lengths, batches, seconds)
         if self._marks is not None:
             self._marks.warm_up([length * self._form.frame_samples for length in lengths], batches)

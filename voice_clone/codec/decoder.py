@@ -47,7 +47,6 @@ class CodecFormat(NamedTuple):
 
     @property
     def frame_seconds(self) -> float:
-        """How long a frame is heard."""
         return self.frame_samples / self.sample_rate
 
     def check(self, frames: NDArray[Any], name: str, most: int) -> None:
@@ -106,7 +105,6 @@ class StreamState(Generic[A]):
 
     @property
     def nbytes(self) -> int:
-        """Memory of all of them."""
         return self.position.nbytes + sum(buffer.nbytes for buffer in self.buffers)
 
     def fork(self) -> StreamState[A]:
@@ -135,7 +133,6 @@ class StreamDecoder(Protocol[A]):
 
     @property
     def ragged(self) -> RaggedDecoder | None:
-        """This decoder, if the streams of a batch may have unequal numbers of frames. CUDA graphs need that."""
         return None
 
     @property

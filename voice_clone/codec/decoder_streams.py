@@ -201,7 +201,6 @@ class StatefulStreams:
 
     @property
     def primed_bytes(self) -> int:
-        """Memory of the cached states after references."""
         return self._primed.cached.nbytes
 
     @property

@@ -64,7 +64,6 @@ class NativeDecoder(StreamDecoder[Array]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed weights."""
         return sum(chain.nbytes for chain in self.chains)
 
     @property
@@ -73,15 +72,12 @@ class NativeDecoder(StreamDecoder[Array]):
         return sum(rate * chain.multiplications for rate, chain in zip(self.rates, self.chains, strict=True))
 
     def new_state(self, batch: int) -> StreamState[Array]:
-        """The state of `batch` streams before their first frame."""
         return StreamState(np.zeros(batch, np.int64), [chain.new_state(batch) for chain in self.chains])
 
     def decode_chunk(self, frames: Array, state: StreamState[Array]) -> Array:
-        """Decode frames [B, K, n] to samples [B, m]. The streams' state moves on."""
         return self._decode(frames, state, frames.shape[-1])
 
     def prime(self, frames: Array, state: StreamState[Array]) -> None:
-        """Read frames whose audio is not wanted into fresh streams."""
         self.decode_chunk(frames, state)
 
     def _decode(self, frames: Array, state: StreamState[Array], kept: int) -> Array:

@@ -40,22 +40,11 @@ class StreamingDecoder(nn.Module, RaggedDecoder):
 
     @torch.inference_mode()
     def new_state(self, batch: int) -> StreamState[Tensor]:
-        """The state of `batch` streams before their first frame, on the weights' device."""
         buffers = [module.new_state(batch) for module in self.slots]
         return StreamState(torch.zeros(batch, dtype=torch.int64, device=buffers[0].device), buffers)
 
     @torch.inference_mode()
     def decode_chunk(self, codes: Tensor, state: StreamState[Tensor], lengths: Tensor | None = None) -> Tensor:
-        """The next frames of B streams, which may be at different positions.
-
-        Args:
-            codes: int64 [B, K, n], n >= 1, each in its codebook's range (the caller has checked).
-            state: of the same B streams; moved on to after these frames.
-            lengths: int64 [B], how many of the n frames are each stream's; the others are padding. None: all.
-
-        Returns:
-            waveform [B, n * samples of a frame] in -1..1; of padding of any content.
-        """
         stream = ChunkPass(self.slots, state.buffers, lengths, codes.shape[-1])
         waveform = self.samples(codes, stream, state.position)
         moved = codes.shape[-1] if lengths is None else lengths
@@ -63,7 +52,6 @@ class StreamingDecoder(nn.Module, RaggedDecoder):
         return waveform
 
     def prime(self, codes: Tensor, state: StreamState[Tensor]) -> None:
-        """Move fresh streams on over frames whose audio is not wanted: codes int64 [B, K, n], n >= 1."""
         self.decode_chunk(codes, state)
 
 

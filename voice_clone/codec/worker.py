@@ -85,7 +85,6 @@ class Entry:
 
     @property
     def frames(self) -> int:
-        """How many it has."""
         return len(self.chunk.payload)
 
 
@@ -106,12 +105,10 @@ class ChunkQueue:
         self._callers: dict[str, float] = {}  # when a chunk of each came last
 
     def __len__(self) -> int:
-        """How many chunks wait."""
         return self._chunks
 
     @property
     def streams(self) -> Collection[str]:
-        """The streams with chunks that wait."""
         return self._waiting.keys()
 
     def has_room(self, caller: str, most: int) -> bool:

@@ -206,7 +206,6 @@ class SlidingWindowAttention(StreamingModule):
             self.q_norm, self.k_norm = RMSNorm(queries, qk_norm_eps), RMSNorm(keys, qk_norm_eps)
 
     def new_state(self, batch: int) -> Tensor:
-        """Zeros, on the weights' device and in their dtype; `sliding_window_mask` hides them."""
         return self.o_proj.weight.new_zeros(batch, *self.state_shape)
 
     def stream(self, x: Tensor, state: Tensor, *context: Any, valid: Lengths | None = None) -> tuple[Tensor, Tensor]:
@@ -283,7 +282,6 @@ class MLP(nn.Module):
 
     @property
     def down_proj(self) -> nn.Module:
-        """As `GatedMLP` has it."""
         return self.fc2
 
     def forward(self, x: Tensor) -> Tensor:
@@ -291,7 +289,6 @@ class MLP(nn.Module):
         return out
 
     def hidden(self, x: Tensor) -> Tensor:
-        """The input of the down projection."""
         return F.gelu(self.fc1(x), approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 

@@ -81,7 +81,6 @@ class ResidualEncoder(nn.Module):
 
     @property
     def codebooks(self) -> list[EncoderCodebook]:
-        """The codebooks in the order of encoding."""
         return [module for module in self.modules() if isinstance(module, EncoderCodebook)]
 
     def encode(self, x: Tensor) -> Tensor:

@@ -67,7 +67,6 @@ class SEANetDecoder(nn.Module):
 
 
 def _residuals(config: SEANetConfig, dim: int) -> list[nn.Module]:
-    """The residual units of a rate."""
     return [ResidualBlock(config, dim, config.dilation_base**level) for level in range(config.n_residual_layers)]
 
 

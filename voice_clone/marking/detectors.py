@@ -42,7 +42,6 @@ class Detection:
 
     @property
     def marked(self) -> bool:
-        """Whether the sound has a mark."""
         return self.mark is not None
 
 

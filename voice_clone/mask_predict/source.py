@@ -169,7 +169,6 @@ class MaskPredictSource(Generic[P]):
         return lambda: [self._frame(self._streams[slot]) if slot in streams else None for slot in slots]
 
     def step(self, slots: Sequence[int]) -> list[Frame]:
-        """`begin`, and wait."""
         return [frame for frame in self.begin(slots)() if frame is not None]
 
     def park(self, slot: int) -> Any:
@@ -179,11 +178,9 @@ class MaskPredictSource(Generic[P]):
         self._streams[slot] = stream
 
     def free(self, slot: int) -> None:
-        """End the stream in `slot`, finished or not; the slot may be started again."""
         del self._streams[slot]
 
     def reset(self) -> None:
-        """Drop all streams."""
         self._streams = {}
 
     def warm_up(self, example: Example[MaskRequest[P]], prefill_chunk: int, seconds: float) -> float:
@@ -206,7 +203,6 @@ class MaskPredictSource(Generic[P]):
         return CacheUsage(0, 0, frozenset())
 
     def _logits(self, sequences: Sequence[Tensor], frames: Sequence[int]) -> list[Tensor]:
-        """As of the predictor, in groups."""
         found: dict[int, Tensor] = {}
         for group in groups_of([len(each) for each in sequences], 0 if self.deterministic else MOST_ROWS):
             made = self.predictor.logits([sequences[each] for each in group], [frames[each] for each in group])
@@ -214,7 +210,6 @@ class MaskPredictSource(Generic[P]):
         return [found[each] for each in range(len(sequences))]
 
     def _frame(self, stream: _Stream[P]) -> Frame:
-        """What the step has made."""
         if stream.done < len(stream.steps):
             return Frame(None, None)
         if not stream.finite:

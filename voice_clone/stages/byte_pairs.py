@@ -231,7 +231,6 @@ class _Words:
         self._tokens = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def ids(self, text: str) -> list[int]:
-        """As of `Vocabulary.ids`."""
         found, begin = [], 0
         for token in self._tokens.finditer(text):
             found += self._ids(text[begin : token.start()])

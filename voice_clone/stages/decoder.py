@@ -111,7 +111,6 @@ class CardDecoder:
 
     @classmethod
     def load(cls: type[S], given: Settings) -> S:
-        """As the settings ask for it."""
         settings = DecoderSettings.of(given)
         network = cls.network(settings.checkpoint_dir)
         return cls(network.load_fastest(settings, cls.card.name), network.form)
@@ -124,7 +123,6 @@ class CardDecoder:
         return network.load(settings), network.form
 
     def streams(self, settings: DecoderSettings, chunk_frames: Sequence[int]) -> Any:
-        """The decoder with all its streams."""
         streams: StatefulStreams = load_streams(settings, self.decoder, self.form, chunk_frames)
         return streams
 

@@ -70,7 +70,6 @@ class CardEncoder(Generic[C]):
 
     @classmethod
     def load(cls: type[S], given: Settings, call: Call | None = None) -> S:
-        """As the settings ask for it."""
         settings = EncoderSettings.of(given)
         checkpoint = cls.files(settings.checkpoint_dir)
         config = checkpoint.config
@@ -127,7 +126,6 @@ class CardEncoder(Generic[C]):
         return self.artifacts(waveform, mode) if waveform.size and self.network is not None else nothing
 
     def artifacts(self, waveform: NDArray[np.float32], mode: str | None) -> Arrays:
-        """Those of a clip that is not empty."""
         codes = self.frames(waveform).astype(self.card.frame.numbers)
         check_clip(len(codes) - self.more_rows, self.max_frames)
         return {self.card.artifacts[0].name: codes}

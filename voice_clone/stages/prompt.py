@@ -47,7 +47,6 @@ class CardPrompt(Generic[C, T, D]):
 
     @classmethod
     def load(cls: type[S], given: Settings) -> S:
-        """As the settings ask for it."""
         settings = PromptSettings.of(given)
         return cls(*cls.read(settings.checkpoint_dir), settings.max_text_tokens, settings.max_chunk_frames)
 
@@ -68,7 +67,6 @@ class CardPrompt(Generic[C, T, D]):
             self.reference_ids(speech.reference_text)
 
     def text_ids(self, text: str) -> Ids:
-        """The tokens of a text."""
         return limited_ids("text", text, self.tokenizer.text_ids, self.max_tokens)  # type: ignore[attr-defined]
 
     def reference_ids(self, transcript: str) -> Ids:

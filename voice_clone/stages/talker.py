@@ -92,14 +92,12 @@ class PlainTalker(Generic[C, T, P]):
 
     @staticmethod
     def files(folder: Path) -> CheckpointFiles:
-        """The checkpoint's files of weights."""
         from voice_clone.checkpoint import CheckpointFiles
 
         return CheckpointFiles(folder)
 
     @classmethod
     def load(cls: type[S], given: Settings) -> S:
-        """As the settings ask for it."""
         settings = TalkerSettings.of(given)
         config, tokenizer = cls.read(settings.checkpoint_dir)
         network = cls.fill_network(settings, config, tokenizer)
@@ -165,7 +163,6 @@ class PlainTalker(Generic[C, T, P]):
     def plan(
         self, tensors: Arrays, knobs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> StreamPlan[TalkerRequest[P]]:
-        """A stream of the prompt that the prompt stage has made."""
         request = self.request(tensors, knobs, options)
         return StreamPlan(request, self.context(request.prompt))
 
@@ -225,8 +222,6 @@ class CardTalker(PlainTalker[C, T, P]):
         """A prompt with some text in a voice."""
 
     def example(self, reference_frames: int, max_frames: int) -> TalkerRequest[P]:
-        """A request in a voice of zeros, for the warm-up."""
-
         def prompt(frames: int) -> P:
             artifacts = {each.name: each.zeros(frames, self.voice_width) for each in self.card.artifacts}
             return self.prompt_of("a", artifacts)
@@ -235,7 +230,6 @@ class CardTalker(PlainTalker[C, T, P]):
         return TalkerRequest(prompt(max(1, min(reference_frames, 1 + room))), self.sampling_of({}, {}), max_frames)
 
     def known_prompts(self, voices: KnownVoices) -> Iterator[tuple[Origin, P]]:
-        """Of each stored voice, in `known_modes` or the best one."""
         if not self.card.prefix_bytes:  # nothing is computed ahead of a voice
             return
         names = [each.name for each in self.card.artifacts]

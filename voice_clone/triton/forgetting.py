@@ -66,7 +66,6 @@ class ForgetRequests:
         self._closing = threading.Event()
 
     def forget(self, voices: Collection[str]) -> None:
-        """See `OtherProcesses`."""
         for model, kept in self._ask_all(voices).items():
             if kept is None and self._ready.is_set():
                 log.warning("%s has not confirmed yet that it forgot a voice", model)
@@ -81,7 +80,6 @@ class ForgetRequests:
         }
 
     def close(self) -> None:
-        """Stop the threads."""
         self._closing.set()
         self._ready.set()
         with self._lock:

@@ -58,15 +58,12 @@ class Metric:
         gc.collect()  # a model is often part of a cycle
 
     def add(self, amount: float = 1.0) -> None:
-        """Increase a counter."""
         self._update(self._metric.increment, amount)
 
     def set(self, value: float) -> None:
-        """Set a gauge."""
         self._update(self._metric.set, value)
 
     def observe(self, value: float) -> None:
-        """Add an observation to a histogram."""
         self._update(self._metric.observe, value)
 
     def _update(self, change: Callable[[float], None], value: float) -> None:

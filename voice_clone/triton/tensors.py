@@ -50,7 +50,6 @@ def as_array(value: Value, dtype: Any = None) -> Array:
 
 
 def size_of(array: Array) -> int:
-    """Bytes of a tensor's data."""
     return sum(map(len, array.flat)) if array.dtype == np.object_ else array.nbytes
 
 

@@ -79,7 +79,6 @@ class _Stream(io.BytesIO):
         return False
 
     def take(self) -> bytes:
-        """The bytes written since the last call."""
         taken = self.getvalue()
         self.seek(0)
         self.truncate()

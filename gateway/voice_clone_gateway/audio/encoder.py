@@ -69,7 +69,6 @@ class Encoder:
 
     @property
     def media_type(self) -> str:
-        """The value of a Content-Type header."""
         return self.format.media_type(self.sample_rate)
 
     @property
@@ -110,7 +109,6 @@ class Encoder:
         return self.encode(samples)
 
     async def finish_aside(self) -> bytes:
-        """`finish` for an event loop."""
         return self.finish() if self._quick else await asyncio.to_thread(self.finish)
 
     def _process(self, samples: NDArray[np.float32], final: bool) -> NDArray[np.float32]:

@@ -90,7 +90,6 @@ class Item:
         self._give()
 
     def close(self) -> None:
-        """Free its bytes."""
         self._account._close(self)
 
 
@@ -127,7 +126,6 @@ class Account:
         return self._held if caller is None else self._of_caller[caller]
 
     def full(self) -> Full:
-        """The error of one that finds no room."""
         return Full(self._retry_after)
 
     @contextmanager

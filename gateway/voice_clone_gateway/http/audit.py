@@ -90,7 +90,6 @@ class AuditLog:
                 self._log.info("%s", json.dumps(head | entry))
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

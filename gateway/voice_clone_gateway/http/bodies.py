@@ -162,7 +162,6 @@ class _Body:
             self._waiting.cancel()
 
     def end(self) -> None:
-        """Read no more."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -230,7 +229,6 @@ class BoundedRequest(Request):
         return form
 
     def _kind(self, what: str) -> bytes:
-        """The type of the body, whose text is UTF-8."""
         kind, options = parse_options_header(self.headers.get("content-type"))
         charset = options.get(b"charset", b"")
         if not _is_utf8(charset):
@@ -311,12 +309,10 @@ class _Parts(MultiPartParser):
 
 
 def _is_utf8(charset: bytes) -> bool:
-    """Whether text in this encoding is UTF-8; text that names no encoding is."""
     return charset.lower() in (b"", b"utf-8", b"utf8", b"us-ascii")
 
 
 def _fields(body: bytes) -> FormData:
-    """The fields of a form without files."""
     if len(body) > MAX_FORM_BYTES:
         message = f"the form has {len(body)} bytes; at most {MAX_FORM_BYTES} are allowed without multipart/form-data"
         raise HTTPFailure(413, message, "body_too_large")

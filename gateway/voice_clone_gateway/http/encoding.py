@@ -10,11 +10,6 @@ from .errors import HTTPFailure
 def decoded(data: bytes | bytearray, what: str, param: str | None = None, advice: str = "") -> str:
     """The text of these bytes, without a byte order mark.
 
-    Args:
-        what: they are, for the error.
-        param: the field that has them.
-        advice: what may be right instead of text.
-
     Raises:
         HTTPFailure: 400, they are not UTF-8.
     """
@@ -27,10 +22,6 @@ def decoded(data: bytes | bytearray, what: str, param: str | None = None, advice
 
 def urlencoded(data: bytes, what: str, most: int | None = None) -> list[tuple[str, str]]:
     """The fields of a query or of such a form.
-
-    Args:
-        what: it is, for the error.
-        most: fields.
 
     Raises:
         HTTPFailure: 400, a field is not UTF-8.

@@ -157,11 +157,7 @@ def error_code(error: BaseException) -> str:
 
 
 def failure(error: Exception, request_id: str, retry_after: int = 1, fields: Mapping[str, str] = FIELDS) -> HTTPFailure:
-    """The answer to `error`; details that the caller must not see are logged with the request's id.
-
-    Args:
-        fields: what the caller can send, by the client's names of it.
-    """
+    """The answer to `error`; details that the caller must not see are logged with the request's id."""
     failed = _failure(error, request_id, retry_after, fields)
     error.__traceback__ = error.__context__ = None  # their frames have the body and the audio until the answer is sent
     return failed
@@ -259,7 +255,6 @@ def _plain(name: str) -> str:
 
 
 def _fields_of(request: Request) -> Collection[str]:
-    """The fields of the body that the route of a request takes."""
     models = [field.field_info.annotation for field in request.scope["route"].dependant.body_params]
     return [name for model in models for name in getattr(model, "model_fields", ())]
 
@@ -268,11 +263,7 @@ _SUBJECT = re.compile(r"\A[A-Z][a-z]+ should")  # what pydantic calls a value: I
 
 
 def validation_failure(errors: Sequence[Any], known: Collection[str]) -> HTTPFailure:
-    """The answer to the first error of pydantic, or to a field that is unknown: another may be missing in its place.
-
-    Args:
-        known: all fields.
-    """
+    """The answer to the first error of pydantic, or to a field that is unknown: another may be missing in its place."""
     first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     location = [part for part in first["loc"] if part not in ("body", "query", "path")]
     kind, text, context = first["type"], first["msg"], first.get("ctx", {})

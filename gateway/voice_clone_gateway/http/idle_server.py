@@ -89,7 +89,6 @@ class IdleServer:
             raise NotReady(math.ceil(self._last_start))
 
     def end(self) -> None:
-        """Note that work that has begun is over."""
         self._works -= 1
         self._free()
 

@@ -35,10 +35,6 @@ _PIECE = 16 << 10  # bytes that are checked at once
 async def parse_json(data: bytes, what: str) -> Any:
     """The value of a JSON text. Lets others run while it checks a long one.
 
-    Args:
-        data: UTF-8; a byte order mark may precede it.
-        what: the text is, such as "body".
-
     Raises:
         HTTPFailure: 400, it is not UTF-8, no JSON, beyond the bounds of `JsonBounds`, or an object has a field twice.
     """

@@ -23,10 +23,6 @@ LEAST_SPEED = 1000
 class Gate:
     """Counts what runs in the gateway. More than `most` are refused, but not those of a caller that has less than its
     share of them.
-
-    Args:
-        most: that run.
-        what: runs, in the plural.
     """
 
     def __init__(self, most: int, what: str = "speeches") -> None:
@@ -36,7 +32,6 @@ class Gate:
 
     @property
     def live(self) -> int:
-        """How many run."""
         return sum(self._of_caller.values())
 
     @contextmanager
@@ -75,7 +70,6 @@ class KeyGate:
 
     @property
     def live(self) -> int:
-        """How many run."""
         return self._live[0]
 
     @contextmanager
@@ -119,13 +113,7 @@ class Exports:
 
 
 class Bucket:
-    """Fills up evenly, and can be overdrawn.
-
-    Args:
-        rate: in a second.
-        most: that it holds.
-        clock: seconds.
-    """
+    """Fills up evenly, and can be overdrawn."""
 
     def __init__(self, rate: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -143,12 +131,7 @@ class Bucket:
 
 
 class Characters:
-    """The characters that one caller may still speak: those of a minute.
-
-    Args:
-        a_minute: how many; None for any number.
-        clock: seconds.
-    """
+    """The characters that one caller may still speak: those of a minute."""
 
     def __init__(self, a_minute: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = a_minute

@@ -200,7 +200,6 @@ class Outgoing:
         return httpcore2.AsyncHTTPProxy(url, proxy_auth=user)
 
     async def addresses_of(self, parts: SplitResult) -> list[str]:
-        """As `addresses`, of the host of a URL."""
         assert parts.hostname is not None
         return await self.addresses(parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme])
 

@@ -74,9 +74,6 @@ class Listeners:
 class AfterSpeech:
     """Turns of the server's longer work where another caller speaks: a few at a time, each of which waits for first
     audio as requests do.
-
-    Args:
-        listeners: whose first audio goes before.
     """
 
     def __init__(self, listeners: Listeners) -> None:
@@ -95,12 +92,7 @@ class AfterSpeech:
 
 
 class _Turn:
-    """The turn of a request.
-
-    Args:
-        line: where it waits for it.
-        caller: whose it is.
-    """
+    """The turn of a request."""
 
     def __init__(self, line: Places, caller: str) -> None:
         self._line, self._caller = line, caller
@@ -120,13 +112,7 @@ class _Turn:
 
 
 class SpeechFirst:
-    """The middleware.
-
-    Args:
-        app: handles the requests.
-        listeners: whose first audio goes before.
-        caller: whose a request is.
-    """
+    """The middleware."""
 
     def __init__(self, app: ASGIApp, listeners: Listeners, caller: Callable[[HTTPConnection], str]) -> None:
         self._app = app
@@ -135,7 +121,6 @@ class SpeechFirst:
         self._speech, self._others = Places(1, more=CALLERS), Places(1, more=CALLERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request in its turn."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return

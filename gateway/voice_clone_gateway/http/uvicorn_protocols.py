@@ -236,7 +236,6 @@ class FairWebSocket(WebSocketsSansIOProtocol):
         return self.held
 
     def overload(self) -> None:
-        """End the connection because there is no room for it."""
         self.fail(1013, "the gateway has no room for this connection now; try again later")
 
     def fail(self, code: int, reason: str) -> None:

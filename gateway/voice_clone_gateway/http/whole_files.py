@@ -42,11 +42,6 @@ def answered(
 ) -> Response:
     """The file, or the part of it that the request asks for.
 
-    Args:
-        data: the whole file.
-        tag: strong entity tag of it, in its quotes.
-        headers: further ones.
-
     Raises:
         HTTPFailure: 416, the file has no such part.
     """

@@ -45,7 +45,6 @@ class StreamConfig(TextOptions):
 
     @property
     def size(self) -> int:
-        """Bytes of its long fields."""
         return len(self.reference_audio or "") + len(self.voice_prompt or "") + len(self.reference_text or "")
 
     def check(self) -> str | None:

@@ -19,12 +19,7 @@ if TYPE_CHECKING:  # it makes outputs
 
 
 class Output:
-    """Encodes the chunks of an utterance, and sends them with the limits of its pieces.
-
-    Args:
-        listener: sends messages to the client; waits while the client reads slowly.
-        comment: for the header of a file, from the server's info on its speech so far; see `Encoder`.
-    """
+    """Encodes the chunks of an utterance, and sends them with the limits of its pieces."""
 
     def __init__(
         self, listener: Session, utterance: Utterance, comment: Callable[[Mapping[str, Any] | None], str | None]

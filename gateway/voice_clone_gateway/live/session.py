@@ -50,11 +50,6 @@ class Session(ABC):
 
     A protocol is a subclass: `follow` executes the client's messages by `write`, `flush`, `end` and `stop`, and the
     methods `tell_...` say what happens in messages of the protocol.
-
-    Args:
-        websocket: accepted.
-        key: whose limits hold.
-        idle_seconds: after which an idle session is closed, if that is less than the gateway's setting.
     """
 
     def __init__(self, websocket: WebSocket, key: Key, idle_seconds: float | None = None) -> None:

@@ -64,14 +64,6 @@ class Signing:
     ) -> bytes:
         """The file with a manifest, if the gateway signs and such files can carry one; else as it is.
 
-        Args:
-            data: a whole file.
-            media_type: of it.
-            family: the model family that made it.
-            info: the server's on its speech.
-            client: of the key that asked for it.
-            held: what the request holds.
-
         Raises:
             VoiceCloneError: the server had to be asked, and did not answer.
             Full: there is no room for a second file.

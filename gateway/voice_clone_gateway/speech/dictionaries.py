@@ -65,9 +65,6 @@ class Dictionaries:
     async def chosen(self, services: Services, client: AsyncClient, request: TextOptions) -> Chosen:
         """The dictionaries of a request, or of a session.
 
-        Args:
-            client: of the caller's key.
-
         Raises:
             HTTPFailure: the request names one that is not there.
             VoiceCloneError: the server had to be asked, and did not answer.
@@ -102,12 +99,7 @@ class Dictionaries:
         return Chosen(found, warnings)
 
     def forget(self, owner: str | None, id: str | None = None) -> None:
-        """Follow a change that a caller has made.
-
-        Args:
-            owner: for whom the caller acts.
-            id: of a dictionary that is deleted.
-        """
+        """Follow a change that a caller has made."""
         for each, of in self._owners.items():
             if owner is None or each in (owner, None):
                 of.asked, of.changes = -math.inf, of.changes + 1

@@ -37,7 +37,6 @@ class Form:
         return words
 
     def media_type(self, encoder: Encoder) -> str:
-        """The value of the header Content-Type."""
         return encoder.media_type
 
     def headers(self, request_id: str) -> Mapping[str, str]:
@@ -49,12 +48,7 @@ class Form:
         return data
 
     def end(self, info: Mapping[str, Any], warnings: Sequence[str]) -> bytes:
-        """The end of a body that is complete.
-
-        Args:
-            info: the server's on the speech.
-            warnings: what was ignored or replaced.
-        """
+        """The end of a body that is complete."""
         return b""
 
     def broken(self, failed: HTTPFailure, error: Exception) -> bytes | None:

@@ -42,9 +42,6 @@ class Loudness:
     def expect(self, services: Services, client: AsyncClient, voice: str) -> None:
         """Measure a new voice with the default model, if this gateway is to: its first listener does not wait then.
         Where `MOST_AHEAD` wait already, it does.
-
-        Args:
-            client: that has registered it.
         """
         if services.settings.measure_voices and len(self._ahead) < MOST_AHEAD:
             task = asyncio.create_task(self._measure_ahead(services, client, voice))
@@ -69,13 +66,7 @@ class Loudness:
     def levelled(
         self, speech: Speech, client: AsyncClient, arguments: Mapping[str, Any], target: float | None
     ) -> Speech:
-        """A speech with this loudness.
-
-        Args:
-            client: that speaks.
-            arguments: of its `speak`.
-            target: LUFS; None changes nothing.
-        """
+        """A speech with this loudness."""
         if target is None:
             return speech
 

@@ -177,7 +177,6 @@ class PlannedText(WrittenLength, AsyncIterator[PlannedChunk]):
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """See `JoinedInfo`."""
         return self._said.info or None
 
     def report(self, seconds: float | None = None) -> Report:

@@ -143,7 +143,6 @@ class SpeechResponse(Response):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The server's on the speech, so far."""
         return dict((self._spoken.info if self._spoken else None) or {})
 
     async def _whole(self, spoken: Speech, ordered: Order) -> list[Message]:

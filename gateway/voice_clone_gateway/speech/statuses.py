@@ -119,13 +119,7 @@ class SpeechStatuses:
 
     @contextmanager
     def follow(self, key: Key, speech_id: str, began: float) -> Iterator[Progress]:
-        """A speech that runs during the `with` block, which says how it ends; else it counts as cancelled.
-
-        Args:
-            key: of its caller.
-            speech_id: the id of its request.
-            began: when that came, on the clock.
-        """
+        """A speech that runs during the `with` block, which says how it ends; else it counts as cancelled."""
         progress = Progress(speech_id, began, self._clock)
         running = self._running.setdefault(_holder(key), {})
         running[speech_id] = progress

@@ -40,7 +40,6 @@ class SpokenPart:
     """Characters of it that were read in the end; None: its speech goes on."""
 
     def take(self, chunk: PartChunk) -> None:
-        """Count a chunk."""
         said = chunk.part_info or {}
         self.seconds += len(chunk.samples) / chunk.sample_rate
         if "characters" in said:
@@ -124,11 +123,7 @@ class StreamingText(WrittenLength, AsyncIterator[SentenceChunk]):
         self._text.write(text)
 
     def end(self, text: str = "") -> None:
-        """Add the last part of the text, or all of it.
-
-        Raises:
-            InvalidArgument: as for `write`.
-        """
+        """Add the last part of the text, or all of it."""
         self.write(text)
         self._timer.stop()
         self._ended = True
@@ -184,12 +179,7 @@ class StreamingText(WrittenLength, AsyncIterator[SentenceChunk]):
 
 
 class FlushTimer:
-    """Flushes a text that pauses at the end of a sentence.
-
-    Args:
-        seconds: of the pause; None: it never flushes.
-        flush: flushes the text.
-    """
+    """Flushes a text that pauses at the end of a sentence."""
 
     def __init__(self, seconds: float | None, flush: Callable[[], None]) -> None:
         self._seconds = seconds

@@ -48,7 +48,6 @@ class Order:
 
     @property
     def family(self) -> str:
-        """The model family that speaks."""
         return str(self.arguments["model"])
 
 

@@ -135,13 +135,11 @@ class OneCall(KVCache):
     """Of calls that keep nothing: the positions of any sequences see those of the same call."""
 
     def __init__(self, config: StackConfig, length: int, like: Tensor) -> None:
-        """Of at most `length` positions; `like` gives dtype and device."""
         self._groups = config.num_key_value_heads
         self._parts, self._pages = (), ()
         self._make_tables(config, length, like)
 
     def update(self, layer: int, new: Sequence[Tensor], span: Span) -> tuple[Tensor, Tensor]:
-        """The new keys and values."""
         return self._split(new, 1)
 
 
@@ -155,7 +153,6 @@ class PackedKVCache(KVCache):
     """
 
     def __init__(self, config: StackConfig, slots: int, max_length: int, like: Tensor) -> None:
-        """`like` gives dtype and device, a GPU."""
         self._heads, self._groups = config.num_attention_heads, config.num_key_value_heads
         self._bias = config.qkv_bias
         self._shape = max_length, self._heads + 2 * self._groups, config.head_dim

@@ -159,7 +159,6 @@ class NativeStack:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed projections."""
         return sum(array.nbytes for arrays in self.weights for array in arrays)
 
     @property

@@ -183,7 +183,6 @@ class FlowStreams:
 
     @property
     def primed_bytes(self) -> int:
-        """Memory of the voices' pages."""
         return self._primed.nbytes
 
     @property

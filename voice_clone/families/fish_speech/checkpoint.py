@@ -38,8 +38,6 @@ _QKV = re.compile(r"\.self_attn\.([qkv])_proj\.weight$")
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder."""
-
     config: FishSpeechConfig
     load_config = staticmethod(load_config)
     names = (

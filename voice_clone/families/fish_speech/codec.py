@@ -32,7 +32,6 @@ class NativeCodecDecoder(NativeWindowedDecoder):
         super().__init__(load, packed)
 
     def rows(self, codes: Array) -> Array:
-        """The codes' vectors side by side."""
         return np.concatenate([book[codes[:, place]] for place, book in enumerate(self._books)], axis=-1)
 
     def bound(self, samples: Array) -> Array:
@@ -40,7 +39,6 @@ class NativeCodecDecoder(NativeWindowedDecoder):
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:
-    """The frames of a checkpoint's codec."""
     limits = codec.code_limits
     return CodecFormat(PayloadForm(len(limits), np.uint16), FRAME_SAMPLES, SAMPLE_RATE, limits)
 

@@ -125,7 +125,6 @@ class CodecConfig:
 
     @property
     def code_limits(self) -> tuple[int, ...]:
-        """Codes of each codebook lie below its limit."""
         return self.semantic_codes, *[self.residual_codes] * self.residual_books
 
 

@@ -112,7 +112,6 @@ class SplitQuantizer(nn.Module):
 
     @property
     def books(self) -> list[Any]:
-        """All codebooks, the first one first."""
         return [*self.semantic_quantizer.quantizers, *self.quantizer.quantizers]
 
 

@@ -158,8 +158,6 @@ PARTS = (
 
 
 class FishSpeechTalker(CardTalker[FishSpeechConfig, Tokenizer, Prompt]):
-    """The talker of a checkpoint."""
-
     card, prompt, files, places, rate = CARD, Prompt, Checkpoint, PARTS, FRAME_RATE
     read, native_talker = staticmethod(read), staticmethod(native_talker)
 

@@ -76,7 +76,6 @@ class TalkerNetwork(nn.Module):
         self._code_rows: Tensor | None = None  # made when it is first needed: the weights are loaded then
 
     def talker(self) -> Talker:
-        """The talker of these networks."""
         first = RepetitionAwareFirstCode(self.config.semantic_codes, REPETITION)
         table = self.slow.embeddings.weight
         return Talker(
@@ -97,7 +96,6 @@ class TalkerNetwork(nn.Module):
         return self._code_rows
 
     def embed_frames(self, codes: Tensor) -> Tensor:
-        """As of `Talker`."""
         starts = self._starts.get(
             self.fast.codebook_embeddings.weight,
             lambda: torch.arange(self.config.codebooks, device=codes.device) * self.config.semantic_codes,

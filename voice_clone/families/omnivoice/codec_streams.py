@@ -144,7 +144,6 @@ class CodecStreams:
         del self._open[stream]
 
     def forget(self, voices: Collection[str]) -> CacheUsage:
-        """Nothing is kept of a voice."""
         return CacheUsage(0, 0, frozenset())
 
     def sweep(self) -> None:

@@ -132,7 +132,6 @@ class Prompt(PromptTensors):
 
     @property
     def chunks(self) -> list[NDArray[np.int32]]:
-        """The ids of each chunk."""
         return np.split(self.ids, np.cumsum(self.id_counts)[:-1])
 
     @property

@@ -152,7 +152,6 @@ class OmniVoiceTalker(PlainTalker[TalkerConfig, Tokenizer, Prompt]):
         return StreamPlan(request, np.zeros((0, CODEBOOKS), np.uint16), finish.arrays)
 
     def example(self, reference_frames: int, max_frames: int) -> Any:
-        """A request of zeros, for the warm-up."""
         frames = max(1, min(max_frames, self.source.max_length - 32))
         clip = max(0, min(reference_frames, self.source.max_length - frames - 32))
         ids = np.zeros(32, np.int32)

@@ -21,8 +21,6 @@ _QUERIES = re.compile(r"^(?P<stack>.*)\.layers\.\d+\.self_attn\.(?P<part>[qkv])_
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder."""
-
     config: PocketConfig
     load_config = staticmethod(load_config)
     names = (

@@ -47,13 +47,10 @@ class PocketNativeDecoder(NativeDecoder):
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:
-    """The frames of a checkpoint's codec."""
     return CodecFormat(PayloadForm(codec.quantizer.dimension, np.float32), codec.frame_samples, codec.sample_rate)
 
 
 class PocketDecoder(CardDecoder):
-    """On any engine."""
-
     card = CARD
 
     @staticmethod

@@ -59,7 +59,6 @@ class Decoder(StreamingDecoder):
         return self.emb_mean.device
 
     def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        """Frames float [B, W, n] -> samples [B, m] in -1..1."""
         latents = codes.to(self.emb_mean.dtype) * self.emb_std[:, None] + self.emb_mean[:, None]
         x = stream(self.upsample, latents)
         x = self.decoder_transformer(x.transpose(1, 2), stream, position * self.stride).transpose(1, 2)

@@ -33,7 +33,6 @@ class TimeEmbedding(nn.Module):
 
     @property
     def arrays(self) -> TimeWeights:
-        """The weights in fp32 on the host."""
         frequencies, *linears, scale = (each.detach().to("cpu", torch.float32).numpy() for each in self.parameters())
         return TimeWeights(frequencies, (linears[0], linears[1]), (linears[2], linears[3]), scale)
 
@@ -47,7 +46,6 @@ class ResidualBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(size, size), nn.SiLU(), nn.Linear(size, size))
 
     def block(self) -> Block:
-        """The block of these weights."""
         return Block((self.in_ln.weight, self.in_ln.bias), (self.mlp[0], self.mlp[2]))
 
 
@@ -66,8 +64,6 @@ class FlowNetwork(nn.Module):
         self._times: tuple[Tensor, Tensor] | None = None  # made when they are first needed: the weights are loaded then
 
     def flow(self) -> Flow:
-        """The network of these weights."""
-
         def noise(z: Tensor) -> Any:
             return self.input_proj(z.to(self.cond_embed.weight.dtype))
 

@@ -14,8 +14,6 @@ MODEL, CODEC = (each.name for each in BASE.weights)
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder."""
-
     config: Qwen3TTSConfig
     load_config = staticmethod(load_config)
 

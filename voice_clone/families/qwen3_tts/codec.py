@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # native code does without torch
 
 
 def codec_format(codec: CodecConfig) -> CodecFormat:
-    """The frames of a checkpoint's codec."""
     return CodecFormat(
         payload=PayloadForm(codec.decoder_config.num_quantizers),
         frame_samples=codec.decode_upsample_rate,

@@ -237,8 +237,6 @@ def mode_of(
 
 
 class Qwen3TTSPrompt(CardPrompt[Qwen3TTSConfig, Tokenizer, Arrays]):
-    """The prompt stage of a checkpoint of any kind."""
-
     card, read = BASE, staticmethod(read)
 
     def __init__(

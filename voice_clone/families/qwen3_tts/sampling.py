@@ -33,12 +33,10 @@ class SamplingParameters(SamplingDefaults):
 
     @property
     def first(self) -> SamplingOptions:
-        """Of codebook 0."""
         return sampling_options(self.do_sample, self.temperature, self.top_k, self.top_p)
 
     @property
     def others(self) -> SamplingOptions:
-        """Of the other codebooks."""
         return sampling_options(
             self.subtalker_do_sample, self.subtalker_temperature, self.subtalker_top_k, self.subtalker_top_p
         )

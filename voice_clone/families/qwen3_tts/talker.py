@@ -64,7 +64,6 @@ class Qwen3TTSTalker(CardTalker[Qwen3TTSConfig, Callable[[], Tokenizer], Prompt]
 
     @classmethod
     def fill_network(cls, settings: TalkerSettings, config: Qwen3TTSConfig, tokenizer: Any) -> Any:
-        """Native on a CPU."""
         if compute.device(settings) == "cpu":
             return _native_talker(settings, Checkpoint(settings.checkpoint_dir))
         return cls.torch_network(settings, config, tokenizer)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # a stage that finds its weights packed does without torch
 
 
 def codec_format(config: AudioVAEConfig) -> CodecFormat:
-    """The frames of a checkpoint's AudioVAE: latents."""
     return CodecFormat(PayloadForm(WIDTH, np.float32), config.frame_samples, config.out_sample_rate)
 
 

@@ -152,7 +152,6 @@ class VoxCPM2Prompt(CardPrompt[VoxCPM2Config, Tokenizer, Ids]):
     card, read = CARD, staticmethod(read)
 
     def draft(self, speech: SpeechRequest) -> Ids:
-        """The tokens of the text, with a style before it."""
         self.check(speech)
         check_together(speech.options)
         style, mode = speech.options.get(STYLE), asked_mode(speech.options)

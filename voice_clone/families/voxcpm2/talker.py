@@ -132,8 +132,6 @@ PARTS = [
 
 
 class VoxCPM2Talker(CardTalker[VoxCPM2Config, Tokenizer, Prompt]):
-    """The talker of a checkpoint."""
-
     card, prompt, sampling, talker = CARD, Prompt, SamplingParameters, Talker
     places, rate, known_modes = PARTS, 1 / FRAME_SECONDS, tuple(CARD.modes)
     read, native_code = staticmethod(read), staticmethod(use_native_code)

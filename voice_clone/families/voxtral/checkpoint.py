@@ -33,8 +33,6 @@ _SMALLEST_COUNT = 1e-5
 
 
 class Checkpoint(CheckpointFiles):
-    """A checkpoint folder."""
-
     config: VoxtralConfig
     load_config = staticmethod(load_config)
     names = (

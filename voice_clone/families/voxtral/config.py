@@ -181,7 +181,6 @@ class VoxtralConfig:
 
     @property
     def code_limits(self) -> tuple[int, ...]:
-        """Codes of each codebook lie below its limit."""
         return self.audio.semantic_codebook_size, *[self.audio.acoustic_codebook_size] * self.audio.n_acoustic_codebook
 
     @property

@@ -101,7 +101,6 @@ class Chain:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the matrices."""
         return self._weights.nbytes
 
     @property

@@ -59,7 +59,6 @@ class PackedLinear:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed weight."""
         return self.packed.nbytes
 
     def __call__(self, x: Array) -> Array:

@@ -38,7 +38,6 @@ class NativeLinear(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed weight."""
         return self.packed.nbytes
 
     def forward(self, x: Tensor) -> Tensor:

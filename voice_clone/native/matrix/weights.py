@@ -60,7 +60,6 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both arrays."""
         return self.values.nbytes + self.groups.nbytes
 
     @property

@@ -211,7 +211,6 @@ class FileStore:
         return {"kind": "files", "quarantined": self._quarantined.taken, "write_failures": self._failures}
 
     def close(self) -> None:
-        """As `Store.close`; releases the directory."""
         with self._users:
             if self._closed:
                 return

@@ -8,7 +8,6 @@ from voice_clone.speakers.store import KnownVoices, Store
 
 
 def open_store(address: str, settings: SpeakerCacheSettings) -> Store:
-    """See `StorePlugin`."""
     conninfo = _checked(address, settings)
     from voice_clone.speakers.postgres.store import PostgresStore
 
@@ -16,7 +15,6 @@ def open_store(address: str, settings: SpeakerCacheSettings) -> Store:
 
 
 def open_known_voices(address: str, settings: KnownVoiceSettings) -> KnownVoices:
-    """See `StorePlugin`."""
     conninfo = _checked(address, settings)
     from voice_clone.speakers.postgres.store import KnownInDatabase
 

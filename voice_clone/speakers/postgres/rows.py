@@ -132,7 +132,6 @@ def insert_blobs(connection: Connection, token: UUID, blobs: Mapping[BlobName, b
 
 
 def bytes_digest(data: bytes) -> bytes:
-    """The SHA-256 of bytes."""
     return hashlib.sha256(data).digest()
 
 

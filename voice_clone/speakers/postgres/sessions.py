@@ -218,7 +218,6 @@ class Session:
                 raise
 
     def end(self) -> None:
-        """Close the connection; later uses fail."""
         self._ended = True
         self.close()
 

@@ -79,7 +79,6 @@ class AlignerModel(Model):
     single = True
 
     def load(self, given: Settings) -> None:
-        """Load the engine."""
         settings = AlignerSettings.of(given)
         self._most = settings.max_alignments
         self._engine = _engine_of(settings)
@@ -87,7 +86,6 @@ class AlignerModel(Model):
         self._lock = threading.Lock()
 
     def handle(self, request: Request, responder: Responder) -> Steps:
-        """Align a speech, or the next piece of one."""
         audio = request.array("audio")
         assert audio is not None  # a required input
         samples: Samples = np.ascontiguousarray(audio.reshape(-1), np.float32)

@@ -24,7 +24,6 @@ class ClipCheckModel(Model):
     stage = "clip_check"
 
     def load(self, given: Settings) -> None:
-        """Read the limits."""
         settings = ClipCheckSettings.of(given)
         self._rate, self._clip = settings.sample_rate, ClipLimits(max_seconds=settings.max_clip_seconds)
 

@@ -68,7 +68,6 @@ class Code2WavModel(Model):
         """The family's stage, as the settings ask for it."""
 
     def load(self, given: Settings) -> None:
-        """Load the decoder, warm it up, start its worker."""
         settings = DecoderSettings.of(given)
         precision = compute.decoder_precision(settings)
         compute.prepare(settings, share=2, tf32=precision == "tf32")
@@ -142,7 +141,6 @@ class Code2WavModel(Model):
             log.info("a reference could not be prepared: %s", error)
 
     def close(self) -> None:
-        """Decode what waits, then stop."""
         self._forget_handler.close()
         self._worker.close()
         self._open.close()

@@ -50,7 +50,6 @@ class Code2WavObserver:
         self.lost(stream_id)
 
     def report(self, report: Report) -> None:
-        """See `Observer`."""
         _put(self._reports, report)
 
     def close(self) -> None:

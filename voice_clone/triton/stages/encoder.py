@@ -56,7 +56,6 @@ class EncoderModel(Model):
         """The family's stage, as the settings ask for it."""
 
     def load(self, given: Settings) -> None:
-        """Load the network; on a GPU, warm it up."""
         settings = EncoderSettings.of(given)
         compute.prepare(settings, remote=bool(settings.network_fingerprint) or not self.in_torch)
         self._stage = self.load_stage(given, call)
@@ -76,7 +75,6 @@ class EncoderModel(Model):
         log.info("warmed up in %.1f s", time.monotonic() - began)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        """Encode a clip, or describe the artifacts."""
         waveform, rate = request.array("waveform"), request.number("sample_rate")
         assert waveform is not None  # Request has checked it
         if waveform.size:

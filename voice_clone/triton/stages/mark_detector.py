@@ -30,17 +30,14 @@ class MarkDetectorModel(Model):
     large_at_once = 1
 
     def load(self, given: Settings) -> None:
-        """Load the detectors."""
         settings = ComputeSettings.of(given)
         compute.prepare(settings)
         self._detectors = installed_detectors(compute.device(settings))
 
     def large(self, request: Request) -> bool:
-        """All are."""
         return True
 
     def handle(self, request: Request, responder: Responder) -> Steps:
-        """Look for the mark in a file."""
         clip = decode(request.raw("audio") or b"", LIMITS)
         seconds = SECONDS + PER_SECOND * clip.seconds
         pieces = [detector.pieces(clip.waveform, clip.sample_rate) for detector in self._detectors]

@@ -33,10 +33,8 @@ class NoEncoderModel(Model):
         """What the family says, as the settings ask for it."""
 
     def load(self, settings: Settings) -> None:
-        """Read the checkpoint's configuration."""
         self._said = self.load_stage(settings)
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        """The same answer to each request."""
         modes, presets = dict(self._said.modes), list(self._said.presets)
         return {"fingerprint": "none", "modes": json.dumps(modes), "presets": json.dumps(presets)}

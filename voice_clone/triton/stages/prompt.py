@@ -45,12 +45,10 @@ class PromptModel(Model):
         """The family's stage, as the settings ask for it."""
 
     def load(self, settings: Settings) -> None:
-        """Load the family's prompt stage."""
         self._stage = self.load_stage(settings)
         self._presets = {preset.casefold(): preset for preset in self._stage.presets}
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        """Check the request, resolve its voice, make the prompt."""
         began = time.monotonic()
         speech = read_speech(request, self._stage.voiceless)
         if speech.text_stream is not None and not self._stage.appends:

@@ -40,7 +40,6 @@ class SpeakerCacheModel(Model):
         super().initialize(args)
 
     def load(self, given: Settings) -> None:
-        """Open the voices on disk."""
         settings = SpeakerCacheSettings.of(given)
         config = CacheConfig(
             max_bytes=settings.cache_bytes,
@@ -70,7 +69,6 @@ class SpeakerCacheModel(Model):
             self._cache.preload(settings.preloaded_voices)
 
     def large(self, request: Request) -> bool:
-        """Bundles of many voices."""
         operation = request.text("operation")
         if operation == "import":  # the last part of one that comes in parts
             options = request.json_object("options")
@@ -79,7 +77,6 @@ class SpeakerCacheModel(Model):
         return operation == "export" and not request.text("name") and not request.json_object("options").get("offset")
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        """Do the operation that a request asks for."""
         self._server_ready.set()  # a request comes when all models are loaded
         operation, options = request.text("operation") or "", request.json_object("options")
         if operation in ("export", "import"):  # in parts, which any thread takes: each would keep the memory of some
@@ -99,7 +96,6 @@ class SpeakerCacheModel(Model):
         return {"result": json.dumps(reply.result), "artifacts": reply.artifacts or b""}
 
     def close(self) -> None:
-        """Publish the last figures and release the voices."""
         self._metrics.close()
         self._cache.close()
         self._forget_requests.close()

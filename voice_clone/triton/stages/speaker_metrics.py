@@ -33,7 +33,6 @@ class SpeakerMetrics:
         self._thread.start()
 
     def extracted(self, seconds: float) -> None:
-        """Count an extraction and its seconds."""
         self._series(TIMES).observe(seconds)
 
     def close(self) -> None:

@@ -40,7 +40,6 @@ class WholeSpeechModel(Model):
     """Call the public model of a family, and join its chunks. Each speech has a thread, which only waits."""
 
     def load(self, given: Settings) -> None:
-        """Start to look for clients that leave."""
         settings = WholeSpeechSettings.of(given)
         self._most_seconds = settings.max_whole_seconds
         most = settings.max_whole_speeches
@@ -50,7 +49,6 @@ class WholeSpeechModel(Model):
         self._clients = Clients()
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        """Make a speech, and wait for its end."""
         with self._places.taken(self.caller(request).name):
             return self._speak(request, responder)
 
@@ -68,7 +66,6 @@ class WholeSpeechModel(Model):
         return whole.outputs()
 
     def close(self) -> None:
-        """Look for no more clients."""
         self._clients.close()
 
 
@@ -209,7 +206,6 @@ class Clients:
                 del self._speeches[stream_id]
 
     def close(self) -> None:
-        """Stop looking."""
         self._closing.set()
         self._thread.join()
 

@@ -85,7 +85,6 @@ class OpenRequests:
             held[1].end()
 
     def close(self) -> None:
-        """End all."""
         self._closing.set()
         self._thread.join()
         self._end_until(time.monotonic())

@@ -61,7 +61,6 @@ class TalkerModel(Model):
         """The family's stage, as the settings ask for it."""
 
     def load(self, given: Settings) -> None:
-        """Load the talker, warm it up, start its engine."""
         settings = TalkerSettings.of(given)
         compute.prepare(settings)
         log.info("weights in %s on %s", compute.precision(settings), compute.device(settings))
@@ -135,7 +134,6 @@ class TalkerModel(Model):
             self._texts.open(stream.stream_id, plan.text, submit, caller.name)
 
     def close(self) -> None:
-        """Let the running streams end."""
         self._forget_handler.close()
         if self._server_stop is not None:
             self._server_stop.close()

@@ -28,7 +28,6 @@ class TextFrontEndModel(Model):
     """Plans a text, and plays the plan by calls of the family's public model."""
 
     def load(self, given: Settings) -> None:
-        """Start to look for clients that leave."""
         settings = TextSettings.of(given)
         self._most_characters = settings.max_planned_characters
         most = settings.max_planned_speeches
@@ -38,7 +37,6 @@ class TextFrontEndModel(Model):
         self._clients = Clients()
 
     def handle(self, request: Request, responder: Responder) -> Mapping[str, Value]:
-        """Plan the text, then speak it; the last chunk is the answer that is returned."""
         # They take 26 MB, which a server that plans no text does not need.
         from voice_clone.triton.planned_speech import played, shown_plans, turns_of
 
@@ -50,5 +48,4 @@ class TextFrontEndModel(Model):
             return played(turns, request, responder, family, self._clients)
 
     def close(self) -> None:
-        """Look for no more clients."""
         self._clients.close()

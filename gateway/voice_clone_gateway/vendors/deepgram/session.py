@@ -101,7 +101,6 @@ class DeepgramSession(VendorSession):
 
     @property
     def about(self) -> dict[str, str]:
-        """What the first message of either protocol says."""
         name = self._config.voice_name or self._settings.default_voice
         return {"request_id": self._id, "model_name": name, "model_version": __version__}
 

@@ -36,7 +36,6 @@ class TextToDialogue(Speaking):
 
     @property
     def characters(self) -> int:
-        """Of all turns."""
         return sum(len(turn.text) for turn in self.inputs)
 
 

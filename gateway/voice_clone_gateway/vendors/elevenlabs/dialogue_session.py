@@ -66,7 +66,6 @@ class DialogueSession(ElevenLabsSession[DialogueMessage]):
         self._dialogues: dict[str, Dialogue] = {}  # by their lanes
 
     def lane(self, message: DialogueMessage) -> str:
-        """The lane of a message's dialogue."""
         return ""
 
     def place(self, utterance: Utterance) -> dict[str, str]:

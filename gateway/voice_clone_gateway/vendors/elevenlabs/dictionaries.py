@@ -75,7 +75,6 @@ class Rules(Lenient):
     rules: Annotated[list[RuleOf], Field(max_length=MOST_RULES)]
 
     def all(self) -> list[Rule]:
-        """All rules."""
         return [each.rule() for each in self.rules]
 
 

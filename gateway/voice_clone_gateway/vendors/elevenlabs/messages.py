@@ -53,7 +53,6 @@ class Message(Strict):
 
     @property
     def key(self) -> str | None:
-        """The key that it presents."""
         return self.xi_api_key or (self.authorization or "").removeprefix("Bearer ").strip() or None
 
 

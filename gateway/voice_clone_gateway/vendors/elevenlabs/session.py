@@ -87,10 +87,6 @@ class ElevenLabsSession(VendorSession, Generic[M]):
     def configured(self, message: Message, others: int) -> StreamConfig:
         """How to speak a context that begins with this message.
 
-        Args:
-            message: of the client.
-            others: contexts that are open.
-
         Raises:
             HTTPFailure: too many are open, or a strict gateway refuses settings without an effect.
         """
@@ -146,7 +142,6 @@ class _TextSession(ElevenLabsSession[TextMessage]):
         await self.tell_final(self.place(utterance))
 
     async def tell_final(self, place: dict[str, str]) -> None:
-        """All audio of a context was sent."""
         await self._tell(None, True, place)
 
     def _alignment(self, utterance: Utterance, last: bool = False) -> dict[str, Any] | None:

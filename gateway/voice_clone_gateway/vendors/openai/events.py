@@ -106,7 +106,6 @@ class Item(_Part):
 
     @property
     def text(self) -> str:
-        """The text of the message."""
         return "".join(part.text or "" for part in self.content)
 
 

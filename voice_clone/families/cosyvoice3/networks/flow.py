@@ -60,7 +60,6 @@ class Page:
 
     @property
     def nbytes(self) -> int:
-        """Memory of both."""
         return self.keys.nbytes + self.inputs.nbytes
 
 
@@ -145,7 +144,6 @@ class FlowNetwork(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
         return self.final.weight.device
 
     @property
@@ -163,7 +161,6 @@ class FlowNetwork(nn.Module):
 
     @property
     def page_bytes(self) -> int:
-        """Memory of a page."""
         numbers = BLOCK_FRAMES * self.config.frame_numbers + STEPS * 2 * 2 * self.config.dim * (KERNEL - 1)
         return numbers * self.dtype.itemsize
 
@@ -241,7 +238,6 @@ class FlowNetwork(nn.Module):
         return [each.x for each in rows]
 
     def layer(self, number: int) -> Layer:
-        """One of the transformer's layers."""
         return cast(Layer, self.layers[number])
 
     def embed(self, x: Tensor, fixed: Tensor, past: list[Tensor]) -> Tensor:
@@ -372,7 +368,6 @@ class _Group:
         self._hidden = torch.cat([rows.hidden[place].flatten(0, 1) for rows, place in self._members])
 
     def layer(self, step: int, number: int) -> None:
-        """Through a layer."""
         network, hidden = self._network, self._hidden
         table = network.tables[step, number]
         qkv = network.attention_inputs(number, table, hidden, self._cos, self._sin)

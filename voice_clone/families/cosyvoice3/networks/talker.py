@@ -38,7 +38,6 @@ class TalkerNetwork(nn.Module):
         self.speech = Speech(config.hidden_size)
 
     def talker(self) -> Talker:
-        """The talker of these networks, once they have their weights."""
         words, speech = self.model.embed_tokens.weight, self.speech.speech_embedding.weight
         first = RepetitionAwareFirstCode(CODES, REPETITION)
         return Talker(self.config, self.model, words, speech, self._logits, first)

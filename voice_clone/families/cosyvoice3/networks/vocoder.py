@@ -103,7 +103,6 @@ class VocoderState:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all tensors."""
         return sum(tensor.nbytes for tensor in (*self.buffers, self.phase, self.source, self.overlap))
 
 
@@ -130,11 +129,9 @@ class Vocoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
         return self.conv_post.conv.weight.device
 
     def new_state(self) -> VocoderState:
-        """Of a stream before its first frame."""
         buffers = [module.new_state(1) for module in self._slots]
         wide = {"device": self.device, "dtype": torch.float64}
         zeros = torch.zeros(HARMONICS, **wide)  # type: ignore[call-overload]

@@ -31,7 +31,6 @@ class CodecDecoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where codes are expected."""
         return self.fc2.weight.device
 
     @torch.inference_mode()

@@ -46,7 +46,6 @@ class Tensors:
         self._tensors = read
 
     def read(self, name: str, *shape: int) -> Array:
-        """A tensor."""
         return as_float32(self._tensors(name, shape))
 
     def linear(self, name: str, outputs: int, inputs: int, bias: bool = True) -> tuple[Array, Array | None]:

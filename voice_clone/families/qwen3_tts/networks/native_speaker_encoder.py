@@ -91,7 +91,6 @@ class NativeSpeakerEncoder:
         self._window = np.hanning(N_FFT + 1)[:-1].astype(np.float32)
 
     def embed(self, waveform: Numbers) -> npt.NDArray[np.float32]:
-        """As `SpeakerEncoder.embed`."""
         check_clip(waveform, self.config)
         x = _relu(self._first(self._log_mel(array_of(waveform).astype(np.float32, copy=False))))
         outputs = []
@@ -108,7 +107,6 @@ class NativeSpeakerEncoder:
         return np.asarray(embedding)
 
     def _log_mel(self, waveform: Array) -> Array:
-        """As `speaker_encoder.log_mel`."""
         padded = np.pad(waveform, PADDING, mode="reflect")
         windows = np.lib.stride_tricks.sliding_window_view(padded, N_FFT)[::HOP]
         magnitudes = [

@@ -97,7 +97,6 @@ class NativeTalker(PromptReader):
         return array
 
     def embed_text(self, ids: npt.NDArray[np.integer[Any]]) -> Array:
-        """A row does not depend on the others beside it."""
         first, second = self._projections
         inner = first(as_float32(self.text_table[ids]))
         silu_in_place(inner.reshape(-1))

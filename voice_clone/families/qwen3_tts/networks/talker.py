@@ -52,14 +52,11 @@ class TextProjection(nn.Module):
         return torch.cat([self.project(piece) for piece in torch.split(padded, size)])[: len(x)]
 
     def project(self, x: Tensor) -> Tensor:
-        """Of any number of rows."""
         out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
         return out
 
 
 class TalkerModel(DecoderStack):
-    """Layers and tables."""
-
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__(StackConfig.of(config))
         self.codec_embedding = empty_table(config.vocab_size, config.hidden_size)

@@ -41,7 +41,6 @@ class AudioDecoder(StreamingDecoder):
         return last
 
     def samples(self, codes: Tensor, stream: ChunkPass, position: Tensor) -> Tensor:
-        """Frames float [B, 256, n] -> samples [B, m] in -1..1."""
         latents = torch.unflatten(codes.to(self._last.conv.weight.dtype), 1, (LATENTS, LATENT_SIZE))  # [B, 4, 64, n]
         waveform: Tensor = self.decoder(latents.permute(0, 2, 3, 1).flatten(2), stream)
         return waveform.squeeze(1).tanh()

@@ -31,7 +31,6 @@ class NativeAudioEncoder:
         self._samples = int(samples[0])
 
     def encode(self, waveform: Array) -> Array:
-        """As of `AudioEncoder`."""
         state, position, latents = self._latents.new_state(1), np.zeros(1, np.int64), []
         size = PIECE_FRAMES * self._samples
         for begin in range(0, len(waveform), size):
