@@ -17,7 +17,7 @@ from voice_clone.gpu import log_failure
 from voice_clone.settings import DecoderSettings
 
 if TYPE_CHECKING:  # torch is imported where speech is marked
-    from voice_clone.marking.marker import StreamMarker
+    from voice_clone.marking.marker import PerthMarker
 
 Samples = NDArray[np.float32]
 Outcome = Samples | VoiceCloneError
@@ -48,7 +48,7 @@ class Marks:
         least: what every stream gets, whatever its request asks for.
     """
 
-    def __init__(self, marker: StreamMarker, least: MarkWish) -> None:
+    def __init__(self, marker: PerthMarker, least: MarkWish) -> None:
         self._marker = marker
         self._least = least
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,27 +17,6 @@ from voice_clone.marking.weights import load_weights
 Samples = NDArray[np.float32]
 
 
-class StreamMarker(Protocol):
-    """A way to mark streams. It gives as many samples as it takes, so it waits for none."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Of the mark, for whoever looks for it."""
-
-    @abstractmethod
-    def open(self) -> Any:
-        """The state of a stream before its first sample."""
-
-    @abstractmethod
-    def mark(self, streams: Sequence[Any], waveforms: Sequence[Samples]) -> list[Samples]:
-        """The next samples [n] of different streams, any number of each, marked; moves their states on.
-
-        The marked samples of a stream joined are, within rounding, those of all its samples marked at once. If this
-        raises, no stream has moved on.
-        """
-
-
 @dataclass
 class FilteredStream:
     """The last samples of a stream, before they were marked; float32."""
@@ -47,8 +24,8 @@ class FilteredStream:
     history: Tensor
 
 
-class PerthMarker(StreamMarker):
-    """Marks with Perth's mark; see `mark_filter`.
+class PerthMarker:
+    """Marks with Perth's mark; see `mark_filter`. It gives as many samples as it takes, so it waits for none.
 
     Args:
         sample_rate: Hz.
@@ -67,6 +44,7 @@ class PerthMarker(StreamMarker):
 
     @property
     def name(self) -> str:
+        """Of the mark, for whoever looks for it."""
         return "perth"
 
     def open(self) -> FilteredStream:
@@ -74,7 +52,11 @@ class PerthMarker(StreamMarker):
 
     @torch.inference_mode()
     def mark(self, streams: Sequence[FilteredStream], waveforms: Sequence[Samples]) -> list[Samples]:
-        """See `StreamMarker`. Samples stay in -1..1."""
+        """The next samples [n] of different streams, any number of each, marked, in -1..1; moves their states on.
+
+        The marked samples of a stream joined are, within rounding, those of all its samples marked at once. If this
+        raises, no stream has moved on.
+        """
         if not any(map(len, waveforms)):
             return list(waveforms)
         past = len(self._taps) - 1

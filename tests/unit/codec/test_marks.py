@@ -19,13 +19,13 @@ from voice_clone.codec.code2wav import Code2Wav
 from voice_clone.codec.marks import Marks, load_marks, mark_wish
 from voice_clone.errors import Internal, InvalidArgument, Unsupported
 from voice_clone.families.qwen3_tts.networks.codec_decoder import CodecDecoder
-from voice_clone.marking.marker import PerthMarker, StreamMarker
+from voice_clone.marking.marker import PerthMarker
 from voice_clone.settings import DecoderSettings
 
 Samples = NDArray[np.float32]
 
 
-class BrokenMarker(StreamMarker):
+class BrokenMarker:
     """Doubles the samples; fails on some streams."""
 
     def __init__(self) -> None:
