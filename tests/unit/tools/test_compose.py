@@ -141,27 +141,6 @@ def test_our_containers_have_no_privileges() -> None:
     assert ours["gateway"]["read_only"] and ours["gateway"]["tmpfs"] == ["/tmp"]
 
 
-def test_without_a_gpu_only_the_image_differs() -> None:
-    base, server = services()["server"], services("cpu")["server"]
-    assert "gpu" in str(base["deploy"]) and not server["deploy"].get("resources")
-    [command] = values("CMD", "server")
-    assert server["command"] == json.loads(command), "that of the image for a CPU has a gateway"
-    assert server["build"]["target"] == "cpu"
-    assert server["build"]["args"] == {"TORCH": defaults("cpu")["TORCH"], "PIP_EXTRA_INDEX_URL": "INDEX"}
-    for each in (base, server):
-        for name in ("build", "command", "deploy", "environment", "healthcheck"):
-            each.pop(name, None)
-    assert server == base
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_command_of_a_file_names_files_that_exist(name: str) -> None:
-    comment = (ROOT / "tools" / f"docker-compose.{name}.yml").read_text(encoding="utf-8").partition("\nservices")[0]
-    named = re.findall(r"-f (\S+\.yml)", comment)
-    assert f"tools/docker-compose.{name}.yml" in named and all((ROOT / file).is_file() for file in named)
-    assert set(re.findall(r"\b([A-Z_]{6,})=", comment)) <= set(GIVEN)
-
-
 def test_the_servers_of_a_fleet_share_a_store() -> None:
     fleet = services("fleet")
     store = fleet["server"]["environment"]["VOICE_CLONE_VOICE_STORE"]
@@ -184,12 +163,6 @@ def test_with_mps_the_server_starts_as_the_image_does(status: int, printed: str,
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ran = subprocess.run([*words[3:], "echo", "a b", "c"], capture_output=True, text=True, env=path, check=False)
     assert (ran.returncode, ran.stdout) == (status, printed)
-
-
-def test_grafana_has_the_given_password() -> None:
-    for variables, password in (({}, "admin"), ({"GRAFANA_PASSWORD": "other"}, "other")):
-        environment = services(**variables)["grafana"]["environment"]
-        assert environment["GF_SECURITY_ADMIN_PASSWORD"] == password
 
 
 def test_prometheus_scrapes_the_services_of_compose() -> None:
