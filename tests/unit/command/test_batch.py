@@ -5,31 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
-import subprocess
-import sys
-import threading
 import wave
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.command_line import Run, end_midway
 from tests.support.doubles.repeatable_speech import RepeatableSpeech
 from tests.support.doubles.triton_double import Failure, Server
-from tests.support.waiting import until
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
-
-
-@pytest.fixture
-def server(triton: Server) -> RepeatableSpeech:
-    return RepeatableSpeech(triton)
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
@@ -114,21 +99,8 @@ def test_a_run_that_is_ended_midway_goes_on(
     triton: Server, server: RepeatableSpeech, run: Run, tmp_path: Path, number: int
 ) -> None:
     path, out = table(tmp_path, numbered(40)), tmp_path / "out"
-    begun, over = count(), threading.Event()
-
-    def end(text: str) -> None:
-        if next(begun) == 20:
-            process.send_signal(number)
-            over.set()
-        if over.is_set():
-            until(lambda: process.poll() is not None)
-
-    server.before = end
-    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, "batch", str(path)]
-    process = subprocess.Popen([*command, "--voice", "Ada", "-o", str(out), "--parallel", "3"], stderr=subprocess.PIPE)
-    _, said = process.communicate()
-    assert process.returncode == (128 + number if number == signal.SIGINT else -number) and said == b""
-    server.before = lambda text: None
+    words = [path, "--voice", "Ada", "-o", out, "--parallel", 3]
+    end_midway(triton, server, number, 20, "batch", *words)
     with open(out / "results.jsonl", "a") as log:
         log.write('{"id": "39", "fi')  # as a loss of power would leave it
     assert run("batch", path, "--voice", "Ada", "-o", out) == 0

@@ -6,10 +6,7 @@ import json
 import random
 import signal
 import subprocess
-import sys
-import threading
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +20,11 @@ from voice_clone_sound.loudness import loudness_of
 from voice_clone_text.planner import Settings
 
 from tests.support.book_files import png
-from tests.support.doubles.command_line import Run, in_process
+from tests.support.doubles.command_line import Run, end_midway
 from tests.support.doubles.repeatable_speech import RepeatableSpeech
 from tests.support.doubles.triton_double import Server
-from tests.support.waiting import until
 
 WORDS = ("harbour", "captain", "morning", "quiet", "letter", "seven", "window", "garden", "river", "stone", "candle")
-
-
-@pytest.fixture
-def run(triton: Server) -> Run:
-    return in_process(triton)
-
-
-@pytest.fixture
-def server(triton: Server) -> RepeatableSpeech:
-    return RepeatableSpeech(triton)
 
 
 def paragraphs(many: int, seed: int = 0) -> list[str]:
@@ -146,22 +132,9 @@ def test_a_run_that_is_ended_midway_goes_on_to_the_same_bytes(
     assert run("book", book, "--voice", "Ada", "-o", whole) == 0
     spoken = dict(server.spoken)
     server.spoken.clear()
-    begun, over = count(), threading.Event()
-
-    def end(text: str) -> None:
-        if next(begun) == 25:
-            process.send_signal(number)
-            over.set()
-        if over.is_set():
-            until(lambda: process.poll() is not None)
-
-    server.before = end
-    command = [sys.executable, "-m", "voice_clone_command.cli", "--url", triton.url, "book", str(book)]
-    process = subprocess.Popen([*command, "--voice", "Ada", "-o", str(out), "--parallel", "3"], stderr=subprocess.PIPE)
-    _, said = process.communicate()
-    assert process.returncode == (128 + number if number == signal.SIGINT else -number) and said == b""
+    words = [book, "--voice", "Ada", "-o", out, "--parallel", 3]
+    end_midway(triton, server, number, 25, "book", *words)
     assert not out.exists()
-    server.before = lambda text: None
     assert run("book", book, "--voice", "Ada", "-o", out) == 0
     assert contents(out, whole.name) == contents(whole, whole.name) and kept(out) == kept(whole)
     assert server.spoken.keys() == spoken.keys()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from tests.support.doubles.gateway_thread import Serve, Shared, client_of, serving
 from tests.support.doubles.triton_double import Server, listening
+
+if TYPE_CHECKING:  # playwright is imported where there is a page
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +46,19 @@ def shared(standing: tuple[Server, httpx2.URL]) -> Iterator[Shared]:
     triton.reset()
     with client_of(address) as http:
         yield triton, http
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from tests.support.official.chromium import chromium
+
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    from tests.support.official.chromium import tab
+
+    with tab(browser) as page:
+        yield page

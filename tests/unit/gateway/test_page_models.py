@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import json
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from tritonclient.grpc import service_pb2
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, Server, endless, speech
-from tests.support.official.chromium import chromium, tab
 
 pytestmark = pytest.mark.thorough
 
 RATES = {FAMILY: 24000, "made_up": 44100}
 VOICES = b'{"speakers": [{"name": "ada", "artifacts": [{"model_type": "made_up", "mode": "icl", "state": "ready"}]}]}'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with tab(browser) as page:
-        yield page
 
 
 def open_page(page: Page, triton: Server, serve: Serve, *families: str, **settings: Any) -> None:

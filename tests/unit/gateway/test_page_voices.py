@@ -15,24 +15,12 @@ from voice_clone_program.server_lock import ServerLock
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, Failure, Server, speech
-from tests.support.official.chromium import WAIT, chromium, tab
+from tests.support.official.chromium import WAIT, tab
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
 
 CLIP = Path(__file__).parents[3] / "tools" / "data" / "reference.wav"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    with tab(browser) as page:
-        yield page
 
 
 def voice(name: str, mode: str = "icl", state: str = "ready", family: str = FAMILY, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.support.doubles.gateway_thread import Serve
 from tests.support.doubles.triton_double import FAMILY, AlignerDouble, Server, endless, speech
-from tests.support.official.chromium import chromium, tab
+from tests.support.official.chromium import tab
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
@@ -29,12 +29,6 @@ NOTE = """() => {
   const options = { subtree: true, attributes: true, attributeFilter: ["data-state"] };
   new MutationObserver(note).observe(document.getElementById("spoken-text"), options);
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_text.dictionary import MOST_RULES, Dictionary, Rule, Scoped
-from voice_clone_text.pieces import Joiner, Plan
 from voice_clone_text.planner import Planner, Settings, plan
+
+from tests.support.text_in_pieces import in_pieces
 
 
 def by(*dictionaries: Dictionary) -> Settings:
@@ -18,14 +19,6 @@ def by(*dictionaries: Dictionary) -> Settings:
 
 def said(text: str, *rules: Rule) -> str:
     return "".join(span.text for span in plan(text, by(Dictionary(rules))).spans)
-
-
-def in_pieces(text: str, settings: Settings, size: int = 1) -> Plan:
-    planner, joiner = Planner(settings), Joiner()
-    for at in range(0, len(text), size):
-        joiner.add(planner.feed(text[at : at + size]))
-    joiner.add(planner.feed("", final=True))
-    return joiner.plan(planner.warnings)
 
 
 ANY = {"case_sensitive": False}

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from voice_clone_text.languages import code_of
 from voice_clone_text.normalizers import CODES, normalizer_of
 from voice_clone_text.numbers import Normalize
-from voice_clone_text.pieces import Joiner, Plan, Style
+from voice_clone_text.pieces import Style
 from voice_clone_text.planner import Planner, Settings, plan
+
+from tests.support.text_in_pieces import in_pieces
 
 
 def asked(language: str | None, kinds: Normalize = "on") -> Settings:
@@ -20,14 +22,6 @@ def asked(language: str | None, kinds: Normalize = "on") -> Settings:
 
 def said(text: str, settings: Settings) -> str:
     return "".join(span.text for span in plan(text, settings).spans)
-
-
-def in_pieces(text: str, settings: Settings, size: int = 1) -> Plan:
-    planner, joiner = Planner(settings), Joiner()
-    for at in range(0, len(text), size):
-        joiner.add(planner.feed(text[at : at + size]))
-    joiner.add(planner.feed("", final=True))
-    return joiner.plan(planner.warnings)
 
 
 READ = {

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voice_clone_text.dictionary import Dictionary, Rule, Scoped
 from voice_clone_text.numbers import Normalize
-from voice_clone_text.pieces import Joiner, Plan, Style
-from voice_clone_text.planner import Planner, Settings, plan
+from voice_clone_text.pieces import Style
+from voice_clone_text.planner import Settings, plan
+
+from tests.support.text_in_pieces import in_pieces
 
 PARTS = [
     *(
@@ -61,14 +63,6 @@ def document(parts: list[tuple[str, str]]) -> str:
         if part.startswith("<") and not part.startswith("<!") and not part.endswith("/>"):
             ends.append(f"</{part[1:].rstrip('>').split()[0]}>")
     return text + "".join(reversed(ends)) + "</speak>"
-
-
-def in_pieces(text: str, settings: Settings, size: int) -> Plan:
-    planner, joiner = Planner(settings), Joiner()
-    for at in range(0, len(text), size):
-        joiner.add(planner.feed(text[at : at + size]))
-    joiner.add(planner.feed("", final=True))
-    return joiner.plan(planner.warnings)
 
 
 @given(st.data())

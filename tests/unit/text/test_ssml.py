@@ -9,6 +9,8 @@ from voice_clone_text.pieces import Joiner, MarkPlace, Plan, Silence
 from voice_clone_text.planner import InputType, Planner, Settings, plan
 from voice_clone_text.tags import MOST_BEFORE, MarkupError, is_ssml
 
+from tests.support.text_in_pieces import in_pieces
+
 
 def speak(inside: str) -> Plan:
     return plan(f"<speak>{inside}</speak>", Settings("ssml"))
@@ -18,14 +20,6 @@ def said(found: Plan) -> str:
     """All of a plan; a silence as its milliseconds in brackets."""
     parts = [f"[{item.seconds * 1000:g}]" if isinstance(item, Silence) else item.text for item in found.items]
     return "|".join(parts)
-
-
-def in_pieces(text: str, settings: Settings, size: int = 1) -> Plan:
-    planner, joiner = Planner(settings), Joiner()
-    for at in range(0, len(text), size):
-        joiner.add(planner.feed(text[at : at + size]))
-    joiner.add(planner.feed("", final=True))
-    return joiner.plan(planner.warnings)
 
 
 DOCUMENTS = {
