@@ -121,7 +121,7 @@ def prepare(settings: ComputeSettings, share: int = 1, tf32: bool = False, remot
         return
     torch = sys.modules.get("torch")
     if settings.device != "cpu" and torch is not None and torch.version.cuda is not None:
-        log.warning(f"computes on the CPU: {NO_GPU}", _build())
+        log.warning("computes on the CPU: %s", NO_GPU % _build())
     log.info("computes on the CPU, threads: %d", computing_threads())
 
 
