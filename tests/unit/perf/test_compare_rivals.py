@@ -12,8 +12,7 @@ import pytest
 from perf.bench import compare_rivals as compare
 from perf.bench import report
 from perf.bench.rivals import qwentts
-from perf.bench.rivals.contestants import Failed, all_contestants, finish, last_words
-from perf.bench.rivals.spoken import Spoken, peak_megabytes
+from perf.bench.rivals.contestants import Failed, finish, last_words
 
 pytestmark = pytest.mark.thorough
 
@@ -77,34 +76,6 @@ def test_nothing_is_compared_with_another_precision_or_with_what_did_not_speak()
     assert compare.behind([figures("ours", 58), faster, absent]) == []
 
 
-def test_each_line_of_the_table_has_all_columns() -> None:
-    assert len(compare.cells(figures("ours", 58, floor=0.05))) == len(compare.COLUMNS)
-
-
-def test_the_figures_of_a_row() -> None:
-    contestants = all_contestants("/vox/python", None, None)
-    [ours] = [case for case in compare.cases(contestants, "fp32") if case.contestant.name == "ours"]
-    row = compare.Row(ours)
-    for whole in (3.0, 5.0, 4.0):
-        row.starts.append(whole)
-        row.spoken.append(Spoken("1", 100.0, 0.5, 58, 0.2, 0.1, 0.02, whole, 900.0, 0.05))
-    found = row.figures()
-    assert found["whole"]["p50"] == 4.0 and found["whole"]["min"] == 3.0 and found["whole"]["max"] == 5.0
-    assert found["ready"]["p50"] == 4.5 and found["positions"] == 58 and found["floor"]["n"] == 3
-
-
-def test_who_is_not_installed_says_so_and_the_others_speak() -> None:
-    reasons = {each.name: each.missing for each in all_contestants(None, sys.executable, None)}
-    assert reasons["ours"] is reasons["qwen-tts"] is None
-    assert reasons["vox"] == "not installed: no --vox" and "--qwentts-source" in str(reasons["qwentts"])
-
-
-def test_an_engine_speaks_in_each_precision_that_it_has() -> None:
-    contestants = all_contestants("/vox/python", "/qwentts/python", Path("/sources"))
-    kinds = [case.kind for case in compare.cases(contestants, "int4")]
-    assert kinds == ["int4", "int4", "Q4_K_M", "q4", "q4full"]  # qwen-tts has none
-
-
 def test_frames_are_the_same_until_one_differs() -> None:
     ours = np.random.default_rng(0).uniform(-0.5, 0.5, (4, 1920))
     theirs = ours + 1e-4
@@ -124,15 +95,3 @@ def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="cannot be started"):
         finish([str(tmp_path / "python")])
     assert finish([sys.executable, "-c", "print('spoken')"]) == "spoken\n"
-
-
-def test_busy_neighbours_end_with_the_block() -> None:
-    with compare.busy(2) as processes:
-        assert [process.poll() for process in processes] == [None, None]
-    assert all(process.returncode is not None for process in processes)
-
-
-def test_the_most_memory_of_this_process() -> None:
-    before = peak_megabytes()
-    block = b"1" * 50_000_000
-    assert peak_megabytes() >= before > 10 and len(block) == 50_000_000

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from tools.requirements import ROOT, project, requirements
 from tools.requirements import pinned as pin
-from tools.triton_releases import NEWEST, NUMPY, RELEASES, TORCH, Release, find, main, table
+from tools.triton_releases import NEWEST, NUMPY, RELEASES, TORCH, Release, main
 from voice_clone.onnx import session
 
 EACH = pytest.mark.parametrize("release", RELEASES, ids=[release.name for release in RELEASES])
@@ -42,26 +42,6 @@ def plain(requirement: Requirement) -> str:
 
 def minor(version: str) -> tuple[int, int]:
     return Version(version).major, Version(version).minor
-
-
-def test_the_releases_are_those_from_24_10_to_26_11_without_a_gap() -> None:
-    months = [tuple(map(int, release.name.split("."))) for release in RELEASES]
-    assert months == [(year, month) for year in (24, 25, 26) for month in range(1, 13)][9:35]
-    versions = [Version(release.triton) for release in RELEASES if release.triton]
-    assert versions == sorted(set(versions))
-    assert (find("24.10").triton, find("26.07").triton, find("26.11").triton) == ("2.51.0", "2.71.0", "2.75.0")
-
-
-def test_all_is_known_up_to_the_newest_that_is_built_by_default() -> None:
-    known = [release.known for release in RELEASES]
-    assert known == sorted(known, reverse=True) and RELEASES[known.index(False) - 1] == NEWEST
-    for release in RELEASES[known.index(False) :]:
-        assert (release.python, release.onnxruntime, release.onnx_cuda) == (
-            NEWEST.python,
-            NEWEST.onnxruntime,
-            NEWEST.onnx_cuda,
-        )
-        assert "?" in next(line for line in table().splitlines() if line.startswith(release.name))
 
 
 @EACH
