@@ -283,7 +283,6 @@ def read(model: Path) -> Any:
 
 
 def _is_front(config: Any) -> bool:
-    """Whether this is a model in front of networks that are models themselves."""
     return "network_fingerprint" in config.parameters and config.parameters["network_fingerprint"].string_value != ""
 
 

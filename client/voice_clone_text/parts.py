@@ -173,7 +173,6 @@ class WrittenText:
 
     @property
     def _written(self) -> str:
-        """The text of the part that is written, or will be."""
         return self._before if self._part is None else self._part.text
 
     def _give(self, count: int) -> None:

@@ -123,7 +123,6 @@ def use_native_code(
 
 
 def _fill(load: Load, module: nn.Module, name: str) -> None:
-    """Load a module; its norms and biases compute in fp32."""
     load(module, name)
     module.float()
 

@@ -40,7 +40,6 @@ manage = APIRouter(route_class=guarded("manage"), tags=["voices"])
 
 
 async def _name_of(name: Annotated[str, Path(description="A voice by its name or id")], request: Request) -> str:
-    """The name of a voice."""
     return await voice_name(request, name)
 
 

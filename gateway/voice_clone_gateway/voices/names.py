@@ -71,7 +71,6 @@ class VoiceNames:
             return None
 
     async def _is_alias(self, name: str) -> bool:
-        """Whether it is an alias, perhaps of a voice that a model brings."""
         return name_key(name) in map(name_key, await self._finder.aliases())
 
 

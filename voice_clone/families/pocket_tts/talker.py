@@ -119,7 +119,6 @@ class Talker(WholePrompts[Prompt]):
         return [*before, voice, text, self.embed_frames(self._begin)]
 
     def _voice_end(self, prompt: Prompt) -> int:
-        """Positions of a prompt up to the end of its voice."""
         return int(self.config.flow_lm.insert_bos_before_voice) + len(prompt.latents)
 
 

@@ -54,7 +54,6 @@ def _save(parsed: argparse.Namespace, vector: NDArray[np.float32], what: str) ->
 
 
 def _is_file(voice: str) -> bool:
-    """Return whether this is a file: no voice can have such a name."""
     return voice == "-" or "/" in voice or embedding.is_file(voice)
 
 

@@ -147,7 +147,6 @@ def _frames(info: Mapping[str, Any] | None) -> str:
 
 
 def _comment(client: Client, parsed: argparse.Namespace, info: Mapping[str, Any] | None) -> str | None:
-    """Return what the tag of the file says."""
     return comment_of(client.family(parsed.model), info, signs=parsed.sign_key is not None)
 
 

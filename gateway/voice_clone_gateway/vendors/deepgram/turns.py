@@ -118,7 +118,6 @@ class TurnsSession(DeepgramSession):
 
     @property
     def _sent(self) -> int:
-        """Milliseconds of the session's audio."""
         return self._before if self._latest is None else self._latest.end
 
     async def greet(self) -> None:

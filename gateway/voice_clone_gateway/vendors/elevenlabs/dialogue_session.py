@@ -129,7 +129,6 @@ class DialogueSession(ElevenLabsSession[DialogueMessage]):
             self.end(dialogue.config, lane)
 
     def _end_turn(self, lane: str, dialogue: Dialogue) -> None:
-        """Complete the text of the latest turn."""
         if lane in self._open:
             self.end(dialogue.turn, lane)
 

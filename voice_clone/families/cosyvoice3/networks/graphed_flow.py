@@ -181,6 +181,5 @@ class GraphedFlow:
 
 
 def _alone(span: Span, place: int) -> Span:
-    """One block of a span, behind the pages of those before it."""
     pages = [*span.pages, *(page for page in span.keep[:place] if page is not None)]
     return Span(span.speaker, pages, [span.blocks[place]], [span.keep[place]])

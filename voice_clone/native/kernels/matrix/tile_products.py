@@ -147,7 +147,6 @@ def panel_tile(panels, rows, prefetch=False):
 
 
 def _zeros(builder, count, kind=FLOATS):
-    """So many variables, vectors of zeros."""
     return [vectors.variable(builder, ir.Constant(kind, None)) for _ in range(count)]
 
 
@@ -321,6 +320,5 @@ def _int4_products(builder, total):
 
 
 def _call(builder, name, result, *arguments):
-    """An instruction of the processor."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
