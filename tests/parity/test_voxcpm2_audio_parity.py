@@ -91,16 +91,6 @@ def test_decoder_makes_the_same_waveform(checkpoint: AudioVAECheckpoint) -> None
         assert torch.equal(in_chunks(native, frames, sizes), at_once)
 
 
-def test_another_checkpoint_gives_other_results(tmp_path: Path) -> None:
-    """The comparisons above are not empty: two seeds differ in both networks."""
-    first, second = (load_audio_vae(make_audio_vae_folder(tmp_path / str(seed), "tiny", seed)) for seed in SEEDS[:2])
-    clip, frames = speech_like(5 * 2560, RATE), some_frames(5)
-    latents, others = first[0].encode(clip), second[0].encode(clip)
-    assert error(others, latents) > 0.5
-    waveform = first[1](frames.T[None])
-    assert error(second[1](frames.T[None]), waveform) > 0.5
-
-
 @pytest.mark.long
 def test_released_widths(tmp_path: Path) -> None:
     """Latents of a clip of two seconds, and the waveform of one."""
