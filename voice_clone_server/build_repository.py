@@ -231,7 +231,6 @@ def _is_repository(folder: Path, sources: Sequence[Path]) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     try:
         with stoppable() as check:
             plan, output = parse(arguments)

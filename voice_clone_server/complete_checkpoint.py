@@ -15,7 +15,6 @@ from voice_clone_server.program import program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser = Parser(prog=program("complete_checkpoint"), description=__doc__)
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
     parser.add_argument(

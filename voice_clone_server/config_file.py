@@ -100,7 +100,6 @@ class ConfigFile:
         self.message.parameters[name].string_value = value
 
     def text(self) -> str:
-        """The file's content."""
         return "\n".join(self._lines()) + "\n"
 
     def write(self, model: Path) -> None:

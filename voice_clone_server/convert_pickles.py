@@ -20,7 +20,6 @@ from voice_clone_server.triton_server import MODELS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser = Parser(prog=program("convert_pickles"), description=__doc__)
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
     add_repository_option(parser)

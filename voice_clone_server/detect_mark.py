@@ -23,7 +23,6 @@ LIMITS = ClipLimits(max_bytes=1 << 30, min_seconds=SHORTEST, max_seconds=4 * 360
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     name = program("detect_mark")
     parser = Parser(prog=name, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")

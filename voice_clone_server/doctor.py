@@ -138,12 +138,7 @@ def examine(
 
 
 def _measure(works: Sequence[Any], found: list[dict[str, Any]], tell: Tell) -> None:
-    """The speed of each model that can be measured without a checkpoint, in each precision.
-
-    Args:
-        works: `voice_clone_server.diagnosis.workload.Workload`s.
-        found: gets a row with the first round, which further ones replace.
-    """
+    """The speed of each model that can be measured without a checkpoint, in each precision."""
     from voice_clone.native.thread_pool import leave_threads_to_native_code
     from voice_clone_server.diagnosis.speed import ROUNDS, Measurement, Speed, fastest
 

@@ -124,7 +124,6 @@ class GatewayProcess:
         raise GatewayFailed("the gateway did not start; see its message above")
 
     def stop(self) -> None:
-        """Refuse new connections, and let it end."""
         self._close()
         self._leave_standby()
         self.process.terminate()

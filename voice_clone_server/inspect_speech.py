@@ -141,7 +141,6 @@ def speak(arguments: argparse.Namespace, trace: Path) -> None:
 
 
 def main() -> int:
-    """The command line."""
     parser = Parser(prog=program("inspect"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, for a new server")

@@ -39,7 +39,6 @@ FIXED = ("triton", "port", "sockets", "standby", "server-lock")  # options of th
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
     parser, given = parse(sys.argv[1:] if arguments is None else arguments)
     repositories, log = [given.models, *given.repository], ServerLog(given.verbose)
     ports = (given.grpc_port, given.http_port, given.metrics_port)

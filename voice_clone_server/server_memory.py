@@ -65,7 +65,6 @@ class ServerMemory:
         return self._lock
 
     def regions(self) -> list[Path]:
-        """The files of the memory."""
         return list(FOLDER.glob(f"{self.prefix}*"))
 
     def release(self) -> None:

@@ -227,12 +227,10 @@ class TritonServer:
 
     @property
     def http(self) -> str:
-        """Address of the HTTP interface."""
         return f"http://{addresses.at(self.host, self.http_port)}"
 
     @property
     def metrics(self) -> str:
-        """Address of the metrics."""
         return f"http://{addresses.at(self.host, self.metrics_port)}/metrics"
 
     def start(self, timeout: float = 300.0, again: Callable[[int], bool] = lambda status: False) -> TritonServer:

@@ -29,7 +29,6 @@ from voice_clone_server.steps import step
 
 
 def main() -> int:
-    """The command line."""
     parser = Parser(prog=program("voice_store"), description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     migrating = commands.add_parser("migrate", help="make the tables, or bring them up to this version")
@@ -66,11 +65,6 @@ def main() -> int:
 
 def copy(directory: Path, conninfo: str, replace: bool) -> int:
     """Copy the voices of a directory, but for those of which the database has or had the same or a later generation.
-
-    Args:
-        directory: of the voices.
-        conninfo: the address of the database.
-        replace: replace voices of earlier generations; otherwise they stay.
 
     Returns: 0, or 1 if a name was taken or a voice is damaged.
 

@@ -152,11 +152,7 @@ class Backend(ABC):
 
 
 class Once(Generic[T]):
-    """Work for which all that need it wait together. That one of them is cancelled does not end it.
-
-    Args:
-        work: does it.
-    """
+    """Work for which all that need it wait together. That one of them is cancelled does not end it."""
 
     def __init__(self, backend: Backend, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._backend, self._work = backend, work
@@ -173,7 +169,6 @@ class Once(Generic[T]):
             return job
 
     def cancel(self) -> None:
-        """Cancel the task."""
         if self._job is not None:
             self._job.cancel()
 

@@ -28,11 +28,7 @@ def imported_part(name: str, index: int, part: bytes) -> dict[str, Any]:
 
 
 class ExportedBundle:
-    """The requests for the parts of a bundle, and what their answers say.
-
-    Args:
-        asked: the fields of the operation `export` for the whole bundle.
-    """
+    """The requests for the parts of a bundle, and what their answers say."""
 
     def __init__(self, **asked: Any) -> None:
         self._asked = asked

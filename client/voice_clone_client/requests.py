@@ -160,11 +160,7 @@ def upload(name: str, audio: Source | None, options: UploadOptions, model: str |
 
 
 def detection_seconds(usual: float | None) -> float | None:
-    """How long to wait for a detection: a `mark_detector` has half a second more for each second of at most 600.
-
-    Args:
-        usual: as for any call; a short one holds.
-    """
+    """How long to wait for a detection: a `mark_detector` has half a second more for each second of at most 600."""
     return usual if usual is None or usual < 60.0 else usual + 300.0
 
 

@@ -30,7 +30,6 @@ _NAME_ONE = "name the model family: give `model`"
 
 
 def rpc_error(error: Any) -> VoiceCloneError:
-    """The error of a `grpc.RpcError`."""
     return from_status(error.code().name, error.details() or "")
 
 
@@ -120,7 +119,6 @@ class Samples:
         self._data = bytearray()
 
     def add(self, chunk: Chunk) -> None:
-        """Add the next chunk."""
         self._data += chunk.samples.tobytes()
 
     def all(self) -> NDArray[np.float32]:
@@ -135,7 +133,6 @@ def missed_end(info: Mapping[str, Any] | None) -> Incomplete:
 
 
 def result(response: Any) -> Any:
-    """The JSON value in the `result` of an answer."""
     return json.loads(_tensor(InferResult(response), "result")[0])
 
 
@@ -152,7 +149,6 @@ def without_detector(error: VoiceCloneError) -> VoiceCloneError:
 
 
 def artifacts(response: Any) -> bytes:
-    """The bytes in the `artifacts` of a `speaker_cache` answer."""
     return bytes(_tensor(InferResult(response), "artifacts")[0])
 
 
@@ -173,37 +169,30 @@ def speaker_embedding(response: Any) -> NDArray[np.float32]:
 
 
 def voice(response: Any) -> Voice:
-    """The voice in a `speaker_cache` answer."""
     return Voice.from_record(result(response))
 
 
 def voices(response: Any) -> list[Voice]:
-    """The voices in a `speaker_cache` answer."""
     return [Voice.from_record(record) for record in result(response)["speakers"]]
 
 
 def consent(response: Any) -> Consent:
-    """The recording of a consent in an answer."""
     return Consent.from_record(result(response))
 
 
 def consents(response: Any) -> list[Consent]:
-    """The recordings of consents in an answer."""
     return [Consent.from_record(record) for record in result(response)["speakers"]]
 
 
 def dictionary(response: Any) -> KeptDictionary:
-    """The dictionary in an answer, with its content if it is there."""
     return KeptDictionary.from_record(result(response), artifacts(response) or None)
 
 
 def dictionaries(response: Any) -> list[KeptDictionary]:
-    """The dictionaries in an answer."""
     return [KeptDictionary.from_record(record) for record in result(response)["speakers"]]
 
 
 def aliases(response: Any) -> dict[str, str]:
-    """The aliases in an answer, each with its voice."""
     return {record["name"]: record["voice"] for record in result(response)["speakers"] if record.get("voice")}
 
 

@@ -87,7 +87,6 @@ def rows_here(facts: Mapping[str, Any], speed: Sequence[Mapping[str, Any]]) -> l
 
 
 def as_json(rows: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """The rows, fit for JSON."""
     return [{**asdict(row), "in_time": row.in_time} for row in rows]
 
 

@@ -125,5 +125,4 @@ def stack_weights(config: StackConfig) -> int:
 
 
 def weights(module: nn.Module) -> int:
-    """Of a whole module."""
     return sum(tensor.numel() for tensor in module.state_dict().values())

@@ -87,11 +87,9 @@ class PythonOptions:
     ENCODERS: Sequence[str] = ()
 
     def encoders(self, checkpoint: Path) -> Mapping[str, Sequence[EncoderGraph]]:
-        """None."""
         return {}
 
     def export(self, checkpoint: Path, folders: Mapping[str, Path]) -> Mapping[str, str]:
-        """None."""
         return {}
 
 

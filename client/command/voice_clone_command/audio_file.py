@@ -44,12 +44,10 @@ SUFFIXES = (".wav", *CODECS)
 
 
 def has_codecs() -> bool:
-    """Return whether the extra is installed."""
     return importlib.util.find_spec("av") is not None
 
 
 def formats() -> tuple[str, ...]:
-    """Return the suffixes that can be written here."""
     return SUFFIXES if has_codecs() else SUFFIXES[:1]
 
 
@@ -97,14 +95,7 @@ class _Target:
 
 
 class EncodedAudio:
-    """An audio stream of an open container.
-
-    Args:
-        container: of PyAV, for writing.
-        codec: of the file.
-        sample_rate: Hz of the samples; where the format does not take it, the file has the next higher rate it takes.
-        bit_rate: bits a second; None for the codec's usual one.
-    """
+    """An audio stream of an open container."""
 
     def __init__(self, container: Any, codec: Codec, sample_rate: int, bit_rate: int | None = None) -> None:
         rates = [rate for rate in codec.sample_rates if rate >= sample_rate] or codec.sample_rates[-1:]

@@ -23,8 +23,6 @@ from voice_clone_program.running import run_program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
-
     def run() -> int:
         from .commands.line import run_line  # takes a second, in which Ctrl-C may come
 

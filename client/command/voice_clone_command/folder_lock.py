@@ -12,10 +12,6 @@ from voice_clone_client.errors import Overloaded
 def lock_folder(path: Path, option: str) -> TextIO:
     """Lock the folder of a file until that is closed, or the process has ended. Windows has no such lock.
 
-    Args:
-        path: of the file that is locked, which stays.
-        option: of the command that names the folder.
-
     Raises:
         Overloaded: another process has the folder.
     """

@@ -25,13 +25,7 @@ class OriginChanged(Cancelled):
 
 
 class Origins:
-    """What the sound of speeches is made of. Thread-safe; server and voices are asked for once.
-
-    Args:
-        client: that speaks.
-        mark: that is asked for.
-        seconds: for which a server that has just started may not know what makes its sound.
-    """
+    """What the sound of speeches is made of. Thread-safe; server and voices are asked for once."""
 
     def __init__(self, client: Client, mark: str | None, seconds: float) -> None:
         self._client, self._mark, self._seconds = client, mark, seconds

@@ -153,7 +153,6 @@ class Progress:
         )
 
     def end(self) -> None:
-        """End the line."""
         if self._begun:
             sys.stderr.write("\n")
 

@@ -44,7 +44,6 @@ class PartsSpeech(Iterator[Chunk]):
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """See `JoinedParts.info`."""
         return self._parts.info
 
     @property

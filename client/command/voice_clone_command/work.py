@@ -28,12 +28,7 @@ R = TypeVar("R")
 
 
 class Work:
-    """Threads that speak, as work of the class batch.
-
-    Args:
-        client: that speaks; it is closed if the work is stopped.
-        parallel: speeches at once.
-    """
+    """Threads that speak, as work of the class batch."""
 
     def __init__(self, client: Client, parallel: int) -> None:
         self._client, self._parallel = client, parallel

@@ -82,7 +82,6 @@ class SpokenSentence:
 
     @property
     def live(self) -> bool:
-        """Whether it is being made."""
         return self.began is not None and not self.made
 
     @property
@@ -99,7 +98,6 @@ class SpokenSentence:
                 self.speech.close()
 
     def put(self, chunk: Chunk) -> None:
-        """The next chunk was made."""
         self.chunks.append(chunk)
         self.last_is_here = chunk.final
         self.unread += len(chunk.samples) / chunk.sample_rate
@@ -110,12 +108,7 @@ class SpokenSentence:
         self.unread, self.made, self.finish_reason, self.last_is_here = 0.0, False, None, False
 
     def take(self, chunk: Chunk, index: int) -> SentenceChunk:
-        """One of `chunks` as it is read.
-
-        Args:
-            chunk: the next one.
-            index: of the chunk in the whole speech.
-        """
+        """One of `chunks` as it is read."""
         first = self.sent is None
         samples = chunk.samples
         self.unread -= len(samples) / chunk.sample_rate

@@ -36,7 +36,6 @@ def of_request(request: Any) -> str | None:
 
 
 def headers(key: str | None, stream_id: str | None = None) -> Metadata:
-    """Return the headers of a call."""
     found: Sequence[tuple[str, str | None]] = ((HEADER, key), (STREAM_HEADER, stream_id))
     return tuple((name, value) for name, value in found if value is not None)
 

@@ -58,7 +58,6 @@ class Chooser:
 
     @property
     def addresses(self) -> list[Address]:
-        """All servers."""
         with self._lock:
             return [server.address for server in self._servers.values() if not server.gone]
 

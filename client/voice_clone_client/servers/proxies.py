@@ -32,7 +32,6 @@ class Way:
 
     @property
     def options(self) -> tuple[tuple[str, Any], ...]:
-        """The options of a gRPC channel."""
         return (("grpc.enable_http_proxy", 0),) if self._proxy is None else (("grpc.http_proxy", self._proxy),)
 
     def named_in(self, error: VoiceCloneError) -> VoiceCloneError:

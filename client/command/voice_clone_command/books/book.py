@@ -56,5 +56,4 @@ class ChapterList:
             last.paragraphs.append(paragraph)
 
     def all(self) -> list[Chapter]:
-        """Those that have something to speak."""
         return [chapter for chapter in self._chapters if chapter.paragraphs]

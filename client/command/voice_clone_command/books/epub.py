@@ -70,7 +70,6 @@ class _Epub:
         self._items = {each.get("id", ""): each for each in self._package.iterfind(".//{*}item")}
 
     def book(self) -> Book:
-        """All of it."""
         begins, chapters, left_out = self._contents(), ChapterList(), Counter[str]()
         for path in self._pages():
             own = {place: title for (at, place), title in begins.items() if at == path}

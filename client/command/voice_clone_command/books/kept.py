@@ -63,7 +63,6 @@ class KeptSentences:
         self._lock = lock_folder(folder / _LOCK, "--parts")
 
     def close(self) -> None:
-        """Let others have the folder."""
         self._lock.close()
 
     def find(self, address: str) -> Path | None:

@@ -22,16 +22,7 @@ _SHOWN = 60  # characters of a sentence in a message
 
 
 class SentenceMaker:
-    """Speaks sentences, several at once.
-
-    Args:
-        client: that speaks.
-        parallel: how many at once.
-        how: arguments of each speech but its seed.
-        origin: of all of them; see `origin`.
-        kept: where they go.
-        tell: called with a line on how it goes.
-    """
+    """Speaks sentences, several at once."""
 
     def __init__(
         self,
@@ -87,12 +78,7 @@ class SentenceMaker:
 
 
 class MissedEnds(Incomplete):
-    """The model missed the end of sentences.
-
-    Args:
-        reason: how one of them ended.
-        which: names some.
-    """
+    """The model missed the end of sentences."""
 
     def __init__(self, reason: str | None, which: str) -> None:
         super().__init__(reason)

@@ -45,21 +45,11 @@ class PlannedChapter:
 
     @property
     def all(self) -> list[Sentence]:
-        """Its sentences."""
         return [sentence for part in self.parts for sentence in part]
 
 
 class Planner:
-    """Plans a book.
-
-    Args:
-        settings: how texts are read.
-        max_characters: of a sentence.
-        pauses: see `BEFORE`.
-        seed: of the book.
-        attempts: see `ATTEMPTS`.
-        address: names the sound of a text and its seeds.
-    """
+    """Plans a book."""
 
     def __init__(
         self,

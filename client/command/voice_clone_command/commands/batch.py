@@ -44,7 +44,6 @@ Row = dict[str, Any]
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     batch = command(commands, "batch", _batch, "speak the rows of a table into a folder; what is there stays")
     batch.add_argument("table", help=f"a .csv, .jsonl or .parquet with the columns id, text and any of {COLUMNS[2:]}")
     add_voice(batch)

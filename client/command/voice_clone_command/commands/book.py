@@ -37,7 +37,6 @@ _FILE = re.compile(r"\d{2,6}[^/]{0,61}\.mp3|playlist\.m3u8|cover\.(?:jpg|png)")
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     book = command(commands, "book", _book, "speak a book into a file with chapters; what is kept is not made again")
     book.add_argument("file", help=f"the text ({', '.join(SUFFIXES)}); - is plain text on stdin")
     add_voice(book)

@@ -209,7 +209,6 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON."""
     print_line(json.dumps(value, indent=2, ensure_ascii=False))
 
 

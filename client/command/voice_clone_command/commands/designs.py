@@ -19,7 +19,6 @@ FIELDS = ("text", "description", "model", "seed")
 
 
 def add(commands: Any) -> None:
-    """Add the commands."""
     design = command(commands, "design", _design, "let a model make voices of a description, as files to hear")
     design.add_argument("description", help="of a voice, in words")
     design.add_argument("--text", required=True, help="what the candidates say: a sentence or two")

@@ -14,7 +14,6 @@ from .common import command, given, report, saved, summary
 
 
 def add(commands: Any) -> None:
-    """Add the commands."""
     group = commands.add_parser("embedding", help="speaker embeddings: save one, or blend two")
     actions = group.add_subparsers(metavar="ACTION", required=True)
     extract = command(actions, "extract", _extract, "save the speaker embedding of a voice")

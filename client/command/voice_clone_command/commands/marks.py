@@ -18,7 +18,6 @@ from .common import command, given, in_words, print_json, print_line
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     detect = command(
         commands, "detect", _detect, "look for the mark of synthetic speech, a manifest and a tag in a file"
     )

@@ -20,7 +20,6 @@ MISSING_SDK = "voice-clone mcp needs the SDK of the protocol: pip install './cli
 
 
 def add(commands: Any) -> None:
-    """Add the commands."""
     command(commands, "stats", _stats, "counters of the voice cache, as JSON")
     models = command(commands, "models", _models, "the model families of the server, its default first")
     models.add_argument("--details", action="store_true", help="and what each takes in --option of speak")

@@ -46,7 +46,6 @@ from .voicing import add_knobs, add_normalize, add_shape, add_voice, how_of, wit
 
 
 def add(commands: Any) -> None:
-    """Add the command."""
     speak = command(commands, "speak", _speak, "speak a text in a voice")
     speak.add_argument("text", help="the text, of any length; - speaks stdin while it is written, if the model can")
     add_voice(speak)

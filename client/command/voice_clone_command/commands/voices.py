@@ -29,7 +29,6 @@ _WAIT = "maximum time to wait for the voice (default: the server's setting)"
 
 
 def add(commands: Any) -> None:
-    """Add the commands."""
     upload = command(commands, "upload", _upload, "register a voice")
     upload.add_argument("name")
     source = upload.add_mutually_exclusive_group(required=True)
@@ -111,10 +110,6 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
 
 def registered(voice: Voice, parsed: argparse.Namespace) -> None:
     """Print an uploaded voice, the faults of its clip, and why it is not ready for some families.
-
-    Args:
-        voice: as the server answered the upload.
-        parsed: the command, which may name a family.
 
     Raises:
         Internal: the preparation failed for a family.

@@ -20,7 +20,6 @@ _TYPES = {"INT32": int, "UINT64": int, "FP32": float}
 
 
 def add_voice(speak: argparse.ArgumentParser) -> None:
-    """Add the options that say whose voice it is."""
     voice = speak.add_mutually_exclusive_group()
     voice.add_argument(
         "--voice",
@@ -68,7 +67,6 @@ def add_parallel(speak: argparse.ArgumentParser) -> None:
 
 
 def add_knobs(speak: argparse.ArgumentParser) -> None:
-    """Add the options of the model."""
     speak.add_argument(
         "--x-vector-only",
         action=argparse.BooleanOptionalAction,
