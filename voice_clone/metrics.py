@@ -46,11 +46,7 @@ class SeriesForm:
 
 
 class SeriesTable:
-    """All series of one table: `table("streams_total", "stop").add()`.
-
-    Args:
-        prefix: of their names.
-    """
+    """All series of one table: `table("streams_total", "stop").add()`."""
 
     def __init__(self, prefix: str, forms: Mapping[str, SeriesForm], make: MakeSeries) -> None:
         self._series = {

@@ -40,9 +40,6 @@ class PartDigest:
 
     To read a checkpoint takes a second for each gigabyte or two, so nobody waits for it: a thread reads it when it is
     first asked for.
-
-    Args:
-        settings: of the model.
     """
 
     def __init__(self, settings: TalkerSettings | DecoderSettings) -> None:

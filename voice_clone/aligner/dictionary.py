@@ -27,9 +27,6 @@ _LETTERS = re.compile("|".join(sorted((re.escape(key).replace(r"\$", "$") for ke
 class Dictionary:
     """The words of a dictionary file, which is mapped and searched, not read. Lines are sorted by their word; another
     pronunciation of it, such as `the(2)`, is on the next lines.
-
-    Args:
-        path: of the file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -50,13 +50,7 @@ SERIES: Mapping[str, SeriesForm] = {
 
 
 class Statistics:
-    """The series of one engine. For one thread: the engine's outbox.
-
-    Args:
-        prefix: of the series' names.
-        make: makes a series.
-        frame_seconds: how long a frame is heard.
-    """
+    """The series of one engine. For one thread: the engine's outbox."""
 
     def __init__(self, prefix: str, make: MakeSeries, frame_seconds: float) -> None:
         self._frame_seconds = frame_seconds

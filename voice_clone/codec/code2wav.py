@@ -242,12 +242,7 @@ def _bad() -> Internal:
 
 
 def load_code2wav(settings: DecoderSettings, decoding: DecoderStreams, form: CodecFormat) -> Code2Wav:
-    """The decoders of all streams.
-
-    Args:
-        decoding: the family's.
-        form: of the frames.
-    """
+    """The decoders of all streams."""
     max_batch = 1 if decoding.one_by_one and not settings.max_decode_batch else compute.max_decode_batch(settings)
     code2wav = Code2Wav(
         decoding,

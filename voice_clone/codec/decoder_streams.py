@@ -290,12 +290,7 @@ class StatefulStreams:
 def load_streams(
     settings: DecoderSettings, decoder: StreamDecoder[Any], form: CodecFormat, chunk_frames: Sequence[int]
 ) -> StatefulStreams:
-    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `RaggedDecoder`.
-
-    Args:
-        form: of the frames.
-        chunk_frames: of a stream's chunks.
-    """
+    """The streams of a decoder with one state a stream: in CUDA graphs on a GPU, if it is a `RaggedDecoder`."""
     graphs, ragged = None, decoder.ragged
     if ragged is not None and compute.wants_graphs(settings):
         from voice_clone.codec.graphed_streams import Graphs

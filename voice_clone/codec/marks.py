@@ -41,12 +41,7 @@ class OpenMark:
 
 
 class Marks:
-    """Marks what was decoded.
-
-    Args:
-        marker: marks streams.
-        least: what every stream gets, whatever its request asks for.
-    """
+    """Marks what was decoded."""
 
     def __init__(self, marker: PerthMarker, least: MarkWish) -> None:
         self._marker = marker

@@ -57,12 +57,7 @@ def try_out(streams: OpenStreams, state: StreamState[Any], count: int, frames: N
 
 
 class SeparateStreams:
-    """`OpenStreams`, each with a state of its own. Any decoder serves.
-
-    Args:
-        decoder: of the family.
-        form: of its frames.
-    """
+    """`OpenStreams`, each with a state of its own. Any decoder serves."""
 
     supports_ragged_batches = False
 

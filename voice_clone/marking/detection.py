@@ -38,9 +38,6 @@ _LOUD = 40.0  # decibels below the loudest frame, from which on a frame counts i
 class PerthDetector:
     """Finds Perth's mark.
 
-    Args:
-        device: where it computes.
-
     Raises:
         Unsupported: the package with the weights is missing.
     """

@@ -37,12 +37,7 @@ def levels(waveform: Tensor) -> Tensor:
 
 
 class PerthNetwork:
-    """Both networks.
-
-    Args:
-        weights: of `load_weights`.
-        device: where they compute.
-    """
+    """Both networks."""
 
     def __init__(self, weights: Mapping[str, Tensor], device: str = "cpu") -> None:
         self.device = torch.device(device)

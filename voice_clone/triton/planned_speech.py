@@ -163,14 +163,7 @@ def played(
 
 @dataclass
 class Asked:
-    """A speech of a family that is made while another is heard.
-
-    Args:
-        family: that speaks.
-        inputs, parameters: of the call.
-        clients: which of them have left.
-        left: whether the client has left.
-    """
+    """A speech of a family that is made while another is heard."""
 
     family: str
     inputs: Mapping[str, Value | None]

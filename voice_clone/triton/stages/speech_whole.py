@@ -70,12 +70,7 @@ class WholeSpeechModel(Model):
 
 
 class WholeSpeech:
-    """The chunks of a speech that one answer will have.
-
-    Args:
-        family: that speaks.
-        most_seconds: of audio.
-    """
+    """The chunks of a speech that one answer will have."""
 
     def __init__(self, family: str, most_seconds: float) -> None:
         self._family = family
@@ -125,12 +120,7 @@ class WholeSpeech:
 
 
 class Places:
-    """How many speeches are made at once, with a share for each caller.
-
-    Args:
-        most: of all callers.
-        full: what one learns for whom there is no place.
-    """
+    """How many speeches are made at once, with a share for each caller."""
 
     def __init__(self, most: int, full: str) -> None:
         self._most, self._full = most, full

@@ -106,11 +106,7 @@ ANSWER_PATIENCE = 5.0  # seconds; later, a last chunk without an answer is lost,
 
 
 class LastChunks:
-    """Counts last chunks that were sent and not yet answered; a server that stops waits for them. Thread-safe.
-
-    Args:
-        clock: seconds, monotonic.
-    """
+    """Counts last chunks that were sent and not yet answered; a server that stops waits for them. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

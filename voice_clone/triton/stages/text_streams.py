@@ -81,9 +81,6 @@ class Refusals:
     """The errors of refused streams, by id, kept for a minute. Not thread-safe.
 
     An append to the text of a refused stream gets that error at once.
-
-    Args:
-        clock: seconds, monotonic.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

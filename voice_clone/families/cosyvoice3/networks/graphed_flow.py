@@ -37,13 +37,7 @@ RESERVED = 2
 
 
 class GraphedFlow:
-    """All pages, and the graphs that read and write them. For one thread.
-
-    Args:
-        network: in which type and where it computes.
-        runner: of the steps.
-        pages: how many there are to be. Memory is taken for all of them.
-    """
+    """All pages, and the graphs that read and write them. For one thread."""
 
     def __init__(self, network: FlowNetwork, runner: GraphRunner, pages: int) -> None:
         self._network = network
