@@ -99,6 +99,12 @@ RUN pip install --no-cache-dir --no-deps --no-index --prefix /installed $(find /
         ! -name 'numba-*' ! -name 'llvmlite-*' ! -name 'huggingface_hub-*' ! -name 'hf_xet-*' ! -name 'fsspec-*') \
     && find /installed -path '*/numpy/*/tests' -prune -exec rm -r {} + \
     && find /installed -name '*.so' ! -path '*.libs/*' -exec strip --strip-unneeded {} +
+# What the model aligner of docs/word_times.md needs, such as pocketsphinx==5.1.1. No alignment needs its model of language.
+ARG ALIGNMENT=
+RUN if [ -n "${ALIGNMENT}" ]; then \
+        pip install --no-cache-dir --no-deps --prefix /installed "${ALIGNMENT}" \
+        && find /installed -path '*/pocketsphinx/model/*.lm.bin' -delete; \
+    fi
 
 FROM python:${PYTHON}-slim-bookworm AS cpu
 RUN apt-get update \
@@ -148,11 +154,13 @@ ARG TORCH=torch==2.13.0
 ARG PIP_EXTRA_INDEX_URL=
 # What CosyVoice3's encoders run on; it runs on the CPU too.
 ARG ONNX_RUNTIME=onnxruntime-gpu
+# What the model aligner of docs/word_times.md needs, such as pocketsphinx==5.1.1.
+ARG ALIGNMENT=
 WORKDIR /src
 COPY --from=required /src/server.txt ./
 COPY tools/triton_releases.py ./
 RUN python3 triton_releases.py "${TRITON}" "${ONNX_RUNTIME}" > pins.txt \
-    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement server.txt ${TORCH}
+    && pip wheel --no-cache-dir --wheel-dir /wheels --requirement pins.txt --requirement server.txt ${TORCH} ${ALIGNMENT}
 
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3 AS server
 # binutils: the linker of native code.

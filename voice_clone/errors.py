@@ -14,6 +14,10 @@ from voice_clone_errors.kinds import BY_SLUG
 from voice_clone_errors.messages import quoted as quoted
 
 NO_TORCH = "which is not installed here; install this package with its extra torch"
+NO_POCKETSPHINX = (
+    "it needs pocketsphinx, which is not installed here; install this package with its extra alignment, or name a "
+    "checkpoint by VOICE_CLONE_ALIGNER_CHECKPOINT_DIR"
+)
 MAX_MESSAGE = 1000  # characters: a status message of gRPC travels in a header, and these are bounded
 
 

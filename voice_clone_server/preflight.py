@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from voice_clone.errors import NO_TORCH, CheckpointError, VoiceCloneError
+from voice_clone.errors import NO_POCKETSPHINX, NO_TORCH, CheckpointError, Unsupported, VoiceCloneError
 from voice_clone.gpu import has_driver
-from voice_clone.settings import CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
+from voice_clone.settings import AlignerSettings, CheckpointSettings, Settings, SpeakerCacheSettings, settings_of
 from voice_clone.speakers.disk.directory import holder
 from voice_clone_server.config_file import ConfigError, ConfigFile, model_config_pb2
 from voice_clone_server.families.cards import card_of, check_checkpoint, function
@@ -85,6 +85,9 @@ def check_settings(found: Mapping[str, Path], known: Collection[str], environ: M
             if stage in READERS and values.get("precision", "auto") != "auto":  # else torch need not be imported
                 whole = kind(checkpoint_dir=folder, **values)
                 getattr(importlib.import_module("voice_clone.compute"), READERS[stage])(whole)
+            no_checkpoint = kind is AlignerSettings and kind.read(given, "aligner_checkpoint_dir") is None
+            if no_checkpoint and importlib.util.find_spec("pocketsphinx") is None:
+                raise Unsupported(NO_POCKETSPHINX)
         except ConfigError as error:
             raise FamilyError(str(error)) from None
         except VoiceCloneError as error:

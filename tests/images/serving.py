@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from voice_clone_client import Client
@@ -20,11 +20,12 @@ CONFINED = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-
 
 @contextmanager
 def serving(
-    engine: Engine, cache: str, voices: str, *options: str, target: str = "cpu"
+    engine: Engine, cache: str, voices: str, *options: str, target: str = "cpu", more: Sequence[str] = ()
 ) -> Iterator[tuple[Container, Ports]]:
-    """A container with the demo's checkpoint and voice, at ports of its own."""
+    """A container with the demo's checkpoint and voice, at ports of its own. `options` are those of the engine, `more`
+    those of the server."""
     ports = Ports()
-    command = serve("/checkpoint", *ports.options, "--first-voice=/opt/voice-clone/demo.wav")
+    command = serve("/checkpoint", *ports.options, "--first-voice=/opt/voice-clone/demo.wav", *more)
     mounts = (f"--volume={cache}:/cache", f"--volume={voices}:/voices")
     with engine.container(target, *mounts, *options, command=command) as container:
         yield container.ready(), ports

@@ -12,6 +12,7 @@ from voice_clone_client import VoiceCloneError
 from tests.images.engine import Engine, Ports, health_check, image
 from tests.images.serving import CLIPS, CONFINED, TEXT, over_grpc, over_http, serve, serving, speaks, upload
 from voice_clone.native.instructions import FEATURES, INSTRUCTIONS, PROCESSORS, choose
+from voice_clone_server.triton_server import ROOT
 
 SPEAK = f"""
 import urllib.request as u
@@ -130,6 +131,19 @@ def test_a_checkpoint_that_is_not_there_is_named(engine: Engine) -> None:
         assert container.exit() == 2
         [line] = container.log().strip().splitlines()
         assert "/none" in line
+
+
+def test_an_image_with_the_aligner_finds_the_words(engine: Engine, cache: str) -> None:
+    with engine.container("cpu", command=serve("/checkpoint", *Ports().own, "--with=aligner")) as container:
+        assert container.exit() == 2
+        [line] = container.log().strip().splitlines()
+        assert "pocketsphinx" in line and "alignment" in line
+    [pin] = [each for each in (ROOT / "constraints.txt").read_text().splitlines() if each.startswith("pocketsphinx==")]
+    engine.build("cpu", f"--build-arg=ALIGNMENT={pin}", name="aligning")
+    aligning = serving(engine, cache, engine.volume(), target="aligning", more=["--with=aligner"])
+    with aligning as (_, ports), ports.client() as client, client.speak(TEXT, voice="demo", words=True) as speech:
+        speech.read()
+        assert [(word.text, word.estimated) for word in speech.words] == [(each, False) for each in TEXT.split()]
 
 
 def test_the_gateway_s_image_speaks_with_a_server_elsewhere(engine: Engine, cache: str) -> None:

@@ -89,7 +89,8 @@ def test_the_image_has_torch_and_the_onnx_runtime_of_its_release(tmp_path: Path)
     assert arguments["TORCH"] == torch and {each.partition("+")[0] for each in builds} == {torch}
     [line] = values("RUN", "packages")
     pins, wheels = line.split(" && ")
-    assert shlex.split(wheels)[-5:] == ["--requirement", "pins.txt", "--requirement", "server.txt", "${TORCH}"]
+    required = ["--requirement", "pins.txt", "--requirement", "server.txt", "${TORCH}", "${ALIGNMENT}"]
+    assert shlex.split(wheels)[-6:] == required
     [copied] = [line for line in values("COPY", "packages") if line.endswith(" ./") and "tools/" in line]
     shutil.copy(ROOT / "tools" / "triton_releases.py", tmp_path)
     assert "tools/triton_releases.py" in shlex.split(copied)

@@ -14,6 +14,7 @@ from tests.support.families.factories import CheckpointFactory
 from voice_clone_server import serve
 from voice_clone_server.families.names import kind_of, owner
 from voice_clone_server.families.recognition import (
+    OPTIONAL,
     FamilyError,
     Mark,
     families,
@@ -23,7 +24,7 @@ from voice_clone_server.families.recognition import (
     models,
     models_of,
 )
-from voice_clone_server.preflight import check_backends, check_checkpoints
+from voice_clone_server.preflight import check_backends, check_checkpoints, check_settings
 from voice_clone_server.triton_binary import ServerFailed, server_command
 from voice_clone_server.triton_server import MODELS, ROOT, TritonServer, free_ports
 
@@ -155,6 +156,14 @@ def test_a_family_that_computes_in_torch_is_refused_without_it(monkeypatch: pyte
         with pytest.raises(FamilyError) as refused:
             check_checkpoints({family: tmp_path}, [MODELS])
         assert ("torch" in str(refused.value)) == (family == "voxtral")
+
+
+def test_an_aligner_without_an_engine_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = {"aligner": OPTIONAL / "aligner"}
+    with pytest.raises(FamilyError, match="its extra alignment"):
+        check_settings(found, (), {})
+    check_settings(found, (), {"VOICE_CLONE_ALIGNER_CHECKPOINT_DIR": str(tmp_path)})
 
 
 def test_a_folder_that_is_empty_and_a_file(repositories: list[Path], tmp_path: Path) -> None:

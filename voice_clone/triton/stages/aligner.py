@@ -28,7 +28,7 @@ from voice_clone import compute
 from voice_clone.aligner.engine import Engine, Samples
 from voice_clone.aligner.speech import AlignedSpeech, pieces
 from voice_clone.aligner.sphinx import PocketSphinx
-from voice_clone.errors import InvalidArgument, Overloaded, StreamNotFound, Unsupported, quoted
+from voice_clone.errors import NO_POCKETSPHINX, InvalidArgument, Overloaded, StreamNotFound, Unsupported, quoted
 from voice_clone.settings import AlignerSettings, Settings
 from voice_clone.speech import language_code
 from voice_clone.triton.model import Model, Steps
@@ -65,7 +65,7 @@ def _engine_of(settings: AlignerSettings) -> Engine:
         try:
             return PocketSphinx()
         except ImportError:
-            raise Unsupported("it needs pocketsphinx; install this package with its extra alignment") from None
+            raise Unsupported(NO_POCKETSPHINX) from None
     from voice_clone.qwen3_aligner.engine import load  # with torch
 
     compute.prepare(settings)
