@@ -283,13 +283,14 @@ class AsyncWordTimes:
             if self._given_up:
                 segment.give_up()
             segment.hear(chunk.samples, last)
-            self._samples += len(chunk.samples)
+            first, self._samples = not self._samples, self._samples + len(chunk.samples)
             if spoken is not None:
                 text = spoken.sentence.text
                 read = len(text) if spoken.read is None else spoken.read
                 segment.spell(text[:read] if last else text, spoken.growing and not last)
                 self._read.append((self._samples / chunk.sample_rate, segment.written(0, read)[1]))
-            if not self._running and self._due() is not None:
+            # Work begins behind the first audio, which would come later for it.
+            if not self._running and self._due() is not None and (last or not first):
                 self._running, self._job = True, self._servers.backend.start(self._run())
 
     async def wait(self, seconds: float = END_SECONDS) -> Sequence[Word]:
@@ -359,6 +360,11 @@ class BlockingWordTimes:
         self._times = times
         self.begin, self.took, self.feed, self.news = times.begin, times.took, times.feed, times.news
         self.heard, self.write, self.close = times.heard, times.write, times.close
+
+    @property
+    def text(self) -> str:
+        """As of `AsyncWordTimes`."""
+        return self._times.text
 
     @property
     def words(self) -> list[Word]:

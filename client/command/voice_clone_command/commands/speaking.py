@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -86,8 +86,6 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         parsed.parser.error(reason)
     if parsed.subtitles is not None and Path(parsed.subtitles).suffix.lower() not in FORMATS:
         parsed.parser.error(f"--subtitles takes a file of one of these kinds: {', '.join(FORMATS)}")
-    if parsed.subtitles is not None and parsed.text == "-":
-        parsed.text = "".join(written(sys.stdin))  # their words are known at its end
     if not has_codecs() and (parsed.speed != 1.0 or parsed.loudness is not None):
         parsed.parser.error(f"--speed and --loudness need a further package: {MISSING}")
     sign = _signing(parsed)
@@ -101,10 +99,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
         outputs: list[AudioOutput | Player] = []
         if parsed.play:  # it ends after the file, which does not depend on it
             outputs.append(stack.enter_context(Player(parsed.output)))
-        times = None
-        if parsed.subtitles is not None:
-            shown_text = "\n".join(words for _, words in texts_of(parsed.text, parsed.script))
-            times = client.word_times(shown_text, parsed.language)
+        times = None if parsed.subtitles is None else client.word_times("", parsed.language)
         speech, chunks = _begin(client, parsed, how, times)
         if parsed.output is not None:
             seal = sign and partial(sign, client, speech)
@@ -116,7 +111,7 @@ def _speak(client: Client, parsed: argparse.Namespace) -> None:
                 output.write(chunk)
             shown.update(chunk)
     if times is not None:
-        _write_subtitles(parsed, times.wait(), shown_text)
+        _write_subtitles(parsed, times.wait(), times.text)
     if parsed.output not in (None, "-"):
         report(parsed, f"{parsed.output}\t{shown.audio:.2f} s{_frames(speech.info)}")
     if (speech.info or {}).get("mark") == "failed":
@@ -181,25 +176,33 @@ def _consent(client: Client, voice: str, digest: str) -> str | None:
 def _begin(
     client: Client, parsed: argparse.Namespace, how: dict[str, Any], times: BlockingWordTimes | None
 ) -> tuple[Speech | PartsSpeech, Iterator[Chunk]]:
-    """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits."""
+    """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits. `times` gets
+    the text, and follows the chunks."""
+    text = Tee(written(sys.stdin) if parsed.text == "-" else iter([parsed.text]))
     if parsed.ssml or parsed.script or parsed.inline_pauses or parsed.normalize or is_ssml(parsed.text, final=True):
-        text = "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text
-        parts = _parts(client, text, parsed, how, times)
+        parts = _parts(client, text.rest(), parsed, how, times)
         return parts, parts
-    shape = partial(_shaped, client, speed=parsed.speed, loudness=parsed.loudness, how=how)
     if times is not None:
-        speech = _whole_text(client, parsed.text, parsed, how)
-        return speech, map(times.took, shape(speech))
-    if parsed.text != "-" or how["non_streaming_mode"]:
-        speech = _whole_text(client, "".join(written(sys.stdin)) if parsed.text == "-" else parsed.text, parsed, how)
-        return speech, shape(speech)
-    stdin = Tee(written(sys.stdin))
-    streamed = client.speak_stream(stdin, **how)
-    try:
-        return streamed, shape(chain(list(islice(streamed, 1)), streamed))
-    except Unsupported:
-        speech = _whole_text(client, stdin.rest(), parsed, how)
-        return speech, shape(speech)
+        text = Tee(_noted(text, times))
+    speech: Speech | None = None
+    if parsed.text == "-" and not how["non_streaming_mode"]:
+        speech = client.speak_stream(text, **how)
+        chunks: Iterator[Chunk] = speech
+        try:
+            chunks = chain(list(islice(speech, 1)), speech)
+        except Unsupported:
+            speech = None
+    if speech is None:
+        chunks = speech = _whole_text(client, text.rest(), parsed, how)
+    chunks = _shaped(client, chunks, parsed.speed, parsed.loudness, how)
+    return speech, chunks if times is None else map(times.took, chunks)
+
+
+def _noted(pieces: Iterable[str], times: BlockingWordTimes) -> Iterator[str]:
+    """The pieces, each of which the times get first."""
+    for piece in pieces:
+        times.write(piece)
+        yield piece
 
 
 def _whole_text(client: Client, text: str, parsed: argparse.Namespace, how: dict[str, Any]) -> LongSpeech:
@@ -248,6 +251,8 @@ def _parts(
         normalize=parsed.normalize or "off",
     )
     texts = texts_of(text, parsed.script)
+    if times is not None:
+        times.write("\n".join(words for _, words in texts))
     try:
         plans = [plan(words, replace(settings, style=Style(name, parsed.language))) for name, words in texts]
         sequence = in_sequence(Planned(each, parsed.speed) for each in plans)
