@@ -28,7 +28,7 @@ PAGE = 1000  # voices that a list asks for at once: about a megabyte
 
 _NAMING = ("upload", "import", "set_alias")  # operations that take names
 _OWNING = (*_NAMING, "record_consent", "keep_dictionary")
-_DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL", "sample_rate": "INT32", "confidence": "BOOL", "final": "BOOL"}
+_DTYPES = {**DTYPES, "index": "INT32", "last": "BOOL", "sample_rate": "INT32", "final": "BOOL"}
 """Triton's type of each input that is no string."""
 _VOICE = ("voice", "reference_audio", "reference_text", "speaker_embedding", "voice_prompt", "x_vector_only")
 _INTEGERS: dict[str, type[np.integer[Any]]] = {"INT32": np.int32, "UINT64": np.uint64}
@@ -174,7 +174,7 @@ def alignment(
     id: str,
     *,
     final: bool,
-    first: tuple[str, int, str | None, bool] | None,
+    first: tuple[str, int, str | None] | None,
 ) -> Any:
     """The request to align the next piece of a speech.
 
@@ -182,11 +182,11 @@ def alignment(
         samples: [n], mono.
         id: of the speech.
         final: no more follow.
-        first: with the first piece: text, sample rate, language and whether words are to have a confidence.
+        first: with the first piece: text, sample rate and language.
     """
-    text, rate, language, confidence = first or (None, None, None, None)
+    text, rate, language = first or (None, None, None)
     inputs = {"alignment": id, "final": final, "text": text, "sample_rate": rate, "language": language}
-    request = infer(ALIGNER, {**inputs, "confidence": confidence or None})
+    request = infer(ALIGNER, inputs)
     request.inputs.add(name="audio", datatype="FP32", shape=[len(samples)])
     request.raw_input_contents.append(samples.astype("<f4", copy=False).tobytes())
     return request

@@ -122,7 +122,6 @@ class AsyncSpeaking:
         text: str,
         language: str | None = None,
         *,
-        confidence: bool = False,
         keep: Callable[[int], None] = lambda count: None,
     ) -> AsyncWordTimes:
         """Follow a speech whose samples were changed since it was made, such as in speed: `took` gets each chunk of it
@@ -131,13 +130,12 @@ class AsyncSpeaking:
         Args:
             text: of the speech; `write` adds more.
             language: as of `speak`.
-            confidence: whether words have one; all words of a sentence then come at its end.
             keep: called with the bytes of audio that wait for the aligner from now on, fewer or more. If it raises for
                 more of them, words are an estimate.
         """
         from .word_times import AsyncWordTimes
 
-        return AsyncWordTimes(self._servers, text, language, confidence=confidence, keep=keep)
+        return AsyncWordTimes(self._servers, text, language, keep=keep)
 
     def speak_long(
         self,

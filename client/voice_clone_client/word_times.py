@@ -153,7 +153,6 @@ class AsyncWordTimes:
         servers: with the aligner.
         text: of the caller.
         language: as the speech names it.
-        confidence: whether words have one; all words of a sentence then come at its end.
         keep: called with the bytes of audio that wait from now on, fewer or more; what it raises for more of them
             leaves the words of a sentence an estimate.
     """
@@ -164,7 +163,6 @@ class AsyncWordTimes:
         text: str,
         language: str | None = None,
         *,
-        confidence: bool = False,
         keep: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.text = text
@@ -172,7 +170,6 @@ class AsyncWordTimes:
         self._whole = WholeCharacters()
         self._servers = servers
         self._language = language
-        self._confidence = confidence
         self._keep = keep
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
@@ -181,7 +178,6 @@ class AsyncWordTimes:
         self._read: list[tuple[float, int]] = []  # seconds of the speech, and how much text was read by then
         self._given_up = False
         self._telling = 0  # the segment that `news` is at
-        self._unreported: Word | None = None  # of which more words may be a part
         self._running = False
         self._job: Job[None] | None = None
 
@@ -193,7 +189,9 @@ class AsyncWordTimes:
     def words(self) -> list[Word]:
         """All that are known, in order, as the caller wrote them. Several that are spoken in place of one are one."""
         with self._lock:
-            words = [word for segment in self._segments for word in segment.words]
+            return self._written([word for segment in self._segments for word in segment.words])
+
+    def _written(self, words: Sequence[Word]) -> list[Word]:
         found: list[Word] = []
         for word in words:
             if found and found[-1].span == word.span:
@@ -241,26 +239,15 @@ class AsyncWordTimes:
         with self._lock:
             found: list[Word] = []
             for segment in self._segments[self._telling :]:
-                for word in segment.words[segment.reported :]:
-                    if self._unreported is not None and self._unreported.span == word.span:
-                        self._unreported = replace(self._unreported, end=word.end)
-                        continue
-                    found += self._all_reported()
-                    written = replace(word, text=self.text[slice(*word.span)])
-                    if written == word:
-                        found.append(word)
-                    else:  # other words may be spoken in its place, too
-                        self._unreported = written
-                segment.reported = max(segment.reported, len(segment.words))
+                words = self._written(segment.words)
+                if words and not segment.done and words[-1].text != segment.words[-1].text:
+                    words.pop()  # what is spoken next may be a part of it, too
+                found += words[segment.reported :]
+                segment.reported = max(segment.reported, len(words))
                 if not segment.done:
                     break
-                found += self._all_reported()
                 self._telling += 1
             return tuple(found)
-
-    def _all_reported(self) -> list[Word]:
-        word, self._unreported = self._unreported, None
-        return [] if word is None else [word]
 
     def feed(self, samples: NDArray[np.float32], rate: int, last: bool) -> None:
         """The next samples.
@@ -326,7 +313,7 @@ class AsyncWordTimes:
                     segment.estimate()
                     continue
                 final, begun, segment.begun = segment.ended, segment.begun, True
-                first = None if begun else (segment.text, segment.rate, self._language, self._confidence)
+                first = None if begun else (segment.text, segment.rate, self._language)
                 request = requests.alignment(segment.taken(), segment.id, final=final, first=first)
             try:
                 answer = await self._servers.infer(request, ANSWER_SECONDS, segment.id)

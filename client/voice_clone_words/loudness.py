@@ -11,6 +11,10 @@ _BELOW = 10 ** (-35 / 10)
 """Energy of silence, relative to the loud parts. With 30 or 40 dB edges of words are hardly other ones."""
 _QUIET, _LOUD = 3, 95
 """Percentiles of the frames."""
+_SMOOTH = 10
+"""Frames in which the energy of a sound that does not change is the same."""
+_STEADY = 10 ** (6 / 10)
+"""Energy of the loud parts of such a sound, relative to the quiet ones."""
 
 
 class Loudness:
@@ -46,6 +50,12 @@ class Loudness:
         """The energy of the quietest frames so far, relative to the loud ones."""
         quiet, loud = np.percentile(self._energies[: max(1, self._count)], [_QUIET, _LOUD])
         return float(quiet / loud) if loud > 0 else 0.0
+
+    def steady(self) -> bool:
+        """Whether it is about as loud throughout, as noise alone and chords are, but no speech is."""
+        smooth = np.convolve(self._energies[: self._count], np.full(_SMOOTH, 1 / _SMOOTH), "valid")
+        quiet, loud = np.percentile(smooth, [_QUIET, _LOUD])
+        return bool(loud < _STEADY * quiet)
 
     def silent(self) -> NDArray[np.bool_]:
         """Whether each whole frame so far is silent, compared with all that came so far."""

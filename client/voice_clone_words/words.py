@@ -19,7 +19,7 @@ class Word:
     span: tuple[int, int]
     """Begin and end in the caller's text, in code points."""
     confidence: float | None = None
-    """0 to 1; None if it was not asked for."""
+    """0 to 1: how surely it is there; None of an estimate."""
     estimated: bool = False
     """Whether no engine found it: its times come from the length of the text and the pauses."""
 

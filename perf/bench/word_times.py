@@ -107,7 +107,7 @@ def measured(engine: PocketSphinx, said: Sequence[Spoken], change: Callable[[Spo
     for each in said:
         samples = change(each)
         begin = time.process_time()
-        speech = AlignedSpeech(engine, each.text, each.rate, "en", False)
+        speech = AlignedSpeech(engine, each.text, each.rate, "en")
         speech.feed(samples)
         words = speech.end()
         cpu += time.process_time() - begin
@@ -177,7 +177,7 @@ def refusals(engine: PocketSphinx, said: Spoken) -> dict[str, list[object]]:
         ("German", "Die alte Frau kaufte gestern neue Schuhe.", said.samples, None),
         ("emoji alone", "\U0001f642 \U0001f642", said.samples, None),
     ):
-        speech = AlignedSpeech(engine, text, said.rate, language, False)
+        speech = AlignedSpeech(engine, text, said.rate, language)
         speech.feed(samples)
         begin = time.perf_counter()
         words = speech.end()

@@ -23,7 +23,7 @@ class Interval:
 
     Attributes:
         start, end: samples [start, end) at the rate of the speech.
-        confidence: 0 to 1, or None if it was not asked for or the engine has none.
+        confidence: 0 to 1, or None if the engine has none.
     """
 
     start: int
@@ -60,14 +60,13 @@ class Alignment(Protocol):
 class Engine(Protocol):
     """Aligns speeches of some languages; it may be used by several threads at once."""
 
-    def start(self, units: Sequence[Unit], rate: int, language: str | None, confidence: bool) -> Alignment:
+    def start(self, units: Sequence[Unit], rate: int, language: str | None) -> Alignment:
         """Begin a speech.
 
         Args:
             units: of its text, at least one; each has a letter or a digit of some script, or is a symbol.
             rate: samples a second, 8,000 to 192,000.
             language: an ISO 639-1 code in lower case such as `en`, or None where it is unknown.
-            confidence: whether intervals shall have one, which may cost time.
 
         Raises:
             Refused: the engine has not this language, or the text is none for it.

@@ -17,7 +17,7 @@ from voice_clone.aligner.engine import Alignment, Engine, Interval, Refused, Sam
 log = logging.getLogger(__name__)
 
 Found = list[dict[str, Any]]
-"""Words: `text`, `start` and `end` in samples, `span` in the text, `estimated`, `confidence` if it was asked for."""
+"""Words: `text`, `start` and `end` in samples, `span` in the text, `estimated`, `confidence` if it has one."""
 
 
 class AlignedSpeech:
@@ -28,10 +28,9 @@ class AlignedSpeech:
         text: of the speech.
         rate: samples a second.
         language: an ISO 639-1 code, or None where it is unknown.
-        confidence: whether words have one, which takes time; all of them then come at the end.
     """
 
-    def __init__(self, engine: Engine, text: str, rate: int, language: str | None, confidence: bool) -> None:
+    def __init__(self, engine: Engine, text: str, rate: int, language: str | None) -> None:
         self._units = units_of(text)
         self._loudness = Loudness(rate)
         self._length = self._settled = 0
@@ -42,7 +41,7 @@ class AlignedSpeech:
             self.reason = "the text has no words"
             return
         with self._guarded():
-            self._alignment = engine.start(self._units, rate, language, confidence)
+            self._alignment = engine.start(self._units, rate, language)
 
     def feed(self, samples: Samples) -> Found:
         """Take samples; returns the words that are settled since the last call."""

@@ -13,7 +13,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import regex
@@ -33,13 +33,13 @@ SETTLED = 0.3
 LOWEST_RATE = 14_000
 """Samples a second: the acoustic model hears up to 6800 Hz."""
 _FEWEST, _MOST, _TAIL = 20, 40, 4  # units of a group, and those of the next one that its decoder also knows
-_OUTSIDE = 0.1  # share of the loud frames that are in no word; of the right text it is below 0.07
-_UNSURE = 0.02  # of more, and in noise, the scores say whether the text is there
 _FAINT = 1e-6  # energy below which nothing is speech: -60 dB
 _NOISE = 10 ** (-42 / 10)  # energy of the quiet frames, relative to the loud ones; in noise all frames are loud
-_WIDE = {"beam": 1e-300, "wbeam": 1e-300, "pbeam": 1e-300}  # loses no path, for noisy speech
-_LEAST, _LEAST_AGAIN = 0.5, 0.37  # confidence of the words in the mean; the second, where noise hides the path
+_WIDE = {"beam": 1e-100, "wbeam": 1e-80, "pbeam": 1e-100}  # lose few paths, for noisy speech
+_LEAST, _LEAST_AGAIN = 0.6, 0.4  # confidence of the words in the mean; the second, where noise hides the path
+_LEAST_SCORE = -30.0  # of a frame in the mean, with silences; of right texts it is above -20, in noise of 20 dB -26
 _MIDDLE, _SPREAD = -36.0, 8.0  # scores of a frame; 1 % of right words and 94 % of wrong ones are below the first
+_UNIT = math.log(1.0001)  # of a decoder's scores
 _AT_EDGE = round(0.05 / FRAME)  # frames of silence that are taken off an edge
 _NEAR = round(0.1 / FRAME)  # frames from an edge in which the tail of the word beside may be
 _PAUSE = round(0.12 / FRAME)  # frames of silence behind such a tail
@@ -63,7 +63,7 @@ class PocketSphinx:
         self._models = Path(pocketsphinx.get_model_path()) / "en-us"
         self._dictionary = Dictionary(self._models / "cmudict-en-us.dict")
 
-    def start(self, units: Sequence[Unit], rate: int, language: str | None, confidence: bool) -> SphinxAlignment:
+    def start(self, units: Sequence[Unit], rate: int, language: str | None) -> SphinxAlignment:
         """See `Engine`. Where the language is unknown, it is English if letters are Latin and most words are known."""
         if rate < LOWEST_RATE:
             raise Refused(f"the rate of the speech is {rate} Hz; at least {LOWEST_RATE} is needed")
@@ -71,7 +71,7 @@ class PocketSphinx:
             raise Refused("the text does not look like English, the only language that is aligned here")
         if language is not None and language != "en":
             raise Refused(f"only English is aligned here, not {language!r}")
-        return SphinxAlignment(self, units, rate, confidence)
+        return SphinxAlignment(self, units, rate)
 
     def grammar(self, units: Sequence[Unit], tail: Sequence[Unit]) -> Grammar:
         return Grammar(self._dictionary, units, tail)
@@ -106,14 +106,36 @@ class PocketSphinx:
         return bool(known) and sum(known) > len(units) / 2
 
 
-class SphinxAlignment:
-    """See `Alignment`. With confidence, which needs a second pass, no unit is settled before the end."""
+class _Stretch(NamedTuple):
+    """A part of a decoder's path."""
 
-    def __init__(self, engine: PocketSphinx, units: Sequence[Unit], rate: int, confidence: bool) -> None:
+    start: int
+    """In samples."""
+    end: int
+    score: float = 0.0
+    """The sum of its frames' scores, the logarithms of their probability relative to that of the likeliest sound."""
+
+    def longer(self, end: int, score: float) -> _Stretch:
+        """With what follows, up to this end."""
+        return _Stretch(self.start, end, self.score + score)
+
+
+class _Path(NamedTuple):
+    """What a decoder has found."""
+
+    words: dict[int, _Stretch]
+    """By the place of their unit in the group."""
+    score: float
+    """Of a frame in the mean, with those of silences."""
+
+
+class SphinxAlignment:
+    """See `Alignment`."""
+
+    def __init__(self, engine: PocketSphinx, units: Sequence[Unit], rate: int) -> None:
         self._engine = engine
         self._units = units
         self._rate = rate
-        self._confidence = confidence
         self._piece = round(PIECE * rate)
         self._shift = math.floor(rate / 100 + 0.5)  # samples of a frame of the decoder
         self._loudness = Loudness(rate)
@@ -130,7 +152,7 @@ class SphinxAlignment:
             piece, self._waiting = self._waiting[: self._piece], self._waiting[self._piece :]
             self._hear(piece)
             self._settle()
-        return [] if self._confidence else self._found[before:]
+        return self._found[before:]
 
     def end(self) -> Sequence[Interval]:
         if len(self._waiting):
@@ -138,25 +160,24 @@ class SphinxAlignment:
         if not self._fed or self._loudness.loudest() < _FAINT:
             raise Refused("there is no speech")
         self._decoder.end_utt()
-        words, least, noisy = self._words(), _LEAST, self._loudness.floor() > _NOISE
-        if self._decoder.hyp() is None or self._next - self._first - 1 not in words:
-            if self._first or not noisy:
-                raise Refused(_NO_FIT)
-            words, least = self._look_again(), _LEAST_AGAIN
+        path = self._path()
+        if not self._fits(path, _LEAST) or path.score < _LEAST_SCORE:
+            path = self._look_again()
         silent = self._loudness.silent()
-        outside = 0.0 if noisy else self._outside(silent)
-        if outside > _OUTSIDE:
-            raise Refused(_NO_FIT)
         for index in range(len(self._found) - self._first, self._next - self._first):
-            self._add(*words[index], silent)
-        if self._confidence or noisy or outside > _UNSURE:
-            self._rate_words()
-            sure = [each.confidence or 0.0 for each in self._found[self._first :]]
-            if sum(sure) < least * len(sure):
-                raise Refused(_NO_FIT)
-        if not self._confidence:
-            self._found = [Interval(each.start, each.end) for each in self._found]
+            self._add(path.words[index], silent)
         return self._found
+
+    def _fits(self, path: _Path, least: float) -> bool:
+        """Whether the path has all units of the group, and at least this confidence in the mean."""
+        count = self._next - self._first
+        if self._decoder.hyp() is None or any(index not in path.words for index in range(count)):
+            return False
+        return sum(self._confidence(path.words[index]) for index in range(count)) >= least * count
+
+    def _confidence(self, word: _Stretch) -> float:
+        score = word.score / max(1, (word.end - word.start) / self._shift)
+        return 1 / (1 + math.exp(min(50.0, (_MIDDLE - score) / _SPREAD)))
 
     def _begin_group(self, begin: int, samples: NDArray[np.int16]) -> None:
         """Go on with the next group, whose samples begin at `begin`."""
@@ -178,82 +199,49 @@ class SphinxAlignment:
         self._kept.append(piece)
         self._decoder.process_raw(piece.tobytes(), full_utt=False)
 
-    def _words(self) -> dict[int, tuple[int, int]]:
-        """Begin and end in samples of each unit that the best path has so far, by its place in the group."""
-        found: dict[int, tuple[int, int]] = {}
+    def _path(self) -> _Path:
+        """The best path so far."""
+        words, whole = dict[int, _Stretch](), _Stretch(self._begin, self._begin)
         for each in self._decoder.seg() or ():
-            unit = unit_of(each.word)
-            if unit is not None:
-                start, end = (self._begin + at * self._shift for at in (each.start_frame, each.end_frame + 1))
-                found[unit] = (found[unit][0] if unit in found else start, end)
-        return found
+            score = math.log(max(each.ascore, 1e-300)) / _UNIT
+            start, end = (self._begin + at * self._shift for at in (each.start_frame, each.end_frame + 1))
+            whole = whole.longer(end, score)
+            if (unit := unit_of(each.word)) is not None:
+                words[unit] = words.get(unit, _Stretch(start, start)).longer(end, score)
+        return _Path(words, whole.score / max(1, (whole.end - whole.start) / self._shift))
 
     def _settle(self) -> None:
-        words = self._words()
+        words = self._path().words
         silent = None
         while (index := len(self._found) - self._first) + 1 in words and index in words:
-            if words[index][1] + SETTLED * self._rate > self._fed:
+            if words[index].end + SETTLED * self._rate > self._fed:
                 return
             silent = self._loudness.silent() if silent is None else silent
-            self._add(*words[index], silent)
+            self._add(words[index], silent)
             if len(self._found) == self._next:
-                self._end_group()
+                begin = self._found[-1].end
+                self._begin_group(begin, np.concatenate(self._kept)[begin - self._begin :])
                 return
 
-    def _end_group(self) -> None:
-        if self._confidence:
-            self._decoder.end_utt()
-            self._rate_words()
-        begin = self._found[-1].end
-        self._begin_group(begin, np.concatenate(self._kept)[begin - self._begin :])
-
-    def _add(self, start: int, end: int, silent: NDArray[np.bool_]) -> None:
-        start, end = trimmed(start, min(end, self._fed), silent, self._loudness.step)
+    def _add(self, word: _Stretch, silent: NDArray[np.bool_]) -> None:
+        start, end = trimmed(word.start, min(word.end, self._fed), silent, self._loudness.step)
         before = self._found[-1].end if self._found else 0
         start = min(max(start, before), self._fed)
-        self._found.append(Interval(start, max(start, end)))
+        self._found.append(Interval(start, max(start, end), round(self._confidence(word), 3)))
 
-    def _outside(self, silent: NDArray[np.bool_]) -> float:
-        """The share of the loud frames of the group that are in no word."""
-        step = self._loudness.step
-        loud = ~silent
-        loud[: self._begin // step] = False
-        inside = np.zeros(len(loud), np.bool_)
-        for start, end in self._words().values():
-            inside[start // step : -(-end // step)] = True
-        return float((loud & ~inside).sum() / max(1, loud.sum()))
-
-    def _look_again(self) -> dict[int, tuple[int, int]]:
-        """Decode noisy speech, of which the decoder has lost the path, without losing any. That finds any text, so the
-        scores have to say whether it is there."""
+    def _look_again(self) -> _Path:
+        """Decode noisy speech, of which the decoder has lost the path, once more: with wide beams, and as a whole, so
+        that its features are normalised by all of it. It may then have found another text, so look at the scores."""
+        if self._first or self._loudness.floor() < _NOISE or self._loudness.steady():
+            raise Refused(_NO_FIT)
         self._decoder = self._engine.decoder(self._grammar, self._rate, _WIDE)
-        for piece in self._kept:
-            self._decoder.process_raw(piece.tobytes(), full_utt=False)
+        self._decoder.process_raw(np.concatenate(self._kept).tobytes(), full_utt=True)
         self._decoder.end_utt()
-        words = self._words()
-        if self._decoder.hyp() is None or len(words) < len(self._units):
+        path = self._path()
+        if not self._fits(path, _LEAST_AGAIN):
             raise Refused(_NO_FIT)
         self._found = []
-        return words
-
-    def _rate_words(self) -> None:
-        """Give the units of the group their confidence, by a second pass."""
-        decoder = self._decoder
-        decoder.set_alignment()
-        decoder.start_utt()
-        for piece in self._kept:
-            decoder.process_raw(piece.tobytes(), full_utt=False)
-        decoder.end_utt()
-        scores: dict[int, list[tuple[int, int]]] = {}
-        for each in decoder.get_alignment() or ():
-            if (unit := unit_of(each.name)) is not None:
-                scores.setdefault(unit, []).append((each.score, each.duration))
-        for index, parts in scores.items():
-            place = self._first + index
-            if place < len(self._found):
-                score = sum(part for part, _ in parts) / max(1, sum(frames for _, frames in parts))
-                sure = 1 / (1 + math.exp(min(50.0, (_MIDDLE - score) / _SPREAD)))
-                self._found[place] = Interval(self._found[place].start, self._found[place].end, round(sure, 3))
+        return path
 
 
 def _groups(units: Sequence[Unit]) -> list[int]:

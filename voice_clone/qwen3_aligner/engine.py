@@ -42,13 +42,13 @@ class Qwen3Aligner:
         self.config: AlignerConfig = network.config
         self._lock = Lock()  # native code has memory for one call
 
-    def start(self, units: Sequence[Unit], rate: int, language: str | None, confidence: bool) -> Qwen3Alignment:
+    def start(self, units: Sequence[Unit], rate: int, language: str | None) -> Qwen3Alignment:
         """See `Engine`. An unknown language is not refused."""
         if language is not None and language not in LANGUAGES:
             raise Refused(f"the aligner knows the languages {', '.join(LANGUAGES)}")
         if not any(kept_of(unit.text) for unit in units):
             raise Refused("the text has no letters or digits")
-        return Qwen3Alignment(self, units, rate, confidence)
+        return Qwen3Alignment(self, units, rate)
 
     def classes(self, waveform: Samples, units: Sequence[str]) -> Tensor:
         """The scores of all times, for start and end of each unit.
@@ -86,8 +86,8 @@ class Qwen3Aligner:
 class Qwen3Alignment:
     """A `voice_clone.aligner.engine.Alignment` of one speech."""
 
-    def __init__(self, engine: Qwen3Aligner, units: Sequence[Unit], rate: int, confidence: bool) -> None:
-        self._engine, self._rate, self._confidence = engine, rate, confidence
+    def __init__(self, engine: Qwen3Aligner, units: Sequence[Unit], rate: int) -> None:
+        self._engine, self._rate = engine, rate
         self._units = [kept_of(unit.text) for unit in units]
         self._samples: list[Samples] = []
         self._length = 0
@@ -109,7 +109,7 @@ class Qwen3Alignment:
         logits = self._engine.classes(resample(samples, self._rate, WHISPER_RATE), spoken)
         times = repaired((logits.argmax(dim=1) * step).tolist())
         spans = iter(widened(times, 1000 * self._length / self._rate, step))
-        sure = iter(confidences(logits, times, step) if self._confidence else [None] * len(spoken))
+        sure = iter(confidences(logits, times, step))
         found: list[Interval] = []
         for unit in self._units:
             last = found[-1].end if found else 0

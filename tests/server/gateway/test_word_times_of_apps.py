@@ -85,7 +85,7 @@ def aligner() -> Callable[[dict[str, Any]], Any]:
     def align(inputs: dict[str, Any]) -> Any:
         id = inputs["alignment"]
         if "text" in inputs:
-            speeches[id] = AlignedSpeech(engine, inputs["text"].decode(), int(inputs["sample_rate"][0]), "en", False)
+            speeches[id] = AlignedSpeech(engine, inputs["text"].decode(), int(inputs["sample_rate"][0]), "en")
         words = speeches[id].feed(inputs["audio"])
         words = speeches[id].end() if inputs["final"][0] else words
         assert not any(word["estimated"] for word in words)

@@ -66,20 +66,20 @@ def ask(server: TritonServer, samples: Samples, **others: Any) -> dict[str, Any]
 def expected(checkpoint: Path, samples: Samples) -> list[dict[str, Any]]:
     """What the engine finds in this process."""
     engine = load(checkpoint, PrecisionSettings(device="cpu", packed_bytes=0.0))
-    speech = AlignedSpeech(engine, TEXT, RATE, "de", True)
+    speech = AlignedSpeech(engine, TEXT, RATE, "de")
     speech.feed(samples)
     return speech.end()
 
 
 def test_words_are_those_of_the_engine_whole_and_in_pieces(server: TritonServer, checkpoint: Path) -> None:
     samples = speech_like(25 * RATE, RATE).numpy()
-    whole = ask(server, samples, sample_rate=RATE, text=TEXT, language="German", confidence=True)
+    whole = ask(server, samples, sample_rate=RATE, text=TEXT, language="German")
     right = expected(checkpoint, samples)
     assert whole["reason"] is None and [each["text"] for each in whole["words"]] == [each["text"] for each in right]
     for ours, theirs in zip(whole["words"], right, strict=True):
         assert (ours["start"], ours["end"], ours["span"]) == (theirs["start"], theirs["end"], theirs["span"])
         assert not ours["estimated"] and ours.get("confidence") == pytest.approx(theirs.get("confidence"), rel=1e-3)
-    first = {"sample_rate": RATE, "text": TEXT, "language": "German", "confidence": True}
+    first = {"sample_rate": RATE, "text": TEXT, "language": "German"}
     for begin in range(0, len(samples), 100_000):
         piece, last = samples[begin : begin + 100_000], begin + 100_000 >= len(samples)
         found = ask(server, piece, alignment="one", final=last, **(first if begin == 0 else {}))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +23,7 @@ from voice_clone_command import cli
 from voice_clone_words.units import units_of
 
 from tests.support.servers.running import running
+from tests.support.waiting import WAIT
 from voice_clone_server.demo import CLIP, SHIPPED
 from voice_clone_server.families.recognition import OPTIONAL
 from voice_clone_server.triton_server import MODELS, TritonServer
@@ -43,7 +46,7 @@ def aligning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]
 
 def ask(server: TritonServer, samples: NDArray[np.float32], id: str, *, final: bool = True, **first: Any) -> Any:
     """Of the model itself, as the client asks it."""
-    given = (first.get("text"), first.get("rate", RATE), first.get("language"), first.get("confidence", False))
+    given = (first.get("text"), first.get("rate", RATE), first.get("language"))
     servers = Servers(THREADS, server.url, None, (), None)
     try:
         request = alignment(samples, id, final=final, first=given if first else None)  # type: ignore[arg-type]
@@ -126,7 +129,7 @@ def test_words_of_a_text_that_is_written_while_it_is_spoken(aligning: TritonServ
 def test_what_the_model_answers_to_pieces(aligning: TritonServer) -> None:
     with Client(aligning.url) as client:
         samples, _ = client.speak(TEXT, voice="ada", seed=7).read()
-    whole = ask(aligning, samples, "a", text=TEXT, confidence=True)["words"]
+    whole = ask(aligning, samples, "a", text=TEXT)["words"]
     assert all(0.0 <= each["confidence"] <= 1.0 for each in whole)
     assert np.median([each["confidence"] for each in whole]) > 0.8
     other = ask(aligning, samples, "b", text="Seven birds lost all the other horses in the morning, and why not?")
@@ -161,6 +164,19 @@ def test_the_command(aligning: TritonServer, tmp_path: Path) -> None:
     srt = (tmp_path / "a.srt").read_text()
     assert srt.startswith("1\n00:00:0") and " --> " in srt and "The old captain sold his boat." in srt
     assert (tmp_path / "a.vtt").read_text().startswith("WEBVTT\n\n00:00:0")
+    written = ["--url", aligning.url, "--quiet", "speak", "-", "--voice", "ada", "--seed", "7"]
+    written += ["-o", "-", "--subtitles", str(tmp_path / "w.json")]
+    command = [sys.executable, "-m", "voice_clone_command.cli", *written]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for word in TEXT.split():
+            process.stdin.write(f"{word} ".encode())
+            process.stdin.flush()
+        assert process.stdout.read(2), "it speaks before the text has ended"
+        assert process.communicate(timeout=WAIT)[0] and process.returncode == 0
+    found = json.loads((tmp_path / "w.json").read_text())
+    assert found["text"].strip() == TEXT and [each["text"] for each in found["words"]] == TEXT.split()
+    assert not any(each["estimated"] for each in found["words"])
     fast = [*given, "-o", str(tmp_path / "b.wav"), "--subtitles", str(tmp_path / "b.json"), "--speed", "2"]
     assert cli.main(fast) == 0
     halved = json.loads((tmp_path / "b.json").read_text())["words"]

@@ -34,7 +34,7 @@ def clip() -> tuple[NDArray[np.float32], int]:
 
 
 def aligned(text: str, samples: NDArray[np.float32], language: str | None = "en") -> tuple[Found, str | None]:
-    speech = AlignedSpeech(engine(), text, clip()[1], language, False)
+    speech = AlignedSpeech(engine(), text, clip()[1], language)
     speech.feed(samples)
     return speech.end(), speech.reason
 
@@ -54,7 +54,7 @@ def test_a_recording_and_its_text() -> None:
 @given(st.lists(st.integers(1, 30_000), max_size=12))
 def test_pieces_have_the_times_of_the_whole(sizes: list[int]) -> None:
     samples, rate = clip()
-    speech = AlignedSpeech(engine(), TEXT, rate, "en", False)
+    speech = AlignedSpeech(engine(), TEXT, rate, "en")
     settled = [word for piece in np.split(samples, np.cumsum(sizes)) for word in speech.feed(piece)]
     words = speech.end()
     assert words == aligned(TEXT, samples)[0]
@@ -114,7 +114,7 @@ def test_unknown_words_numbers_and_symbols_are_found() -> None:
 class Failing:
     """An engine whose alignments fail."""
 
-    def start(self, units: object, rate: int, language: str | None, confidence: bool) -> Failing:
+    def start(self, units: object, rate: int, language: str | None) -> Failing:
         return self
 
     def feed(self, samples: object) -> list[object]:
@@ -125,14 +125,14 @@ class Failing:
 
 
 def test_an_engine_that_fails_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    speech = AlignedSpeech(Failing(), TEXT, clip()[1], None, False)  # type: ignore[arg-type]
+    speech = AlignedSpeech(Failing(), TEXT, clip()[1], None)  # type: ignore[arg-type]
     assert speech.feed(clip()[0]) == []
     assert all(word["estimated"] for word in speech.end()) and speech.reason == "the engine failed"
 
 
 def test_rates() -> None:
     with pytest.raises(Refused, match="14000"):
-        engine().start([Unit("a", 0, 1)], 8000, "en", False)
+        engine().start([Unit("a", 0, 1)], 8000, "en")
 
 
 def test_pronunciations() -> None:

@@ -51,10 +51,8 @@ def speech(seconds: float, rate: int = RATE) -> np.ndarray[tuple[int], np.dtype[
     return speech_like(round(seconds * rate), rate).numpy()
 
 
-def align(
-    engine: Qwen3Aligner, samples: np.ndarray, pieces: Sequence[int] = (), text: str = TEXT, confidence: bool = True
-) -> list[Interval]:
-    alignment = engine.start(units(text), RATE, "en", confidence)
+def align(engine: Qwen3Aligner, samples: np.ndarray, pieces: Sequence[int] = (), text: str = TEXT) -> list[Interval]:
+    alignment = engine.start(units(text), RATE, "en")
     for piece in np.split(samples, pieces):
         assert alignment.feed(piece) == []
     return list(alignment.end())
@@ -69,9 +67,6 @@ def test_intervals_are_in_order_within_the_speech_one_for_each_unit(engine: Qwen
     empty = [unit.text in ("…", "—", "🙂", "!") for unit in units(TEXT)]
     assert [each.confidence is None for each in found] == [each.start == each.end for each in found] == empty
     assert all(0 < (each.confidence or 0) <= 1 for each, none in zip(found, empty, strict=True) if not none)
-    without = align(engine, samples, confidence=False)
-    assert [(each.start, each.end) for each in without] == [(each.start, each.end) for each in found]
-    assert all(each.confidence is None for each in without)
 
 
 def test_pieces_of_a_speech_have_the_times_of_the_whole(engine: Qwen3Aligner) -> None:
@@ -81,10 +76,10 @@ def test_pieces_of_a_speech_have_the_times_of_the_whole(engine: Qwen3Aligner) ->
 
 def test_another_rate_has_the_same_times(engine: Qwen3Aligner) -> None:
     """Within a step: resampled sounds differ a little."""
-    found = engine.start(units("One two three"), 16_000, None, False)
+    found = engine.start(units("One two three"), 16_000, None)
     samples = speech(20.0)
     found.feed(resample(samples, RATE, 16_000))
-    expected = align(engine, samples, text="One two three", confidence=False)
+    expected = align(engine, samples, text="One two three")
     for ours, theirs in zip(found.end(), expected, strict=True):
         assert abs(ours.start / 16_000 - theirs.start / RATE) <= 0.08
         assert abs(ours.end / 16_000 - theirs.end / RATE) <= 0.08

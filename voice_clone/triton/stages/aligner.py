@@ -4,14 +4,13 @@ in    audio        FP32 [n]    mono, full scale 1: a whole speech, or the next p
       sample_rate  INT32 [1]   of the audio; with a whole speech or its first piece
       text         STRING [1]  of the whole speech; likewise
       language     STRING [1]  optional: such as English, en, en-US; likewise
-      confidence   BOOL [1]    optional: words have one, and all come at the end; likewise
       alignment    STRING [1]  optional: an id of the caller's, which the pieces of a speech have in common
       final        BOOL [1]    optional: false if more pieces follow
 out   result       STRING [1]  JSON: `words`, see below, and `reason`, why they are an estimate, or null
 
-A word has `text`, `start` and `end` in samples of the speech, `span`, `estimated` and maybe `confidence`. The answer to
-a piece has the words that it settled, that to the final piece has all words of the speech. A caller sends a piece when
-the one before is answered.
+A word has `text`, `start` and `end` in samples of the speech, `span`, `estimated`, and `confidence` unless that is
+true. The answer to a piece has the words that it settled, that to the final piece has all words of the speech. A caller
+sends a piece when the one before is answered.
 """
 
 from __future__ import annotations
@@ -155,5 +154,4 @@ class AlignerModel(Model):
         if not LOWEST_RATE <= rate <= HIGHEST_RATE:
             raise InvalidArgument(f"`sample_rate` must lie in {LOWEST_RATE}..{HIGHEST_RATE}, it is {rate}")
         language = language_code(request.text("language"))
-        confidence = bool(request.number("confidence"))
-        return _Open(AlignedSpeech(self._engine, text, int(rate), language, confidence), int(rate), caller)
+        return _Open(AlignedSpeech(self._engine, text, int(rate), language), int(rate), caller)

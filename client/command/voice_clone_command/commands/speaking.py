@@ -176,8 +176,8 @@ def _consent(client: Client, voice: str, digest: str) -> str | None:
 def _begin(
     client: Client, parsed: argparse.Namespace, how: dict[str, Any], times: BlockingWordTimes | None
 ) -> tuple[Speech | PartsSpeech, Iterator[Chunk]]:
-    """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits. `times` gets
-    the text, and follows the chunks."""
+    """A speech and its chunks, of a text or of stdin, for whose end a model that needs the whole text waits. `times`
+    gets the text, and follows the chunks."""
     text = Tee(written(sys.stdin) if parsed.text == "-" else iter([parsed.text]))
     if parsed.ssml or parsed.script or parsed.inline_pauses or parsed.normalize or is_ssml(parsed.text, final=True):
         parts = _parts(client, text.rest(), parsed, how, times)
