@@ -82,6 +82,12 @@ FIELDS = (
         "a language of the checkpoint, such as English, en or en-US; Auto: the model finds it out",
         "knob",
     ),
+    RequestField(
+        "style",
+        "STRING",
+        "a style of the voice, by the name of its clip; of several with commas between them, the first that it has",
+        "knob",
+    ),
     RequestField("seed", "UINT64", "the same seed gives the same audio", "knob", ("talker",), least=0, most=2**64 - 1),
     RequestField(
         "max_frames",

@@ -47,6 +47,7 @@ class SpeechRequest:
         x_vector_only: True uses the speaker embedding alone, False insists on in-context cloning, None takes the
             best mode that the voice offers.
         language: a language of the checkpoint by its name or code (`English`, `en-US`), or `Auto`.
+        style: of a registered voice or of a prompt; see `SpeakerRecord.style_meant`.
         options: what only the family knows, by name; the family checks it.
         text_stream: an id that the caller made: more text follows by appends to the talker; `text` may have no words.
         owner: for whom the caller acts: it gets this owner's voices and those that are shared; None: all.
@@ -65,6 +66,7 @@ class SpeechRequest:
     voice_prompt: bytes | None = None
     x_vector_only: bool | None = None
     language: str | None = None
+    style: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     owner: str | None = None
     text_stream: str | None = None
@@ -84,6 +86,8 @@ class SpeechRequest:
         if len(given) > 1 or not (given or self.voiceless):
             what = listed(given, " and ") or "none of them"
             raise InvalidArgument(f"give exactly one of {listed(SOURCES)}; got {what}")
+        if self.style is not None and self.voice is None and self.voice_prompt is None:
+            raise InvalidArgument("`style` is that of a registered `voice` or of a `voice_prompt`; leave it out")
         if self.reference_text is not None:
             self._check_reference_text()
         elif self.reference_audio is not None and self.x_vector_only is False:
@@ -158,6 +162,7 @@ def read_reply(
     if speech.voice is not None:
         source |= {"voice": result["name"], "generation": result["generation"], "voice_digest": result["digest"]}
         source |= {"loudness": result["loudness"]} if "loudness" in result else {}
+    source |= {"style": result["style"]} if "style" in result else {}
     if result.get("warnings"):
         source["warnings"] = result["warnings"]
     return ResolvedVoice(load(artifacts), transcript, result["mode"]), source

@@ -14,16 +14,13 @@ from voice_clone_program.arguments import Parser
 from voice_clone.errors import InvalidArgument, VoiceCloneError
 from voice_clone.settings import Settings, SpeakerCacheSettings
 from voice_clone.speakers.disk.store import VOICES, FileStore
-from voice_clone.speakers.draft import Draft
+from voice_clone.speakers.draft import of_file
 from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
 from voice_clone.speakers.postgres.rows import id_of
 from voice_clone.speakers.postgres.sessions import checked_address
 from voice_clone.speakers.postgres.store import PostgresStore
-from voice_clone.speakers.record import SpeakerRecord
-from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
-from voice_clone.speakers.voice_file import AUDIO, group_artifacts, verify
 from voice_clone_server.program import program
 from voice_clone_server.steps import step
 
@@ -89,7 +86,7 @@ def copy(directory: Path, conninfo: str, replace: bool) -> int:
                 taken += 1
                 continue
             try:
-                target.adopt([_draft(source, record)])
+                target.adopt([of_file(*source.read_all(record))])
                 copied += 1
             except Damaged as error:
                 print(f"{record.name} is damaged and is not copied: {error}", file=sys.stderr)
@@ -127,14 +124,6 @@ def check(conninfo: str) -> int:
     print(f"{len(records) + unreadable} voices, {damaged + unreadable} damaged")
     damaged += unreadable
     return 1 if damaged else 0
-
-
-def _draft(source: Store, record: SpeakerRecord) -> Draft:
-    """Return a speaker with all its bytes, which are verified."""
-    header, tensors = source.read_all(record)
-    verify(header, tensors)
-    audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
-    return Draft(header.record, audio, group_artifacts(header, tensors))
 
 
 if __name__ == "__main__":

@@ -85,21 +85,28 @@ class Background:
         return replace(draft, record=record, artifacts=made)
 
     def begin(
-        self, record: SpeakerRecord, model_types: Iterable[str], clip: Clip | None = None, until: float | None = None
+        self,
+        record: SpeakerRecord,
+        model_types: Iterable[str],
+        clip: Clip | None = None,
+        until: float | None = None,
+        style: str = "",
     ) -> bool:
         """Make in the background what a new speaker lacks for these families. With `until`, wait for it.
 
         Args:
-            clip: the speaker's clip, if it is decoded already.
+            clip: the speaker's clip of this `style`, if it is decoded already.
 
         Returns: whether there is something to make.
         """
-        if record.embedding_source == "direct":
-            return False
         wanted = tuple(model_types)
         lent = None if clip is None else self._voice_states.clips.lend(clip)
-        together = Together(record, lent, until is None, len(wanted), partial(self._store_made, record))
-        flights = [self._begin(together, model_type) for model_type in wanted]
+        flights = []
+        for each in record.clips:
+            if record.clip(each).embedding_source == "audio":
+                of_style, store = lent if each == style else None, partial(self._store_made, record)
+                together = Together(record, each, of_style, until is None, len(wanted), store)
+                flights += [self._begin(together, model_type) for model_type in wanted]
         begun = any(flight is not None for flight in flights)
         if until is None:
             return begun
@@ -124,7 +131,8 @@ class Background:
         modes = self._describer.known_modes(model_type)
         if modes is not None:
             return self._start(together, model_type, modes)
-        return self._fly(together, model_type, "begin", partial(self._ask_and_start, together, model_type))
+        work = partial(self._ask_and_start, together, model_type)
+        return self._fly(together, (together.style, model_type), "begin", work)
 
     def _ask_and_start(self, together: Together, model_type: str, flight: Flight[Any]) -> Flight[Any] | None:
         try:
@@ -138,17 +146,17 @@ class Background:
 
     def _start(self, together: Together, model_type: str, modes: Modes) -> Flight[Any] | None:
         try:
-            artifact = mode_of_record(modes, model_type, together.record)
+            artifact = mode_of_record(modes, model_type, together.record, style=together.style)
         except Unsupported:
             together.leave()
             return None
-        if artifact in together.record.artifacts:
+        if artifact in together.record.clip(together.style).artifacts:
             together.leave()
             return None
         return self._fly(together, artifact, "make", partial(self._extractor.make_or_note, together, artifact))
 
     def _fly(
-        self, together: Together, what: str | ArtifactId, step: str, work: Callable[[Flight[Any]], Any]
+        self, together: Together, what: tuple[str, str] | ArtifactId, step: str, work: Callable[[Flight[Any]], Any]
     ) -> Flight[Any]:
         key = (together.record.generation, what, step)
         flight = self._voice_states.flights.start(together.record.key, key, work, together.background)
@@ -181,9 +189,8 @@ class Background:
 
     def _lacks(self, record: SpeakerRecord, model_type: str) -> bool:
         """Whether artifacts for this family are missing and, as far as is known, could be made from the clip."""
-        if record.embedding_source == "direct":
-            return False
         failures = self._voice_states.failures.get(record.key, {}).copy()
         again = {artifact for artifact, failure in failures.items() if failure.state == "pending"}
-        known = (record.artifacts.keys() | failures.keys()) - again
-        return not any(artifact.model_type == model_type for artifact in known)
+        clips = {style: clip for style, clip in record.clips.items() if clip.embedding_source == "audio"}
+        known = (failures.keys() | {each for clip in clips.values() for each in clip.artifacts}) - again
+        return not {(model_type, style) for style in clips} <= {(each.model_type, each.style) for each in known}

@@ -18,16 +18,26 @@ from voice_clone.errors import (
     Internal,
     InvalidArgument,
     Overloaded,
+    SpeakerExists,
     SpeakerNotFound,
     VoiceCloneError,
     quoted,
 )
 from voice_clone.lru_cache import scope_of
+from voice_clone.speakers import clip_warnings
 from voice_clone.speakers.background import Background
-from voice_clone.speakers.clip_warnings import of_file
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.dictionaries import Dictionaries
-from voice_clone.speakers.draft import Draft, check_consent, of_alias, of_clip, of_consent, of_embedding
+from voice_clone.speakers.draft import (
+    Draft,
+    check_consent,
+    of_alias,
+    of_clip,
+    of_consent,
+    of_embedding,
+    of_file,
+    with_style,
+)
 from voice_clone.speakers.encoders import Describer, Encoder, pack_artifacts
 from voice_clone.speakers.extraction import TRIES, Extractor, Resolved
 from voice_clone.speakers.flight import Superseded
@@ -58,7 +68,7 @@ from voice_clone.speakers.operations import (
 )
 from voice_clone.speakers.parsing import CONSENT
 from voice_clone.speakers.partial_bundles import PartialBundles
-from voice_clone.speakers.record import ArtifactId, SpeakerRecord
+from voice_clone.speakers.record import NEUTRAL, ArtifactId, SpeakerRecord
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
@@ -205,7 +215,7 @@ class SpeakerCache:
         until = self._until(upload.timeout)
         self._check_upload(upload)
         draft = self._read(partial(of_clip, upload, self._config.clip))
-        return self._register(upload, draft, until)
+        return self._register(upload, draft, until, upload.style)
 
     def _upload_embedding(self, upload: UploadEmbedding) -> Reply:
         until = self._until(upload.timeout)
@@ -235,15 +245,56 @@ class SpeakerCache:
                 "how the speaker agreed"
             ) from None
 
-    def _register(self, upload: Upload, draft: Draft, until: float) -> Reply:
+    def _register(self, upload: Upload, draft: Draft, until: float, style: str | None = None) -> Reply:
         defaults = tuple(self._model_types())
         wanted = defaults if upload.model_type is None else (upload.model_type,)
         if upload.replace and self.registry.has_artifacts(draft.record):  # keep the old one until the new one is ready
             draft = self._background.with_artifacts(draft, wanted, until)
-        record = self.registry.add(draft, upload.replace, upload.allowance)
+        if style is None:
+            record = self.registry.add(draft, upload.replace, upload.allowance)
+        else:
+            record = self._change_clip(upload.name, upload.owner, partial(self._with_clip, upload, style, draft))
         self._metrics.count("uploads")
-        self._background.begin(record, wanted, draft.clip, until if upload.wait else None)
+        self._background.begin(record, wanted, draft.clip, until if upload.wait else None, style or "")
         return Reply(self._show(self.registry.latest(record), defaults, upload.owner))
+
+    def _with_clip(self, upload: Upload, style: str, draft: Draft, record: SpeakerRecord) -> Draft | None:
+        """The speaker with a clip of a style; None: it has just this one.
+
+        Raises:
+            SpeakerExists: it has another one, and the upload replaces none.
+        """
+        there = record.clips.get(style)
+        if there is not None and not upload.replace:
+            given = replace(draft.record, owner=there.owner, shared=there.shared, styles=there.styles)
+            if there.says_the_same(given) and self.store.read_audio(record, style) == draft.clips[""]:
+                return None
+            raise SpeakerExists(
+                f"the voice {record.name!r} has the style {style or NEUTRAL}; the option `replace` replaces its clip"
+            )
+        return with_style(of_file(*self.store.read_all(record)), style, draft)
+
+    def _without_clip(self, style: str, record: SpeakerRecord) -> Draft:
+        """The speaker without the clip of a style.
+
+        Raises:
+            InvalidArgument: it has none, or it is the first.
+        """
+        if not style:
+            raise InvalidArgument(f"`style` {NEUTRAL} is the first clip of a voice; replace it, or delete the voice")
+        return with_style(of_file(*self.store.read_all(record)), record.style_meant(style), None)
+
+    def _change_clip(
+        self, name: SpeakerName, owner: str | None, change: Callable[[SpeakerRecord], Draft | None]
+    ) -> SpeakerRecord:
+        for _ in range(TRIES):
+            try:
+                return self.registry.revise(name, owner, "voice", change)
+            except Damaged:
+                break
+            except Superseded:  # changed or deleted meanwhile by another server
+                self.registry.refresh()
+        raise Internal(f"the stored voice {name.text!r} is damaged; upload it again, with the option `replace`")
 
     def _get(self, get: Get) -> Reply:
         if get.kind == "dictionary":
@@ -257,9 +308,9 @@ class SpeakerCache:
 
     def _keep_loudness(self, given: KeepLoudness) -> Reply:
         record = self.registry.find(given.name, given.owner, shared=True)
-        artifact = ArtifactId(given.model_type, given.mode)
+        artifact = ArtifactId(given.model_type, given.mode, given.style)
         try:
-            if record.generation != given.generation:
+            if record.generation != given.generation or given.style not in record.clips:
                 raise Superseded
             with self.registry.holding(record):
                 self.registry.note(record, lambda now: now.with_loudness(artifact, float(given.loudness)))
@@ -299,6 +350,11 @@ class SpeakerCache:
         return any(key.model_type == model_type and each.state != "unsupported" for key, each in states)
 
     def _delete(self, delete: Delete) -> Reply:
+        if delete.style is not None:
+            left = self._change_clip(delete.name, delete.owner, partial(self._without_clip, delete.style))
+            self._background.begin(left, tuple(self._model_types()))
+            named = {"name": left.name, "generation": left.generation, "style": delete.style}
+            return Reply({**named, "deleted": True})
         record = self.registry.remove(delete.name, delete.owner, delete.kind)
         self._metrics.count("deletes")
         log.info("deleted the %s %r, generation %d", record.kind, record.name, record.generation)
@@ -322,7 +378,7 @@ class SpeakerCache:
                     given.owner,
                     "consent",
                     lambda record: Draft(
-                        replace(record, description=given.description), self.store.read_audio(record), {}
+                        replace(record, description=given.description), {"": self.store.read_audio(record) or b""}, {}
                     ),
                 )
             except Damaged:
@@ -349,11 +405,11 @@ class SpeakerCache:
         until = self._until(prepare.timeout)
         self.registry.find(name, prepare.owner)
         # After another checkpoint was loaded, `prepare` is how the operator announces it: ask the encoder again.
-        self._extractor.refresh(name, model_type, mode, until)
+        self._extractor.refresh(name, model_type, mode, until, prepare.style)
         if prepare.force:
-            resolved = self._extractor.rebuild(name, model_type, mode, until)
+            resolved = self._extractor.rebuild(name, model_type, mode, until, prepare.style)
         else:
-            resolved = self._extractor.registered(name, model_type, mode, True, until, saved=True)
+            resolved = self._extractor.registered(name, model_type, mode, True, until, True, prepare.style)
         self._check_owner(resolved.record, name, prepare.owner, shared=False)
         if resolved.unsaved is not None:
             raise resolved.unsaved
@@ -375,10 +431,10 @@ class SpeakerCache:
                 raise
             raise SpeakerNotFound(f"{error.text}; it is a voice of the `model` {' and '.join(others)}") from None
         until = self._until(resolve.timeout)
-        resolved = self._extractor.registered(name, model_type, resolve.mode, resolve.cache, until)
-        record = resolved.record
+        resolved = self._extractor.registered(name, model_type, resolve.mode, resolve.cache, until, style=resolve.style)
+        record, clip = resolved.record, resolved.record.clip(resolved.artifact.style)
         self._check_owner(record, name, resolve.owner, shared=True)
-        result = self._result(resolved, record.embedding_source, record.generation, record.reference_text)
+        result = self._result(resolved, clip.embedding_source, record.generation, clip.reference_text)
         loudness = self.registry.latest(record).loudness_with(resolved.artifact, resolved.fingerprint)
         known = {} if loudness is None else {"loudness": loudness}
         return Reply({"name": record.name, "digest": record.digest, **result, **known}, resolved.artifacts)
@@ -401,7 +457,7 @@ class SpeakerCache:
         clip = self._read(partial(decode, resolve.audio, self._config.clip))
         check_audible(clip)
         resolved = self._extractor.inline(clip, resolve, model_type, until)
-        warnings = {"warnings": [warning._asdict() for warning in of_file(clip.losses)]}
+        warnings = {"warnings": [warning._asdict() for warning in clip_warnings.of_file(clip.losses)]}
         return Reply(self._result(resolved, "audio") | warnings, resolved.artifacts)
 
     def _resolve_embedding(self, resolve: ResolveEmbedding) -> Reply:
@@ -416,8 +472,9 @@ class SpeakerCache:
 
     def _resolve_prompt(self, resolve: ResolvePrompt) -> Reply:
         model_type, until = self._family(resolve.model_type), self._until(resolve.timeout)
-        resolved, record = self._transfer.resolve(resolve.bundle, model_type, resolve.mode, until)
-        result = self._result(resolved, record.embedding_source, reference_text=record.reference_text)
+        resolved, record = self._transfer.resolve(resolve.bundle, model_type, resolve.mode, until, resolve.style)
+        clip = record.clip(resolved.artifact.style)
+        result = self._result(resolved, clip.embedding_source, reference_text=clip.reference_text)
         return Reply(result, resolved.artifacts)
 
     def _result(
@@ -428,7 +485,7 @@ class SpeakerCache:
         return {
             "embedding_source": embedding_source,
             "status": resolved.status,
-            **resolved.artifact._asdict(),
+            **{name: value for name, value in resolved.artifact._asdict().items() if value},
             "generation": generation,
             "extraction_ms": resolved.extraction_ms,
             "fingerprint": resolved.fingerprint,

@@ -41,7 +41,7 @@ class Dictionaries:
             if record.generation != given.generation:
                 raise changed
             content = self._store.read_audio(record) if given.content is None else given.content
-            return Draft(replace(record, about=given.about, file_size=len(content or b"")), content, {})
+            return Draft(replace(record, about=given.about, file_size=len(content or b"")), {"": content or b""}, {})
 
         try:
             return self._registry.revise(given.name, given.owner, "dictionary", change)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from voice_clone.audio import Clip, ClipLimits, check_audible, decode
@@ -13,7 +13,7 @@ from voice_clone.speakers.clip_report import measure, trim_silence
 from voice_clone.speakers.config import CacheConfig
 from voice_clone.speakers.operations import KeepDictionary, RecordConsent, SetAlias, Upload, UploadClip, UploadEmbedding
 from voice_clone.speakers.record import ArtifactId, ArtifactInfo, EmbeddingSource, SpeakerRecord, clip_digest
-from voice_clone.speakers.voice_file import Tensors
+from voice_clone.speakers.voice_file import Header, Tensors, clips_of, group_artifacts, verify
 
 _NO_GENERATION = 0  # until the registry assigns one
 
@@ -24,13 +24,13 @@ class Draft:
 
     Attributes:
         record: without a generation.
-        audio: the bytes of the clip's file; None for an embedding.
+        clips: the bytes of the clips' files by their styles; none for an embedding.
         artifacts: the artifacts that are ready.
         clip: the decoded clip, if the first extraction may use it.
     """
 
     record: SpeakerRecord
-    audio: bytes | None
+    clips: Mapping[str, bytes]
     artifacts: Mapping[ArtifactId, Tensors]
     clip: Clip | None = None
 
@@ -60,7 +60,40 @@ def of_clip(upload: UploadClip, limits: ClipLimits) -> Draft:
     )
     if upload.strict:
         _refuse_warnings(record)
-    return Draft(record, clip.encoded, {}, clip)
+    return Draft(record, {"": clip.encoded}, {}, clip)
+
+
+def with_style(stored: Draft, style: str, draft: Draft | None) -> Draft:
+    """Make the draft of a speaker with another clip of a style, or with a further one, and with its other clips as
+    they are.
+
+    Args:
+        stored: all that there is of the speaker.
+        draft: as of a speaker of that clip; None: the clip goes.
+
+    Raises:
+        InvalidArgument: it would have too many.
+    """
+    clips = {each: clip for each, clip in stored.clips.items() if each != style}
+    artifacts = {each: tensors for each, tensors in stored.artifacts.items() if each.style != style}
+    if draft is None:
+        styles = {each: clip for each, clip in stored.record.styles.items() if each != style}
+        return Draft(replace(stored.record, styles=styles), clips, artifacts)
+    infos = {each._replace(style=style): info for each, info in draft.record.artifacts.items()}
+    made = {each._replace(style=style): tensors for each, tensors in draft.artifacts.items()}
+    record = stored.record.with_clip(style, replace(draft.record, owner=None, shared=False, artifacts=infos))
+    return Draft(record, {**clips, style: draft.clips[""]}, {**artifacts, **made}, draft.clip)
+
+
+def of_file(header: Header, tensors: Tensors) -> Draft:
+    """The draft of a speaker as its file has it.
+
+    Raises:
+        Damaged: a tensor is not what was written.
+        InvalidArgument: the record lists other artifacts.
+    """
+    verify(header, tensors)
+    return Draft(header.record, clips_of(header, tensors), group_artifacts(header, tensors))
 
 
 def of_embedding(upload: UploadEmbedding, artifact: ArtifactId, tensors: Tensors, info: ArtifactInfo) -> Draft:
@@ -74,7 +107,7 @@ def of_embedding(upload: UploadEmbedding, artifact: ArtifactId, tensors: Tensors
         shared=upload.shared,
         artifacts={artifact: info},
     )
-    return Draft(record, None, {artifact: tensors})
+    return Draft(record, {}, {artifact: tensors})
 
 
 def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
@@ -85,7 +118,7 @@ def of_consent(given: RecordConsent, audio: bytes, limits: ClipLimits) -> Draft:
     """
     clip = _decoded(audio, limits)
     record = _record(given, "consent", description=given.description, **_of_file(clip), language=given.language)
-    return Draft(record, clip.encoded, {})
+    return Draft(record, {"": clip.encoded}, {})
 
 
 def _of_file(clip: Clip) -> dict[str, Any]:
@@ -101,7 +134,7 @@ def _of_file(clip: Clip) -> dict[str, Any]:
 
 def of_alias(given: SetAlias) -> Draft:
     """Make the draft of an alias. An alias of the operator is for all who may use its speaker."""
-    return Draft(_record(given, "alias", shared=given.owner is None, voice=given.voice.text), None, {})
+    return Draft(_record(given, "alias", shared=given.owner is None, voice=given.voice.text), {}, {})
 
 
 def _record(
@@ -127,7 +160,7 @@ def of_dictionary(given: KeepDictionary) -> Draft:
     """A new dictionary."""
     content = given.content
     record = _record(given, "dictionary", file_size=len(content or b""), about=given.about)
-    return Draft(record, content, {})
+    return Draft(record, {} if content is None else {"": content}, {})
 
 
 def check_consent(consent: str | None, config: CacheConfig) -> None:

@@ -85,7 +85,7 @@ class Describer:
         self._encoder = encoder
         self._metrics = metrics
         self._flights = flights
-        self._descriptions: dict[ArtifactId, Extraction] = {}
+        self._descriptions: dict[tuple[str, str], Extraction] = {}  # by model type and mode
         self._modes: dict[str, Modes] = {}  # by model type
         self._presets: dict[str, tuple[str, ...]] = {}  # likewise
         self._asked: set[str] = set()  # model types
@@ -145,7 +145,7 @@ class Describer:
 
     def known(self, artifact: ArtifactId) -> str | None:
         """Return the encoder's fingerprint if it is known already; ask no encoder."""
-        description = self._descriptions.get(artifact)
+        description = self._descriptions.get(artifact[:2])
         return None if description is None else description.fingerprint
 
     def fingerprint(self, artifact: ArtifactId, until: float, again: bool = False) -> str:
@@ -154,17 +154,17 @@ class Describer:
         if known is not None and not again:
             return known
         description: Extraction = self._ask(
-            ("describe", artifact, again), partial(self.describe, artifact, again), until
+            ("describe", artifact[:2], again), partial(self.describe, artifact, again), until
         )
         return description.fingerprint
 
     def describe(self, artifact: ArtifactId, again: bool = False) -> Extraction:
         """Return the encoder's description, from memory if it was asked before; `again` asks once more."""
-        description = None if again else self._descriptions.get(artifact)
+        description = None if again else self._descriptions.get(artifact[:2])
         if description is None:
             description = self._encode(artifact, _EMPTY, _ANY_RATE)
             self._keep_modes(artifact.model_type, description)
-            self._descriptions[artifact] = description
+            self._descriptions[artifact[:2]] = description
         return description
 
     def extract(self, artifact: ArtifactId, waveform: NDArray[np.float32], sample_rate: int) -> Made:
@@ -178,7 +178,7 @@ class Describer:
         seconds = time.perf_counter() - began
         self._metrics.extracted(seconds)
         if self.known(artifact) not in (None, extraction.fingerprint):
-            self._descriptions.pop(artifact, None)
+            self._descriptions.pop(artifact[:2], None)
             self._modes.pop(artifact.model_type, None)
         info = ArtifactInfo(extraction.fingerprint, round(1e3 * seconds, 3), time.time())
         return Made(extraction.artifacts, info)

@@ -82,16 +82,24 @@ class Together:
 
     Args:
         record: of the speaker.
-        clip: its decoded clip, if that is in memory.
+        style: of its clip.
+        clip: that clip, decoded, if it is in memory.
         background: whether no caller waits.
         count: the number of families.
         store: called when the last of them is over.
     """
 
     def __init__(
-        self, record: SpeakerRecord, clip: Clip | None, background: bool, count: int, store: Callable[[], object]
+        self,
+        record: SpeakerRecord,
+        style: str,
+        clip: Clip | None,
+        background: bool,
+        count: int,
+        store: Callable[[], object],
     ) -> None:
         self.record = record
+        self.style = style
         self.clip = clip
         self.background = background
         self._left = count
@@ -125,12 +133,20 @@ class Extractor:
         self._patience = config.extraction_timeout / 2  # seconds to wait for another server, which may be paused
 
     def registered(
-        self, name: SpeakerName, model_type: str, mode: str | None, use_cache: bool, until: float, saved: bool = False
+        self,
+        name: SpeakerName,
+        model_type: str,
+        mode: str | None,
+        use_cache: bool,
+        until: float,
+        saved: bool = False,
+        style: str | None = None,
     ) -> ResolvedSpeaker:
         """Return the artifacts of a registered speaker.
 
         Args:
             saved: try again to save what is in memory alone.
+            style: of the clip, as `SpeakerRecord.style_meant` reads it.
             use_cache: if False, artifacts are neither taken from memory nor kept there; the store is used all the same.
 
         Raises:
@@ -140,20 +156,24 @@ class Extractor:
         tried: list[int] = []
         while True:
             record = self._found(name, tried)
-            artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
+            modes = self._describer.modes(model_type, until)
+            artifact = mode_of_record(modes, model_type, record, mode, record.style_meant(style))
             try:
                 return self._of_record(record, artifact, use_cache, until, saved)
             except Superseded:
                 self._registry.refresh()  # deleted or replaced meanwhile, here or by another server: find it again
 
-    def rebuild(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> ResolvedSpeaker:
+    def rebuild(
+        self, name: SpeakerName, model_type: str, mode: str | None, until: float, style: str | None = None
+    ) -> ResolvedSpeaker:
         """Extract again, as a new generation; the old one serves until then. Raises: as `registered`."""
         tried: list[int] = []
         while True:
             record = self._found(name, tried)
-            if record.embedding_source == "direct":
+            found = record.style_meant(style)
+            if record.clip(found).embedding_source == "direct":
                 raise InvalidArgument("this voice was uploaded as a `speaker_embedding`: there is nothing to rebuild")
-            artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
+            artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode, found)
             work = partial(self._rebuild, record, artifact)
             flight = self._voice_states.flights.start(record.key, (record.generation, artifact, "rebuild"), work)
             try:
@@ -208,10 +228,13 @@ class Extractor:
         artifact = mode_of_embedding(self._describer.modes(model_type, until), model_type, mode)
         return artifact, *self._describer.of_embedding(artifact, embedding, until)
 
-    def refresh(self, name: SpeakerName, model_type: str, mode: str | None, until: float) -> None:
+    def refresh(
+        self, name: SpeakerName, model_type: str, mode: str | None, until: float, style: str | None = None
+    ) -> None:
         """Ask the encoder again for its modes, and for its fingerprint in the mode that serves this speaker."""
         modes = self._describer.modes(model_type, until, again=True)
-        artifact = mode_of_record(modes, model_type, self._registry.find(name), mode)
+        record = self._registry.find(name)
+        artifact = mode_of_record(modes, model_type, record, mode, record.style_meant(style))
         self._describer.fingerprint(artifact, until, again=True)
 
     def _of_record(
@@ -403,9 +426,9 @@ class Extractor:
     def _stored_clip(self, record: SpeakerRecord, artifact: ArtifactId) -> Clip:
         try:
             with self._registry.holding(record) as now:
-                audio = self._store.read_audio(now)
+                audio = self._store.read_audio(now, artifact.style)
         except Damaged as error:
-            if not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
+            if not record.styles and not set(record.artifacts) - {artifact}:  # the file holds nothing else of use
                 self._registry.set_aside(record, str(error))
                 self._voice_states.drop(record)
             raise Internal(
@@ -448,4 +471,6 @@ def _resolved(
 
 
 def _key(record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> CacheKey:
-    return CacheKey(artifact.model_type, record.key, record.generation, fingerprint, artifact.mode)
+    return CacheKey(
+        artifact.model_type, record.key, record.generation, fingerprint, artifact.mode, style=artifact.style
+    )

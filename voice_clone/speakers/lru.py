@@ -23,7 +23,7 @@ class CacheKey(NamedTuple):
     """The key of artifacts. It is a tuple, never a joined string: no two keys can collide.
 
     `speaker` is a registered speaker's key, or the digest of an inline clip (whose generation is 0). `scope` is that of
-    the owner of an inline clip, by `scope_of`.
+    the owner of an inline clip, by `scope_of`. `style` is that of a registered speaker's clip.
     """
 
     model_type: str
@@ -32,6 +32,7 @@ class CacheKey(NamedTuple):
     fingerprint: str
     mode: str
     scope: str = ""
+    style: str = ""
 
 
 @dataclass

@@ -72,21 +72,27 @@ def check_modes(model_type: str, declared: Any) -> Modes:
     return Modes(needs, reasons=reasons)
 
 
-def mode_of_record(modes: Modes, model_type: str, record: SpeakerRecord, asked: str | None = None) -> ArtifactId:
+def mode_of_record(
+    modes: Modes, model_type: str, record: SpeakerRecord, asked: str | None = None, style: str = ""
+) -> ArtifactId:
     """The artifacts that serve a registered speaker: in the mode asked for, else in the first that it allows.
+
+    Args:
+        style: of the clip of which they are made.
 
     Raises:
         Unsupported: the family has no such mode, or the speaker does not meet its needs; says what to upload.
     """
-    given = _NOTHING if record.reference_text is None else _TRANSCRIPT
+    clip = record.clip(style)
+    given = _NOTHING if clip.reference_text is None else _TRANSCRIPT
     mode, lacking = _choose(modes, model_type, asked, given)
-    if lacking and record.embedding_source != "direct":  # an embedding serves as it is, or not at all
-        needs = listed(lacking, " and ")
+    if lacking and clip.embedding_source != "direct":  # an embedding serves as it is, or not at all
+        needs, which = listed(lacking, " and "), f" in the style {style}" if style else ""
         raise Unsupported(
-            f"{model_type} in mode {mode} needs {needs}, and the voice {record.name!r} was uploaded without; "
+            f"{model_type} in mode {mode} needs {needs}, and the voice {record.name!r}{which} was uploaded without; "
             f"upload it again with {needs}{_instead(modes, asked, given)}"
         )
-    return ArtifactId(model_type, mode)
+    return ArtifactId(model_type, mode, style)
 
 
 def mode_of_clip(modes: Modes, model_type: str, reference_text: str | None, asked: str | None) -> ArtifactId:

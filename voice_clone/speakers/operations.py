@@ -5,9 +5,10 @@ open, never for an input that the operation needs.
 
 A speaker is shown as a dictionary (`get`): name, generation, created_at, embedding_source; where they exist
 consent, description, reference_text, mime_type, file_size, duration, sample_rate, embedding_dim, design,
-design_model, design_seed, report (see `ClipReport`), warnings [{code, message}], owner, shared; and artifacts
-[{model_type, mode, state, reason?, extraction_ms?, fingerprint?}]. The state is `pending`, `processing`, `ready`,
-`failed`, or `unsupported`: it lacks what the family needs.
+design_model, design_seed, report (see `ClipReport`), warnings [{code, message}], owner, shared; artifacts
+[{model_type, mode, state, reason?, extraction_ms?, fingerprint?}]; and, where it has further clips, styles {name: the
+same of that clip}. The state is `pending`, `processing`, `ready`, `failed`, or `unsupported`: it lacks what the family
+needs.
 
 The option `owner` of any operation says for whom the caller acts. That caller does not see the speakers of others,
 except that `get`, `list` and `resolve` find those that are shared. Without it the caller is the operator.
@@ -18,6 +19,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              trim_silence (at its ends), strict (refuses a clip with warnings), and design, design_model and
              design_seed (see `SpeakerRecord`), all or none. The speaker. A name that is taken is refused, unless
              `replace` is true, or the speaker of that name was uploaded just as this one: then it stays as it is.
+             With the option style the clip becomes a further one of a speaker that there is, as a new generation of
+             it; `replace` then replaces the clip of that style alone. `neutral` is the style of the first clip.
     get      name; option kind (`voice`, which is the default, `consent`, `alias` or `dictionary`). The speaker, also by
              an alias. Of a dictionary its content, too, as artifacts.
     list     options limit, after, kind. {"speakers": [speaker, ...], "count": n}, by name; the first `limit` behind the
@@ -26,7 +29,8 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              of the families bring, which can be spoken and neither changed nor deleted; `registered`: whether a speaker
              of that name, which this owner may use, is spoken in its place. A family whose encoder does not say in time
              (5 s) what its checkpoint brings is left out.
-    delete   name; option kind. {"name", "generation", "deleted": true}
+    delete   name; option kind. {"name", "generation", "deleted": true}. With the option style, only that clip of a
+             speaker, which goes on as a new generation. {"name", "generation", "style", "deleted": true}
     record_consent  name: its id, which begins with `cons_`; audio, description, and option language: a new recording
              of a speaker's consent. Without audio and language the description changes. Option max_owned.
              The `consent` of an upload that begins with `cons_` must be the id of such a recording.
@@ -36,16 +40,18 @@ except that `get`, `list` and `resolve` find those that are shared. Without it t
              most 4 MiB, and option about: what its keeper says of it. Nothing here reads either. With option
              generation, the dictionary of that generation changes, and keeps its content if there is no audio; where it
              has another one, the change is refused. Option max_owned.
-    keep_loudness  name, model_type; options mode, generation, loudness: in LUFS, how loud this family speaks in this
-             voice. It is kept with the voice until that is replaced or the family has another checkpoint. A gateway has
-             measured it; `resolve` answers it.
-    prepare  name, model_type?; options mode, force, timeout. The speaker, with "status": "ready", "mode",
+    keep_loudness  name, model_type; options mode, generation, style, loudness: in LUFS, how loud this family speaks in
+             this voice. It is kept with the voice until that is replaced or the family has another checkpoint. A
+             gateway has measured it; `resolve` answers it.
+    prepare  name, model_type?; options mode, style, force, timeout. The speaker, with "status": "ready", "mode",
              "extraction_ms", and "message": "already prepared" if there was nothing to do.
     resolve  one of name, audio, speaker_embedding, voice_prompt; model_type?; reference_text? with audio; options mode,
-             cache, timeout. The artifacts, and {"status": "hit" | "restored" | "miss" | "none", "model_type", "mode",
-             "generation", "embedding_source", "extraction_ms", "fingerprint", "origin", "scope", "name"?,
-             "reference_text"?, "loudness"?}. Other processes file what they compute of the artifacts under `origin`,
-             drop it by that, and find it within `scope` alone: what comes of an owner's clip is found for this owner.
+             cache, timeout, and with name or voice_prompt style: a name, or several with commas between them, of which
+             the first that there is counts. The artifacts, and {"status": "hit" | "restored" | "miss" | "none",
+             "model_type", "mode", "style"?, "generation", "embedding_source", "extraction_ms", "fingerprint", "origin",
+             "scope", "name"?, "reference_text"?, "loudness"?}. Other processes file what they compute of the artifacts
+             under `origin`, drop it by that, and find it within `scope` alone: what comes of an owner's clip is found
+             for this owner.
     stats    counters, sizes of the pools, histogram of extraction seconds; "model_types", the default first;
              "instructions", by family the option that takes them; "voiceless", the families that need no voice;
              "options", by family what each is; "languages", by family, where the checkpoint does not decide;
@@ -140,6 +146,7 @@ class UploadClip(Upload):
         trim_silence: cut off the silence at its ends.
         strict: refuse a clip that has warnings.
         design, design_model, design_seed: as of `SpeakerRecord`.
+        style: the clip is a further one of a speaker that there is; "": its first one; None: of a speaker of its own.
     """
 
     audio: bytes
@@ -149,6 +156,7 @@ class UploadClip(Upload):
     design: str | None
     design_model: str | None
     design_seed: int | None
+    style: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -200,6 +208,7 @@ class KeepLoudness(Operation):
         model_type, mode: of the artifacts with which it spoke.
         generation: of the voice.
         loudness: in LUFS.
+        style: of the clip.
     """
 
     name: SpeakerName
@@ -207,6 +216,7 @@ class KeepLoudness(Operation):
     mode: str
     generation: int
     loudness: float
+    style: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,10 +268,11 @@ class Presets(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Delete(Operation):
-    """Delete a speaker, or what else is kept."""
+    """Delete a speaker, or what else is kept; with `style`, that clip of a speaker alone."""
 
     name: SpeakerName
     kind: Kind = "voice"
+    style: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,11 +283,13 @@ class ForFamily(Operation):
         model_type: the family; None: the server's default.
         mode: of the artifacts; None: the best one that the voice allows.
         timeout: seconds to wait; None: as the server is configured.
+        style: of the clip, as `SpeakerRecord.style_meant` reads it.
     """
 
     model_type: str | None
     mode: str | None
     timeout: float | None
+    style: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

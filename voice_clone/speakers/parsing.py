@@ -42,7 +42,7 @@ from voice_clone.speakers.operations import (
     UploadClip,
     UploadEmbedding,
 )
-from voice_clone.speakers.record import Kind, is_loudness
+from voice_clone.speakers.record import Kind, is_loudness, style_name
 from voice_clone.turns import TOKEN_PARAMETER
 
 """The request parameter that carries the write token: a header that Triton forwards."""
@@ -141,7 +141,7 @@ def _upload(given: Given, options: Given) -> Upload:
             raise InvalidArgument(
                 "a ready `speaker_embedding` allows no `reference_text`; leave it out, or send `audio`"
             )
-        for option in ("strict", "trim_silence", *_DESIGN):
+        for option in ("strict", "trim_silence", "style", *_DESIGN):
             if option in options:
                 raise InvalidArgument(
                     f"a ready `speaker_embedding` allows no option `{option}`; leave it out, or send `audio`"
@@ -166,6 +166,7 @@ def _upload(given: Given, options: Given) -> Upload:
         reference_text=reference_text,
         trim_silence=options.get("trim_silence", False),
         strict=options.get("strict", False),
+        style=_style(options),
         **_design(options),
         **common,
     )
@@ -196,6 +197,8 @@ def _resolve(given: Given, options: Given) -> ForFamily:
     if "name" in given and "reference_text" in given:
         raise InvalidArgument("`reference_text` belongs to the upload of a voice; leave it out, or send `audio`")
     reference_text, common, cache = _transcript(given), _for_family(given, options), options.get("cache", True)
+    if "style" in options and sources[0] not in ("name", "voice_prompt"):
+        raise InvalidArgument("only a voice has a `style`; leave it out, or give `name` or `voice_prompt`")
     if "name" in given:
         return Resolve(name=parse_name(given["name"]), cache=cache, **common)
     if "audio" in given:
@@ -268,6 +271,7 @@ def _keep_loudness(given: Given, options: Given) -> KeepLoudness:
         mode=check_word("the option `mode`", options["mode"]),
         generation=options["generation"],
         loudness=options["loudness"],
+        style=_style(options) or "",
     )
 
 
@@ -294,7 +298,7 @@ def _presets(given: Given, options: Given) -> Presets:
 
 
 def _delete(given: Given, options: Given) -> Delete:
-    return Delete(owner=options.get("owner"), name=_name(given), kind=_kind(options))
+    return Delete(owner=options.get("owner"), name=_name(given), kind=_kind(options), style=_style(options))
 
 
 def _stats(given: Given, options: Given) -> Stats:
@@ -347,21 +351,21 @@ FORMS = {
     "upload": _Form(
         _upload,
         INPUTS,  # voice_prompt, too: an upload has always ignored it
-        ("wait", "replace", "timeout", "strict", "trim_silence", "shared", "max_owned", "reserved", *_DESIGN),
+        ("wait", "replace", "timeout", "strict", "trim_silence", "style", "shared", "max_owned", "reserved", *_DESIGN),
     ),
     "get": _Form(_get, ("name",), ("kind",)),
     "list": _Form(_list, (), ("limit", "after", "kind")),
     "presets": _Form(_presets, (), ("timeout",)),
-    "delete": _Form(_delete, ("name",), ("kind",)),
+    "delete": _Form(_delete, ("name",), ("kind", "style")),
     "record_consent": _Form(_record_consent, ("name", "audio", "description"), ("language", "max_owned")),
     "keep_dictionary": _Form(_keep_dictionary, ("name", "audio"), ("about", "generation", "max_owned")),
-    "keep_loudness": _Form(_keep_loudness, ("name", "model_type"), ("mode", "generation", "loudness")),
+    "keep_loudness": _Form(_keep_loudness, ("name", "model_type"), ("mode", "generation", "loudness", "style")),
     "set_alias": _Form(_set_alias, ("name",), ("voice", "max_owned", "reserved")),
-    "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout")),
+    "prepare": _Form(_prepare, ("name", "model_type"), ("mode", "force", "timeout", "style")),
     "resolve": _Form(
         _resolve,
         ("name", "model_type", "audio", "reference_text", "speaker_embedding", "voice_prompt"),
-        ("mode", "cache", "timeout"),
+        ("mode", "cache", "timeout", "style"),
     ),
     "stats": _Form(_stats),
     "export": _Form(_export, ("name",), ("include_audio", "id", "offset")),
@@ -374,7 +378,7 @@ _OPTIONS: dict[str, type] = {
         bool,
     ),
     **dict.fromkeys(
-        ("mode", "owner", "about", "after", "design", "design_model", "id", "kind", "language", "voice"), str
+        ("mode", "owner", "about", "after", "design", "design_model", "id", "kind", "language", "style", "voice"), str
     ),
     **dict.fromkeys(("max_owned", "limit", "design_seed", "part", "offset", "generation"), int),
     **dict.fromkeys(("timeout", "loudness"), float),
@@ -448,7 +452,12 @@ def _for_family(given: Given, options: Given) -> dict[str, Any]:
         "model_type": _model_type(given),
         "mode": check_word("the option `mode`", options["mode"]) if "mode" in options else None,
         "timeout": options.get("timeout"),
+        "style": options.get("style"),
     }
+
+
+def _style(options: Given) -> str | None:
+    return style_name(options["style"]) if "style" in options else None
 
 
 def _embedding(embedding: NDArray[Any]) -> Embedding:

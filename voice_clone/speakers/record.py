@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from voice_clone.errors import InvalidArgument
+from voice_clone.errors import InvalidArgument, quoted
 from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.speakers.name import check_word, parse_name
 
@@ -25,15 +25,18 @@ EmbeddingSource = Literal["audio", "direct", "consent", "alias", "dictionary"]
 MAX_GENERATION = 2**53  # JSON readers that use doubles cannot distinguish larger numbers
 MAX_ARTIFACTS = 64  # of one speaker
 MAX_FINGERPRINT = 256  # characters
+MAX_STYLES = 16  # of one speaker, besides the first clip
+NEUTRAL = "neutral"  # names the first clip of a speaker where a style is asked for
 _END_OF_TIME = 253402300800  # the year 10000, in seconds since 1970: calendars of programs end there
 X_VECTOR, IN_CONTEXT = "x_vector", "icl"  # the two natural modes; a family may have any others
 
 
 class ArtifactId(NamedTuple):
-    """Names artifacts of a speaker: those of one model type in one mode."""
+    """Names artifacts of a speaker: those of one model type in one mode, made of the clip of a style; "": the first."""
 
     model_type: str
     mode: str
+    style: str = ""
 
 
 class ArtifactInfo(NamedTuple):
@@ -85,6 +88,8 @@ class SpeakerRecord:
         loudness: LUFS by model type, mode and fingerprint, with a space between them: how loud a family speaks in it.
         artifacts: those that are stored, i.e. `ready`.
         beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
+        styles: further clips of the speaker, by the names of their styles. Each is a record with the consent,
+            transcript, report and artifacts of its clip; owner and generation are those of the speaker.
     """
 
     name: str
@@ -112,6 +117,7 @@ class SpeakerRecord:
     loudness: Mapping[str, float] = field(default_factory=dict)
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+    styles: Mapping[str, SpeakerRecord] = field(default_factory=dict)
 
     @property
     def kind(self) -> Kind:
@@ -142,14 +148,59 @@ class SpeakerRecord:
         """Whether a caller that acts for `owner` gets this speaker; with `shared`, also one that others share."""
         return owner is None or self.owner == owner or (shared and self.shared)
 
+    @property
+    def clips(self) -> Mapping[str, SpeakerRecord]:
+        """The record of each clip by the name of its style; "": of the first one, which is the speaker's itself."""
+        return {"": self, **self.styles}
+
+    def clip(self, style: str) -> SpeakerRecord:
+        """The record of the clip of a style that there is."""
+        return self.styles[style] if style else self
+
+    def style_meant(self, asked: str | None) -> str:
+        """The style that a caller asks for: the first of a list of names between commas that the speaker has.
+
+        Returns: its name; "" for the first clip, which is `neutral`, also if nothing is asked for.
+
+        Raises:
+            InvalidArgument: a name cannot be that of a style, or the speaker has none of them; says which there are.
+        """
+        names = [style_name(name) for name in (asked or NEUTRAL).split(",")]
+        found = next((name for name in names if not name or name in self.styles), None)
+        if found is None:
+            raise InvalidArgument(
+                f"the voice {self.name!r} has no `style` {quoted(asked)}; it has "
+                f"{', '.join([NEUTRAL, *self.styles])}, and {names[0]},{NEUTRAL} takes {NEUTRAL} where there is no {names[0]}"
+            )
+        return found
+
+    def with_clip(self, style: str, record: SpeakerRecord) -> SpeakerRecord:
+        """The speaker with another record of the clip of a style, or with a further one.
+
+        Raises:
+            InvalidArgument: it would have too many.
+        """
+        if not style:
+            return replace(record, owner=self.owner, shared=self.shared, styles=self.styles)
+        styles = {**self.styles, style: record}
+        if len(styles) > MAX_STYLES:
+            raise InvalidArgument(
+                f"the voice {self.name!r} has {MAX_STYLES} styles besides {NEUTRAL} and can have no more; delete one"
+            )
+        return replace(self, styles=dict(sorted(styles.items())))
+
     def says_the_same(self, other: SpeakerRecord) -> bool:
         """Whether both were uploaded alike, whenever that was and whatever has been computed since."""
-        since = ("generation", "created_at", "report", "loudness", "artifacts", "beside")
-        return replace(self, **{name: getattr(other, name) for name in since}) == other
+        if self.styles.keys() != other.styles.keys():
+            return False
+        since = ("generation", "created_at", "report", "loudness", "artifacts", "beside", "styles")
+        alike = replace(self, **{name: getattr(other, name) for name in since}) == other
+        return alike and all(clip.says_the_same(other.styles[style]) for style, clip in self.styles.items())
 
     def stored(self, artifact: ArtifactId, fingerprint: str) -> ArtifactInfo | None:
         """The origin of the stored artifacts of this encoder; None if there are none."""
-        for made in (self.artifacts, self.beside):
+        clip = self.clips.get(artifact.style)
+        for made in () if clip is None else (clip.artifacts, clip.beside):
             if artifact in made and made[artifact].fingerprint == fingerprint:
                 return made[artifact]
         return None
@@ -163,6 +214,12 @@ class SpeakerRecord:
         Raises:
             InvalidArgument: the voice has as many artifacts as a record may list.
         """
+        clip = self.clip(artifact.style)
+        if clip is not self:
+            return self.with_clip(artifact.style, clip._with_own(artifact, info, beside))
+        return self._with_own(artifact, info, beside)
+
+    def _with_own(self, artifact: ArtifactId, info: ArtifactInfo, beside: bool) -> SpeakerRecord:
         older = self.artifacts.get(artifact)
         if older is None and len(self.artifacts) >= MAX_ARTIFACTS:
             raise InvalidArgument(
@@ -178,7 +235,7 @@ class SpeakerRecord:
 
     def loudness_with(self, artifact: ArtifactId, fingerprint: str) -> float | None:
         """How loud the family of these artifacts speaks, in LUFS; None if nobody has measured it."""
-        return self.loudness.get(" ".join((*artifact, fingerprint)))
+        return self.clip(artifact.style).loudness.get(f"{artifact.model_type} {artifact.mode} {fingerprint}")
 
     def with_loudness(self, artifact: ArtifactId, loudness: float) -> SpeakerRecord:
         """The record once the loudness with these artifacts is kept; that with those of an older checkpoint goes.
@@ -186,11 +243,13 @@ class SpeakerRecord:
         Raises:
             InvalidArgument: the voice has no such artifacts.
         """
-        if artifact not in self.artifacts:
+        clip = self.clip(artifact.style)
+        if artifact not in clip.artifacts:
             raise InvalidArgument(f"the voice {self.name!r} has no artifacts of this `model_type` in this mode")
-        place = " ".join(artifact) + " "
-        kept = {name: value for name, value in self.loudness.items() if not name.startswith(place)}
-        return replace(self, loudness={**kept, place + self.artifacts[artifact].fingerprint: loudness})
+        place = f"{artifact.model_type} {artifact.mode} "
+        kept = {name: value for name, value in clip.loudness.items() if not name.startswith(place)}
+        noted = replace(clip, loudness={**kept, place + clip.artifacts[artifact].fingerprint: loudness})
+        return self.with_clip(artifact.style, noted)
 
     def of_generation(self, generation: int) -> SpeakerRecord:
         """The same speaker as a new generation."""
@@ -212,25 +271,32 @@ class SpeakerRecord:
             values["beside"] = _listed(self.beside)
         if self.report is not None:
             values["report"] = self.report.to_json()
+        if self.styles:
+            values["styles"] = {style: json.loads(clip.to_json()) for style, clip in self.styles.items()}
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> SpeakerRecord:
-        """The record that `to_json` wrote; fields of a newer server are left out.
+    def from_json(cls, text: str, style: str = "") -> SpeakerRecord:
+        """The record that `to_json` wrote; fields of a newer server are left out. `style`: of the clip that it is of.
 
         Raises:
             ValueError, KeyError, TypeError, InvalidArgument: the text is not a record.
         """
         values: dict[str, Any] = json.loads(text)
         json.dumps(values, ensure_ascii=False).encode()  # a lone surrogate is no text
-        artifacts, beside = _artifacts(values.pop("artifacts")), _artifacts(values.pop("beside", []))
+        artifacts, beside = _artifacts(values.pop("artifacts"), style), _artifacts(values.pop("beside", []), style)
+        clips = values.pop("styles", {})
+        if len(clips) > (0 if style else MAX_STYLES) or not all(style_name(name) == name for name in clips):
+            raise ValueError("styles have wrong names, or are too many")
+        values["styles"] = {name: cls.from_json(json.dumps(clip), name) for name, clip in clips.items()}
         if values.get("report") is not None:
             from voice_clone.speakers.clip_report import ClipReport
 
             values["report"] = ClipReport.from_json(values["report"])
         given = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         record = cls(**given, artifacts=artifacts, beside=beside)
-        if parse_name(record.name).text != record.name or record.embedding_source not in _SOURCES:
+        sources = ("audio",) if style else _SOURCES
+        if parse_name(record.name).text != record.name or record.embedding_source not in sources:
             raise ValueError("not a speaker's record")
         if record.owner is not None:
             check_word("owner", record.owner)
@@ -254,9 +320,15 @@ class SpeakerRecord:
         """The public part of the record and of its artifacts, fit for JSON, without keys for what was not given.
 
         Args:
+            states: of the artifacts of all clips of the speaker.
             owner: the caller's. Other owners see neither the owner of the speaker nor its texts; None sees all.
         """
         hidden = _HIDDEN if self.serves(owner, shared=False) else _HIDDEN_FROM_OTHERS
+        values = {**self._shown(states, "", hidden), "digest": self.digest}
+        clips = {style: clip._shown(states, style, hidden | _OF_SPEAKER) for style, clip in self.styles.items()}
+        return {**values, "styles": clips} if clips else values
+
+    def _shown(self, states: Mapping[ArtifactId, ArtifactState], style: str, hidden: frozenset[str]) -> dict[str, Any]:
         values = {name: value for name, value in vars(self).items() if _given(value) and name not in hidden}
         if self.report is not None and "report" not in hidden:
             from voice_clone.speakers.clip_warnings import speaking_rate
@@ -264,12 +336,12 @@ class SpeakerRecord:
             rate = speaking_rate(self.report, self.reference_text)
             values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
             values["warnings"] = [warning._asdict() for warning in self.warnings()]
-        values["digest"] = self.digest
         values["artifacts"] = [
-            {**artifact._asdict(), "state": state.state}
+            {"model_type": artifact.model_type, "mode": artifact.mode, "state": state.state}
             | ({} if state.reason is None else {"reason": state.reason})
             | ({} if state.info is None else {k: v for k, v in state.info._asdict().items() if v is not None})
             for artifact, state in states.items()
+            if artifact.style == style
         ]
         return values
 
@@ -279,23 +351,33 @@ def is_loudness(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -100 <= value <= 10
 
 
+def style_name(raw: str) -> str:
+    """The name of a style without outer spaces, in lower case; "" for `neutral`, the first clip of a speaker.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    name = check_word("a `style`", raw.strip(" ").lower())
+    return "" if name == NEUTRAL else name
+
+
 def _listed(artifacts: Mapping[ArtifactId, ArtifactInfo]) -> list[list[Any]]:
-    return [[*artifact, *info] for artifact, info in artifacts.items()]
+    return [[artifact.model_type, artifact.mode, *info] for artifact, info in artifacts.items()]
 
 
-def _artifacts(listed: Any) -> dict[ArtifactId, ArtifactInfo]:
+def _artifacts(listed: Any, style: str) -> dict[ArtifactId, ArtifactInfo]:
     if len(listed) > MAX_ARTIFACTS:
         raise ValueError("too many artifacts")
-    return dict(_artifact(*values) for values in listed)
+    return dict(_artifact(style, *values) for values in listed)
 
 
 def _artifact(
-    model_type: Any, mode: Any, fingerprint: Any, extraction_ms: Any, generated_at: Any = None
+    style: str, model_type: Any, mode: Any, fingerprint: Any, extraction_ms: Any, generated_at: Any = None
 ) -> tuple[ArtifactId, ArtifactInfo]:
     """Older files have no time."""
     at = None if generated_at is None else _number("generated_at", generated_at, _END_OF_TIME)
     info = ArtifactInfo(_fingerprint(fingerprint), _number("extraction_ms", extraction_ms, math.inf), at)
-    return ArtifactId(check_word("model_type", model_type), check_word("mode", mode)), info
+    return ArtifactId(check_word("model_type", model_type), check_word("mode", mode), style), info
 
 
 def _fingerprint(fingerprint: Any) -> str:
@@ -322,7 +404,8 @@ def clip_digest(clip: Clip) -> str:
 
 
 _SOURCES = get_args(EmbeddingSource)
-_HIDDEN = frozenset({"audio_digest", "beside", "loudness"})
+_HIDDEN = frozenset({"audio_digest", "beside", "loudness", "styles"})
+_OF_SPEAKER = frozenset({"name", "generation", "embedding_source"})  # which its clips have in common
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
     *("owner", "consent", "description", "reference_text", "report", "about"),
     *("design", "design_model", "design_seed"),

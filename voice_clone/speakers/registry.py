@@ -137,7 +137,7 @@ class Registry:
     def has_artifacts(self, record: SpeakerRecord) -> bool:
         """Whether there is a speaker of that name, with artifacts."""
         older = self._records.get(record.key)
-        return older is not None and bool(older.artifacts)
+        return older is not None and any(clip.artifacts for clip in older.clips.values())
 
     def records(self, owner: str | None = None) -> list[SpeakerRecord]:
         """All speakers of this owner, by name; None: of all."""
@@ -283,8 +283,8 @@ class Registry:
         if not record.says_the_same(draft.record):
             return False
         try:
-            if draft.audio is not None:
-                return self._store.read_audio(record) == draft.audio
+            if draft.clips:
+                return all(self._store.read_audio(record, style) == clip for style, clip in draft.clips.items())
             return all(
                 _are_equal(self._store.read_artifacts(record, each, draft.record.artifacts[each].fingerprint), tensors)
                 for each, tensors in draft.artifacts.items()
@@ -371,18 +371,20 @@ class Registry:
             yield self.current(record)
 
     def revise(
-        self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], Draft]
+        self, name: SpeakerName, owner: str | None, kind: Kind, change: Callable[[SpeakerRecord], Draft | None]
     ) -> SpeakerRecord:
-        """Write what `change` makes of a record. Returns: the new one.
+        """Write what `change` makes of a record, if anything. Returns: the new one.
 
         Raises:
-            SpeakerNotFound: as `find`.
+            SpeakerNotFound, InvalidArgument: as `remove`.
             Superseded: another server changed or deleted it meanwhile.
             Exception: as `change`.
         """
         with self._changing(name.key):
-            record = self.find(name, owner, kind=kind)
+            record = self._own(name, owner, kind)
             draft = change(record)
+            if draft is None:
+                return record
 
             def approve() -> None:
                 self.current(record)
@@ -391,18 +393,17 @@ class Registry:
             return written
 
     def remove(self, name: SpeakerName, owner: str | None = None, kind: Kind = "voice") -> SpeakerRecord:
-        """Delete a speaker, in the store and in memory. `owner` and errors: as `find`. Returns: its last record.
+        """Delete a speaker, in the store and in memory. `owner`: as of `find`. Returns: its last record.
 
         What was set aside under its name goes, too; for the operator even if there is no such speaker.
+
+        Raises:
+            SpeakerNotFound: as `find`.
+            InvalidArgument: the name is an alias.
         """
 
         def approve() -> SpeakerRecord:
-            record = self.find(name, owner, kind=kind)
-            if record.key != name.key:
-                raise InvalidArgument(
-                    f"the name {name.text!r} is an alias of {record.name!r}; delete that voice, or remove the alias"
-                )
-            return record
+            return self._own(name, owner, kind)
 
         with self._changing(name.key):
             try:
@@ -413,6 +414,15 @@ class Registry:
                 raise
             self._store.purge(name.key)
             return record
+
+    def _own(self, name: SpeakerName, owner: str | None, kind: Kind) -> SpeakerRecord:
+        """What the owner may change under that name. Raises: as `remove`."""
+        record = self.find(name, owner, kind=kind)
+        if record.key != name.key:
+            raise InvalidArgument(
+                f"the name {name.text!r} is an alias of {record.name!r}; name that voice, or remove the alias"
+            )
+        return record
 
     def set_aside(self, record: SpeakerRecord, reason: str) -> None:
         """Drop a speaker of which nothing can be read. What it has in flight fails on its own.

@@ -102,8 +102,8 @@ class Store(Protocol):
     def purge(self, key: str) -> None:
         """Remove, for good, what was set aside of a speaker."""
 
-    def read_audio(self, record: SpeakerRecord) -> bytes | None:
-        """The uploaded clip; None if there is none.
+    def read_audio(self, record: SpeakerRecord, style: str = "") -> bytes | None:
+        """The uploaded clip of a style; None if there is none.
 
         Raises:
             Damaged: its bytes have changed since they were written.

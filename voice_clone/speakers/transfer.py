@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from voice_clone.speakers.record import ArtifactId, SpeakerRecord, clip_digest
 from voice_clone.speakers.registry import Registry
 from voice_clone.speakers.store import Store
 from voice_clone.speakers.tensor_file import Damaged
-from voice_clone.speakers.voice_file import AUDIO, group_artifacts, pack_bundle, unpack_bundle
+from voice_clone.speakers.voice_file import audio_name, clips_of, group_artifacts, pack_bundle, unpack_bundle
 
 MAX_PROMPT_BYTES = 16 << 20  # of a bundle that comes with a speech; a voice with its clip fits
 MAX_EMBEDDING = 2**20  # values of an embedding; the family knows the exact number
@@ -85,7 +85,9 @@ class Transfer:
                 )
             yield file
 
-    def resolve(self, bundle: bytes, model_type: str, mode: str | None, until: float) -> tuple[Resolved, SpeakerRecord]:
+    def resolve(
+        self, bundle: bytes, model_type: str, mode: str | None, until: float, style: str | None
+    ) -> tuple[Resolved, SpeakerRecord]:
         """Return the artifacts in a bundle of one speaker, without registering it. Everything in the bundle is checked.
 
         Raises:
@@ -106,14 +108,15 @@ class Transfer:
         with _of("`voice_prompt`"):
             self._check_record(record)
             groups = group_artifacts(header, tensors)
-        artifact = mode_of_record(self._describer.modes(model_type, until), model_type, record, mode)
+        modes = self._describer.modes(model_type, until)
+        artifact = mode_of_record(modes, model_type, record, mode, record.style_meant(style))
         if artifact not in groups:
-            there = ", ".join(" ".join(each) for each in groups) or "none"
+            there = ", ".join(" ".join(filter(None, each)) for each in groups) or "none"
             raise Unsupported(
                 f"`voice_prompt` lacks artifacts of {model_type} in mode {artifact.mode}; it has {there}. "
                 "Prepare the voice and export it again"
             )
-        fingerprint = record.artifacts[artifact].fingerprint
+        fingerprint = record.clip(artifact.style).artifacts[artifact].fingerprint
         if self._describer.fingerprint(artifact, until) != fingerprint:
             raise InvalidArgument(
                 f"`voice_prompt` was made with another checkpoint of {model_type}; "
@@ -219,39 +222,50 @@ class Transfer:
                 f"the file of the voice {record.name!r} is damaged; upload it again, with the option `replace`"
             ) from None
         if not include_audio:
-            tensors.pop(AUDIO, None)
+            for style in header.record.clips:
+                tensors.pop(audio_name(style), None)
         return voice_file.pack(header.record, tensors, header.digests)
 
     def _draft(self, header: voice_file.Header, tensors: dict[str, NDArray[Any]], reextract: bool) -> Draft:
-        record = header.record
+        clips, record = clips_of(header, tensors), header.record
         with _of(f"the voice {record.name!r} of the bundle"):
             self._check_record(record)
-        audio = tensors[AUDIO].tobytes() if AUDIO in tensors else None
         artifacts = {
             artifact: group
             for artifact, group in group_artifacts(header, tensors).items()
-            if self._fits(record, artifact, group, reextract and audio is not None)
+            if self._fits(record, artifact, group, reextract and artifact.style in clips)
         }
-        if audio is None and not artifacts:
-            raise InvalidArgument(f"the voice {record.name!r} comes with neither audio nor artifacts")
-        kept = {artifact: record.artifacts[artifact] for artifact in artifacts}
+        checked = {style: self._checked(record, style, clips.get(style), artifacts) for style in record.clips}
+        return Draft(replace(checked.pop(""), styles=checked), clips, artifacts)
+
+    def _checked(
+        self, record: SpeakerRecord, style: str, audio: bytes | None, artifacts: Collection[ArtifactId]
+    ) -> SpeakerRecord:
+        """The record of a clip of the bundle, with what is measured of it, and with these artifacts alone."""
+        given = record.clip(style)
+        kept = {artifact: info for artifact, info in given.artifacts.items() if artifact in artifacts}
+        if audio is None and not kept:
+            which = f" in the style {style}" if style else ""
+            raise InvalidArgument(f"the voice {record.name!r}{which} comes with neither audio nor artifacts")
         if audio is not None:
             with _of(f"the voice {record.name!r} of the bundle"):
                 clip = decode(audio, self._config.clip)
             report = measure(clip)
-            record = replace(
-                record,
+            given = replace(
+                given,
                 mime_type=clip.mime_type,
                 file_size=len(audio),
                 duration=round(clip.seconds, 6),
                 sample_rate=clip.sample_rate,
                 audio_digest=clip_digest(clip),
-                report=report if record.report is None else report.uploaded(record.report),
+                report=report if given.report is None else report.uploaded(given.report),
             )
-        return Draft(replace(record, artifacts=kept, beside={}), audio, artifacts)
+        return replace(given, artifacts=kept, beside={})
 
     def _check_record(self, record: SpeakerRecord) -> None:
-        """Check texts, consent, how a voice was designed, and the figures of a clip that need not be in the bundle."""
+        """Check texts, consent, how a voice was designed, and the figures of clips that need not be in the bundle."""
+        for clip in record.styles.values():
+            self._check_record(clip)
         if record.kind != "voice":
             raise InvalidArgument(f"the bundle's record {record.name!r} is no voice")
         check_text("reference_text", record.reference_text, MAX_TRANSCRIPT)
@@ -294,7 +308,7 @@ class Transfer:
             if any(fault(tensor, {}) for tensor in tensors.values()):
                 raise InvalidArgument(f"the artifacts of {record.name!r} hold NaN or infinity") from None
             return True
-        if described.fingerprint == record.artifacts[artifact].fingerprint:
+        if described.fingerprint == record.clip(artifact.style).artifacts[artifact].fingerprint:
             if not self._describer.matches(artifact, tensors):
                 raise InvalidArgument(f"the artifacts of {record.name!r} are not such as {artifact.model_type} makes")
             return True

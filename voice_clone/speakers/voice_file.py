@@ -8,6 +8,8 @@ The file of a speaker has the record in its header:
               seal     SHA-256 of record and digests
     tensors   audio                            uint8 [bytes]: the clip as it was uploaded; absent for a ready embedding
               <model_type>/<mode>/<tensor>     the artifacts as the encoder named them
+              ~<style>/audio, ~<style>/<model_type>/<mode>/<tensor>
+                                               the same of a further clip
 
 The seal proves at start that the header is what was written, without reading a tensor; a digest proves it for each
 tensor when it is read.
@@ -39,7 +41,7 @@ FORMAT = "voice-clone speaker 1"
 BUNDLE_FORMAT = "voice-clone bundle 1"
 AUDIO = "audio"
 MAX_FILE_BYTES = 512 << 20
-MAX_HEADER_BYTES = 1 << 20  # a transcript of the longest kind and the digests of many tensors need a fraction
+MAX_HEADER_BYTES = 2 << 20  # the longest transcripts of all clips and the digests of many tensors need a part
 MAX_BUNDLE_HEADER_BYTES = 2 << 20  # about 80 for each voice
 
 
@@ -52,14 +54,21 @@ class Header(NamedTuple):
 
 def tensor_name(artifact: ArtifactId, name: str) -> str:
     """The name of an artifact in the file."""
-    return f"{artifact.model_type}/{artifact.mode}/{name}"
+    return f"{_of_style(artifact.style)}{artifact.model_type}/{artifact.mode}/{name}"
 
 
-def file_tensors(audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]) -> dict[str, NDArray[Any]]:
-    """All tensors of a file, by their names in it."""
-    tensors: dict[str, NDArray[Any]] = {}
-    if audio is not None:
-        tensors[AUDIO] = np.frombuffer(audio, np.uint8)
+def audio_name(style: str) -> str:
+    """The name of the clip of a style in the file."""
+    return _of_style(style) + AUDIO
+
+
+def _of_style(style: str) -> str:
+    return f"~{style}/" if style else ""
+
+
+def file_tensors(audio: Mapping[str, bytes], artifacts: Mapping[ArtifactId, Tensors]) -> dict[str, NDArray[Any]]:
+    """All tensors of a file, by their names in it. `audio`: the clips by their styles."""
+    tensors = {audio_name(style): np.frombuffer(clip, np.uint8) for style, clip in audio.items()}
     for artifact, named in artifacts.items():
         tensors |= {tensor_name(artifact, name): tensor for name, tensor in named.items()}
     return tensors
@@ -210,18 +219,26 @@ def unpack_bundle(data: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
         raise no_bundle from None
 
 
+def clips_of(header: Header, tensors: Tensors) -> dict[str, bytes]:
+    """The clips of a speaker's file by their styles."""
+    names = {style: audio_name(style) for style in header.record.clips}
+    return {style: tensors[name].tobytes() for style, name in names.items() if name in tensors}
+
+
 def group_artifacts(header: Header, tensors: Tensors) -> dict[ArtifactId, dict[str, NDArray[Any]]]:
-    """The tensors of a speaker's file except the audio, grouped by the artifacts to which they belong.
+    """The tensors of a speaker's file except its clips, grouped by the artifacts to which they belong.
 
     Raises:
         InvalidArgument: the record lists other artifacts.
     """
-    groups: dict[ArtifactId, dict[str, NDArray[Any]]] = {artifact: {} for artifact in header.record.artifacts}
+    clips = header.record.clips
+    groups: dict[ArtifactId, dict[str, NDArray[Any]]] = {each: {} for clip in clips.values() for each in clip.artifacts}
     for name, tensor in tensors.items():
-        if name != AUDIO:
-            model_type, _, rest = name.partition("/")
+        if name not in map(audio_name, clips):
+            style, _, rest = name[1:].partition("/") if name.startswith("~") else ("", "", name)
+            model_type, _, rest = rest.partition("/")
             mode, _, short = rest.partition("/")
-            group = groups.get(ArtifactId(model_type, mode))
+            group = groups.get(ArtifactId(model_type, mode, style))
             if group is None:
                 raise InvalidArgument("the bundle of voices holds artifacts that its record does not know")
             group[short] = tensor

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any, Literal, NamedTuple, Protocol
 
 from voice_clone.audio import Clip
@@ -101,7 +102,7 @@ class VoiceStates:
             self.made.pop((record.key, record.generation, artifact), None)
 
     def forget(self, record: SpeakerRecord) -> None:
-        """Drop all that belongs to a speaker that was deleted or replaced, and its clip among the inline ones."""
+        """Drop all that belongs to a speaker that was deleted or replaced, and its clips among the inline ones."""
         self.flights.abandon(record.key)
         self.drop(record)
         parse_name.cache_clear()
@@ -112,11 +113,12 @@ class VoiceStates:
         self.drop_made(record)
         self.artifacts.discard("registered", record.key)
         voices = [record.origin.voice]
-        if record.audio_digest is not None:
-            with self._inline_lock:
-                self._clip_dropped = time.monotonic()
-                self.artifacts.discard("inline", record.audio_digest)
-            voices.append(inline_origin(record.audio_digest))
+        for clip in record.clips.values():
+            if clip.audio_digest is not None:
+                with self._inline_lock:
+                    self._clip_dropped = time.monotonic()
+                    self.artifacts.discard("inline", clip.audio_digest)
+                voices.append(inline_origin(clip.audio_digest))
         self._other_processes.forget(voices)
 
 
@@ -159,29 +161,31 @@ class ArtifactStates:
 
         Until the modes of a family are known, they count as natural; its encoder is asked in the background.
         """
-        model_types = tuple(model_types) if record.embedding_source == "audio" else ()
+        clips = [style for style, clip in record.clips.items() if clip.embedding_source == "audio"]
+        model_types = tuple(model_types) if clips else ()
         self._describer.ask_ahead(model_types)
         flights = self._voice_states.flights.of(record.key)
         running = {flight.key[1] for flight in flights if flight.running}  # type: ignore[index]  # keys of Extractor
         failures = self._voice_states.failures.get(record.key, {}).copy()
         states: dict[ArtifactId, ArtifactState] = {}
         wanted = set()
-        for model_type in model_types:
+        for style, model_type in product(clips, model_types):
             modes = self._describer.known_modes(model_type) or NATURAL
             try:
-                wanted.add(mode_of_record(modes, model_type, record))
+                wanted.add(mode_of_record(modes, model_type, record, style=style))
             except Unsupported as error:
-                states[ArtifactId(model_type, modes.best)] = ArtifactState("unsupported", error.text)
-        made = {artifact: each.info for artifact, each in self._voice_states.made_of(record).items()}
-        record = replace(record, artifacts={**record.artifacts, **made})
-        known = wanted | set(record.artifacts) | set(failures) | {key for key in running if isinstance(key, ArtifactId)}
+                states[ArtifactId(model_type, modes.best, style)] = ArtifactState("unsupported", error.text)
+        for artifact, each in self._voice_states.made_of(record).items():
+            record = record.with_artifacts(artifact, each.info)
+        stored = {artifact for clip in record.clips.values() for artifact in clip.artifacts}
+        known = wanted | stored | set(failures) | {key for key in running if isinstance(key, ArtifactId)}
         states |= {artifact: self._state(record, artifact, artifact in running, failures) for artifact in known}
         return dict(sorted(states.items()))
 
     def _state(
         self, record: SpeakerRecord, artifact: ArtifactId, running: bool, failures: Mapping[ArtifactId, Failure]
     ) -> ArtifactState:
-        info, known = record.artifacts.get(artifact), self._describer.known(artifact)
+        info, known = record.clip(artifact.style).artifacts.get(artifact), self._describer.known(artifact)
         if known is not None:
             info = record.stored(artifact, known) or info
         if running:

@@ -348,7 +348,7 @@ def test_many_voices_have_the_time_to_be_read_again(make_voices: Make, monkeypat
 def test_a_slow_machine_has_the_time_to_read_many_voices(make_voices: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database ends a transaction in which it hears nothing for a while."""
     count = 45
-    drafts = [Draft(SpeakerRecord(f"v{n}", n, 5.0, "audio"), None, {}) for n in range(1, count + 1)]
+    drafts = [Draft(SpeakerRecord(f"v{n}", n, 5.0, "audio"), {}, {}) for n in range(1, count + 1)]
     store_of(make_voices()).adopt(drafts)
 
     def slow(row: ChangeRow) -> SpeakerRecord:

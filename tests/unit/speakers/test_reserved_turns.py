@@ -186,7 +186,7 @@ def record(name: str, owner: str | None, generation: int = 0) -> SpeakerRecord:
 
 def made(owner: str | None, *names: str, replace: bool = True) -> Act:
     """An upload of one voice, or an import of several."""
-    drafts = [Draft(record(name, owner), None, {}) for name in names]
+    drafts = [Draft(record(name, owner), {}, {}) for name in names]
     return lambda registry: registry.add_all(drafts, replace, Allowance(owner, None, RESERVED))
 
 

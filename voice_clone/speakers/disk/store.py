@@ -38,7 +38,7 @@ from voice_clone.speakers.disk.files import (
 from voice_clone.speakers.record import ArtifactId, SpeakerRecord
 from voice_clone.speakers.store import MAX_KNOWN_VOICES, Change, Listener, Made, NotDurable
 from voice_clone.speakers.tensor_file import Damaged
-from voice_clone.speakers.voice_file import AUDIO, Tensors
+from voice_clone.speakers.voice_file import Tensors
 
 if TYPE_CHECKING:  # what only reads makes none
     from voice_clone.speakers.draft import Draft
@@ -124,7 +124,7 @@ class FileStore:
     def write(self, drafts: Sequence[Draft], approve: Callable[[], None]) -> list[SpeakerRecord]:
         approve()
         new = [
-            (each.record.of_generation(self._next_generation()), voice_file.file_tensors(each.audio, each.artifacts))
+            (each.record.of_generation(self._next_generation()), voice_file.file_tensors(each.clips, each.artifacts))
             for each in drafts
         ]
         if len(new) == 1:
@@ -151,7 +151,7 @@ class FileStore:
                 f"the stored voice {older.name!r} is damaged; upload it again, with the option `replace`"
             ) from None
         known = {name: header.digests[name] for name in kept}
-        tensors = voice_file.file_tensors(None, {artifact: each.tensors for artifact, each in made.items()})
+        tensors = voice_file.file_tensors({}, {artifact: each.tensors for artifact, each in made.items()})
         self._write(newer, {**kept, **tensors}, known, renew)
         return newer
 
@@ -184,10 +184,11 @@ class FileStore:
                 self._unread.discard(path)
             self._quarantined.erase(path)
 
-    def read_audio(self, record: SpeakerRecord) -> bytes | None:
-        header, tensors = self._read(record, lambda name: name == AUDIO)
+    def read_audio(self, record: SpeakerRecord, style: str = "") -> bytes | None:
+        wanted = voice_file.audio_name(style)
+        header, tensors = self._read(record, lambda name: name == wanted)
         voice_file.verify(header, tensors)
-        return tensors[AUDIO].tobytes() if tensors else None
+        return tensors[wanted].tobytes() if tensors else None
 
     def read_artifacts(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str

@@ -5,7 +5,8 @@ is served only if its record has the name whose SHA-256 the row has, and the row
 is added to the record when a speaker is written shows the rest:
 
     row   token   the token of the speaker's bytes
-          clip    SHA-256 of the clip; null if there is none
+          clip    SHA-256 of the first clip; null if there is none
+          clips   SHA-256 of the others, by their styles
           seal    SHA-256 of the record, without what a change of artifacts replaces
 
 Clip and artifacts are stored with their SHA-256. Artifacts also say whose they are, in the metadata of their
@@ -56,10 +57,11 @@ def id_of(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def written(record: SpeakerRecord, token: UUID, clip: bytes | None) -> str:
-    """The record as it stands in the database. `clip`: SHA-256 of the clip's bytes."""
+def written(record: SpeakerRecord, token: UUID, clips: Mapping[str, bytes]) -> str:
+    """The record as it stands in the database. `clips`: SHA-256 of the clips' bytes, by their styles."""
     values = json.loads(record.to_json())
-    values["row"] = {"token": str(token), "clip": None if clip is None else clip.hex()}
+    others = {style: digest.hex() for style, digest in clips.items()}
+    values["row"] = {"token": str(token), "clip": others.pop("", None)} | ({"clips": others} if others else {})
     values["row"]["seal"] = _seal(values)
     return json.dumps(values, ensure_ascii=False)
 
@@ -90,6 +92,9 @@ def read(row: ChangeRow) -> SpeakerRecord:
 
 def _seal(values: dict[str, Any]) -> str:
     kept = {name: value for name, value in values.items() if name not in AMENDED}
+    if "styles" in kept:
+        styles = kept["styles"].items()
+        kept["styles"] = {s: {name: clip[name] for name in clip if name not in AMENDED} for s, clip in styles}
     kept["row"] = {name: value for name, value in values["row"].items() if name != "seal"}
     # The database writes numbers in its own way: 1e16 comes back as a whole number.
     numbers = json.loads(json.dumps(kept), parse_int=float)
@@ -111,16 +116,30 @@ class BlobName(NamedTuple):
     fingerprint: str
 
 
-CLIP = BlobName("", "", "")
+def name_of(artifact: ArtifactId, fingerprint: str) -> BlobName:
+    """The name of artifacts."""
+    of_style = f"~{artifact.style}/" if artifact.style else ""
+    return BlobName(of_style + artifact.model_type, artifact.mode, fingerprint)
+
+
+def name_of_clip(style: str) -> BlobName:
+    """The name of the clip of a style."""
+    return BlobName(f"~{style}" if style else "", "", "")
+
+
+def digests_of_clips(row: Any) -> dict[str, str | None]:
+    """The SHA-256 of clips by their styles, as `row` of a record has them; None: it has none."""
+    known = row if isinstance(row, dict) else {}
+    return {**known.get("clips", {}), "": known.get("clip")}
 
 
 def blobs_of(
-    record: SpeakerRecord, token: UUID, audio: bytes | None, artifacts: Mapping[ArtifactId, Tensors]
+    record: SpeakerRecord, token: UUID, clips: Mapping[str, bytes], artifacts: Mapping[ArtifactId, Tensors]
 ) -> dict[BlobName, bytes]:
-    """All bytes of a speaker."""
-    blobs = {} if audio is None else {CLIP: audio}
+    """All bytes of a speaker. `clips`: by their styles."""
+    blobs = {name_of_clip(style): clip for style, clip in clips.items()}
     for artifact, tensors in artifacts.items():
-        name = BlobName(*artifact, record.artifacts[artifact].fingerprint)
+        name = name_of(artifact, record.clip(artifact.style).artifacts[artifact].fingerprint)
         blobs[name] = packed_artifacts(token, name, tensors)
     return blobs
 

@@ -16,7 +16,6 @@ from voice_clone.speakers.flight import Superseded
 from voice_clone.speakers.postgres import schema
 from voice_clone.speakers.postgres.history import Freshness, History, origin
 from voice_clone.speakers.postgres.rows import (
-    CLIP,
     COLUMNS,
     BlobName,
     ChangeRow,
@@ -24,8 +23,11 @@ from voice_clone.speakers.postgres.rows import (
     bytes_digest,
     checked_bytes,
     checked_clip,
+    digests_of_clips,
     id_of,
     insert_blobs,
+    name_of,
+    name_of_clip,
     read,
     tensors_of,
 )
@@ -57,13 +59,13 @@ TRANSFER_SECONDS = 10.0  # for which a read or a change waits for the database, 
 BYTES_A_SECOND = 4e6  # that a connection takes at least
 RECORDS_A_SECOND = 500  # that a busy server reads at least
 _BLOB = """
-    SELECT v.id, v.generation, v.token, v.record->'row'->>'token', v.record->'row'->>'clip', b.data, b.digest
+    SELECT v.id, v.generation, v.token, v.record->'row', b.data, b.digest
     FROM voice_clone.voice v LEFT JOIN voice_clone.blob b
     ON b.token = v.token AND b.model_type = %s AND b.mode = %s AND b.fingerprint = %s
     WHERE v.id = %s AND v.record IS NOT NULL
 """
 _BLOBS = f"""
-    SELECT {COLUMNS}, v.record->'row'->>'clip', b.model_type, b.mode, b.fingerprint, b.data, b.digest
+    SELECT {COLUMNS}, v.record->'row', b.model_type, b.mode, b.fingerprint, b.data, b.digest
     FROM voice_clone.voice v LEFT JOIN voice_clone.blob b ON b.token = v.token
     WHERE v.id = %s AND v.record IS NOT NULL
 """
@@ -167,37 +169,40 @@ class PostgresStore:
         if id_of(key) in self._history.unreadable:
             self._change(0, lambda connection: None, lambda transaction: transaction.remove(id_of(key)))
 
-    def read_audio(self, record: SpeakerRecord) -> bytes | None:
-        _, clip, data, digest = self._read(record, CLIP)
-        return checked_clip(data, digest, clip)
+    def read_audio(self, record: SpeakerRecord, style: str = "") -> bytes | None:
+        _, row, data, digest = self._read(record, name_of_clip(style), record.clip(style).file_size or 0)
+        return checked_clip(data, digest, digests_of_clips(row).get(style))
 
     def read_artifacts(
         self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str
     ) -> dict[str, NDArray[Any]] | None:
-        name = BlobName(*artifact, fingerprint)
+        name = name_of(artifact, fingerprint)
         token, _, data, digest = self._read(record, name)
         return None if data is None else tensors_of(checked_bytes(data, digest), token, name)
 
     def read_all(self, record: SpeakerRecord) -> tuple[Header, dict[str, NDArray[Any]]]:
         """As `Store.read_all`; without the artifacts of the other encoder."""
         self._check_reachable()
-        with self._sessions.one(TRANSFER_SECONDS + (record.file_size or 0) / BYTES_A_SECOND) as connection:
+        size = sum(clip.file_size or 0 for clip in record.clips.values())
+        with self._sessions.one(TRANSFER_SECONDS + size / BYTES_A_SECOND) as connection:
             rows: list[Any] = connection.execute(_BLOBS, (id_of(record.key),), binary=True).fetchall()
         if not rows or rows[0][0] != id_of(record.key) or rows[0][2] != record.generation:
             raise Superseded
-        row, clip = ChangeRow(*rows[0][:5]), rows[0][5]
+        row, digests = ChangeRow(*rows[0][:5]), digests_of_clips(rows[0][5])
         now, token = read(row), rows[0][3]
         found = {BlobName(*each[6:9]): each[9:] for each in rows if each[6] is not None}
-        data, digest = found.get(CLIP, (None, None))
-        audio = checked_clip(data, digest, clip)
-        artifacts = {}
-        for artifact, info in now.artifacts.items():
-            name = BlobName(*artifact, info.fingerprint)
-            if name not in found:
-                raise Damaged("artifacts of the record are missing")
-            artifacts[artifact] = tensors_of(checked_bytes(*found[name]), token, name)
-        tensors = file_tensors(audio, artifacts)
-        shown = replace(now, beside={})
+        clips, artifacts = dict[str, bytes](), dict[ArtifactId, dict[str, NDArray[Any]]]()
+        for style, clip in now.clips.items():
+            stored, digest = found.get(name_of_clip(style), (None, None))
+            data = checked_clip(stored, digest, digests.get(style))
+            clips |= {} if data is None else {style: data}
+            for artifact, info in clip.artifacts.items():
+                name = name_of(artifact, info.fingerprint)
+                if name not in found:
+                    raise Damaged("artifacts of the record are missing")
+                artifacts[artifact] = tensors_of(checked_bytes(*found[name]), token, name)
+        tensors = file_tensors(clips, artifacts)
+        shown = replace(now, beside={}, styles={style: replace(clip, beside={}) for style, clip in now.styles.items()})
         return Header(shown, {name: tensor_digest(tensor) for name, tensor in tensors.items()}), tensors
 
     def claim(self, record: SpeakerRecord, artifact: ArtifactId, fingerprint: str) -> AbstractContextManager[bool]:
@@ -244,7 +249,7 @@ class PostgresStore:
     def _put(self, drafts: Sequence[Draft], approve: Callable[[], None], keep_generations: bool) -> list[SpeakerRecord]:
         tokens = [uuid4() for _ in drafts]
         data = [
-            blobs_of(draft.record, token, draft.audio, draft.artifacts)
+            blobs_of(draft.record, token, draft.clips, draft.artifacts)
             for token, draft in zip(tokens, drafts, strict=True)
         ]
 
@@ -256,10 +261,10 @@ class PostgresStore:
             approve()
             records = []
             for token, draft in zip(tokens, drafts, strict=True):
-                clip = None if draft.audio is None else bytes_digest(draft.audio)
+                clips = {style: bytes_digest(clip) for style, clip in draft.clips.items()}
                 number = draft.record.generation if keep_generations else transaction.next
                 records.append(draft.record.of_generation(number))
-                transaction.put(records[-1], token, clip)
+                transaction.put(records[-1], token, clips)
             return records
 
         size = sum(len(part) for each in data for part in each.values())
@@ -307,24 +312,25 @@ class PostgresStore:
             self._history.add(transaction.rows)
         return result
 
-    def _read(self, record: SpeakerRecord, name: BlobName) -> tuple[UUID, str | None, bytes | None, bytes | None]:
-        """Token of the speaker, the SHA-256 that its record has of its clip, and the bytes of this name with theirs.
+    def _read(
+        self, record: SpeakerRecord, name: BlobName, size: int = 0
+    ) -> tuple[UUID, Any, bytes | None, bytes | None]:
+        """Token of the speaker, `row` of its record, and the bytes of this name, about `size`, with their SHA-256.
 
         Raises:
             Superseded: the database has no such speaker, or another generation of it.
             Damaged: the bytes are those of another speaker.
         """
         self._check_reachable()
-        size = record.file_size or 0 if name == CLIP else 0
         key = id_of(record.key)
         with self._sessions.one(TRANSFER_SECONDS + size / BYTES_A_SECOND) as connection:
             found: list[Any] = connection.execute(_BLOB, (*name, key), prepare=True, binary=True).fetchall()
         if not found or found[0][:2] != (key, record.generation):
             raise Superseded
-        [(_, _, token, recorded, clip, data, digest)] = found
-        if recorded not in (None, str(token)):
+        [(_, _, token, row, data, digest)] = found
+        if isinstance(row, dict) and row.get("token") not in (None, str(token)):
             raise Damaged("the bytes are those of another speaker")
-        return token, clip, data, digest
+        return token, row, data, digest
 
     def _check_reachable(self) -> None:
         """Refuse at once what cannot be done."""
@@ -361,7 +367,9 @@ class KnownInDatabase:
                 ids = connection.execute(_IDS, (MAX_KNOWN_VOICES,), binary=True).fetchall()
             for (found,) in ids:
                 with session.use(SECONDS) as connection:
-                    rows: list[Any] = connection.execute(_ONE, (found, *artifact), binary=True).fetchall()
+                    rows: list[Any] = connection.execute(
+                        _ONE, (found, *name_of(artifact, "")[:2]), binary=True
+                    ).fetchall()
                 yield from _read(rows, artifact)
         except VoiceCloneError as error:
             log.warning("nothing more is made ready from the voice store: %s", error)
@@ -393,7 +401,7 @@ def _read(rows: list[Any], artifact: ArtifactId) -> Iterator[tuple[SpeakerRecord
             record = read(row)
             info = record.artifacts.get(artifact)
             if info is not None and info.fingerprint == fingerprint and row.token is not None:
-                name = BlobName(*artifact, fingerprint)
+                name = name_of(artifact, fingerprint)
                 yield record, tensors_of(checked_bytes(data, digest), row.token, name)
         except Damaged as error:
             log.debug("skipped a voice of the store: %s", error)

@@ -11,10 +11,10 @@ from voice_clone.errors import Internal, Overloaded
 from voice_clone.speakers.postgres.history import counter_of
 from voice_clone.speakers.postgres.rows import (
     AMENDED,
-    BlobName,
     ChangeRow,
     id_of,
     insert_blobs,
+    name_of,
     packed_artifacts,
     written,
 )
@@ -61,11 +61,13 @@ class Transaction:
         """The number of the next change, and of a generation that begins with it."""
         return self._last + 1
 
-    def put(self, record: SpeakerRecord, token: UUID, clip: bytes | None) -> None:
-        """Write a speaker in the place of an older one; its blobs have this token, and its clip has this SHA-256."""
+    def put(self, record: SpeakerRecord, token: UUID, clips: Mapping[str, bytes]) -> None:
+        """Write a speaker in the place of an older one; its blobs have this token, and its clips by their styles these
+        SHA-256.
+        """
         change, key = max(self.next, record.generation), id_of(record.key)
         self._connection.execute(_DELETE_BLOBS, (key,), prepare=True)
-        text = written(record, token, clip)
+        text = written(record, token, clips)
         self._connection.execute(_PUT, (key, record.generation, change, token, text), prepare=True)
         self._count(ChangeRow(key, change, record.generation, token, text))
 
@@ -76,7 +78,7 @@ class Transaction:
             Internal: the speaker's row is lost.
         """
         key, change, values = id_of(record.key), self.next, json.loads(record.to_json())
-        patch = {field: values[field] for field in AMENDED if field in values}
+        patch = {field: values[field] for field in (*AMENDED, "styles") if field in values}
         parameters = (record.generation, change, json.dumps(patch), key)
         rows = self._connection.execute(_AMEND, parameters, prepare=True).fetchall()
         if not rows:
@@ -84,10 +86,10 @@ class Transaction:
         [(token, text)] = rows
         assert isinstance(token, UUID) and isinstance(text, str)
         for artifact, (tensors, info) in made.items():
-            name = BlobName(*artifact, info.fingerprint)
+            name, clip = name_of(artifact, info.fingerprint), record.clip(artifact.style)
             insert_blobs(self._connection, token, {name: packed_artifacts(token, name, tensors)})
-            kept = [each[artifact].fingerprint for each in (record.artifacts, record.beside) if artifact in each]
-            self._connection.execute(_DELETE_OTHERS, (token, *artifact, kept), prepare=True)
+            kept = [each[artifact].fingerprint for each in (clip.artifacts, clip.beside) if artifact in each]
+            self._connection.execute(_DELETE_OTHERS, (token, *name[:2], kept), prepare=True)
         self._count(ChangeRow(key, change, record.generation, token, text))
 
     def remove(self, found: bytes) -> None:

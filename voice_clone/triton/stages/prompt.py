@@ -24,6 +24,7 @@ from voice_clone.errors import InvalidArgument, SpeakerNotFound, Unsupported, Vo
 from voice_clone.lru_cache import Origin, scope_of
 from voice_clone.request_fields import SOURCES
 from voice_clone.settings import Settings
+from voice_clone.speakers.record import NEUTRAL
 from voice_clone.speech import ResolvedVoice, SpeechRequest, read_reply
 from voice_clone.stages.protocols import PromptStage
 from voice_clone.triton.calls import call
@@ -81,6 +82,8 @@ class PromptModel(Model):
         options: dict[str, Any] = {} if speech.owner is None else {"owner": speech.owner}
         if not speech.cache:
             options["cache"] = False
+        if speech.style is not None:
+            options["style"] = speech.style
         inputs = {
             "operation": "resolve",
             "model_type": self.family,
@@ -94,8 +97,9 @@ class PromptModel(Model):
         try:
             reply = call("speaker_cache", inputs)
         except VoiceCloneError as error:
-            preset = self._presets.get((speech.voice or "").casefold())
-            if preset is not None and isinstance(error, SpeakerNotFound | Unsupported):
+            absent = isinstance(error, SpeakerNotFound) or (isinstance(error, Unsupported) and speech.style is None)
+            preset = self._preset(speech, speech.voice or "") if absent else None
+            if preset is not None:
                 return None, {"cache": "preset", "voice": preset}, ("", "")
             if isinstance(error, SpeakerNotFound) and self._presets:
                 raise SpeakerNotFound(
@@ -105,8 +109,20 @@ class PromptModel(Model):
         waited_ms = 1e3 * (time.monotonic() - asked)
         result = json.loads(reply["result"][0])
         if "preset" in result:  # an alias stands for it
-            return None, {"cache": "preset", "voice": self._presets[result["preset"].casefold()]}, ("", "")
+            return None, {"cache": "preset", "voice": self._preset(speech, result["preset"])}, ("", "")
         return *read_reply(speech, result, reply["artifacts"][0], waited_ms), (result["origin"], result["scope"])
+
+    def _preset(self, speech: SpeechRequest, name: str) -> str | None:
+        """The voice of the checkpoint of that name; None: it has none.
+
+        Raises:
+            InvalidArgument: the speech asks for a style, and such a voice has none but the neutral one.
+        """
+        preset = self._presets.get(name.casefold())
+        names = [style.strip().lower() for style in (speech.style or NEUTRAL).split(",")]
+        if preset is not None and NEUTRAL not in names:
+            raise InvalidArgument(f"the voice {preset!r} of this model has no `style` but {NEUTRAL}; leave it out")
+        return preset
 
 
 def stream_id(request: Request) -> str | None:
@@ -135,6 +151,7 @@ def read_speech(request: Request, voiceless: bool = False) -> SpeechRequest:
         speaker_embedding=request.array("speaker_embedding"),
         x_vector_only=request.number("x_vector_only"),
         language=request.text("language"),
+        style=request.text("style"),
         options=request.json_object("options"),
         text_stream=request.text("text_stream"),
         owner=request.parameter("owner"),
