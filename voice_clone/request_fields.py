@@ -85,7 +85,7 @@ FIELDS = (
     RequestField(
         "style",
         "STRING",
-        "a style of the voice, by the name of its clip; of several with commas between them, the first that it has",
+        "a style of the voice: the name of one of its clips, or several with commas: the first that it has",
         "knob",
     ),
     RequestField("seed", "UINT64", "the same seed gives the same audio", "knob", ("talker",), least=0, most=2**64 - 1),

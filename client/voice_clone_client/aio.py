@@ -152,9 +152,10 @@ class AsyncClient(AsyncSpeaking):
         """Return one voice; raises VoiceNotFound."""
         return responses.voice(await self._cache("get", name=name))
 
-    async def delete(self, name: str) -> None:
-        """Delete a voice and everything computed from it; raises VoiceNotFound."""
-        await self._cache("delete", name=name)
+    async def delete(self, name: str, *, style: str | None = None) -> None:
+        """Delete a voice and everything computed from it, or the clip of a style alone; raises VoiceNotFound,
+        InvalidArgument."""
+        await self._cache("delete", name=name, style=style)
 
     async def record_consent(
         self, id: str, audio: Source | None = None, *, description: str, language: str | None = None
@@ -218,17 +219,19 @@ class AsyncClient(AsyncSpeaking):
         """Erase a dictionary with all that it was; raises VoiceNotFound."""
         await self._cache("delete", kind="dictionary", name=id)
 
-    async def keep_loudness(self, name: str, loudness: float, *, generation: int, model: str, mode: str) -> None:
+    async def keep_loudness(
+        self, name: str, loudness: float, *, generation: int, model: str, mode: str, style: str | None = None
+    ) -> None:
         """Keep how loud a model speaks in a voice, in LUFS: the `info` of its speech says it from then on.
 
         Args:
-            generation, model, mode: of the speech that was measured, as its `info` has them.
+            generation, model, mode, style: of the speech that was measured, as its `info` has them.
 
         Raises:
             VoiceNotFound: the voice has another generation.
             InvalidArgument: an older server.
         """
-        of = {"generation": generation, "mode": mode, "loudness": loudness}
+        of = {"generation": generation, "mode": mode, "style": style, "loudness": loudness}
         await self._cache("keep_loudness", name=name, model_type=model, **of)
 
     async def aliases(self) -> dict[str, str]:
@@ -256,6 +259,7 @@ class AsyncClient(AsyncSpeaking):
         mode: str | None = None,
         timeout: float | None = None,
         model: str | None = None,
+        style: str | None = None,
     ) -> Voice:
         """Prepare a voice and wait until it is ready; does nothing if it is ready and `force` is False.
 
@@ -265,6 +269,7 @@ class AsyncClient(AsyncSpeaking):
             mode: of cloning, `icl` or `x_vector`; None takes the voice's own.
             timeout: seconds to wait, instead of the server's default.
             model: the family for which the voice is prepared; None takes the client's.
+            style: of the clip; None takes the first.
 
         Raises:
             VoiceNotFound, Unsupported, Overloaded, DeadlineExceeded.

@@ -23,7 +23,7 @@ DTYPES = {
 """Triton's type of each that is no string."""
 MEANINGS = {
     "language": "a language of the checkpoint, such as English, en or en-US; Auto: the model finds it out",
-    "style": "a style of the voice, by the name of its clip; of several with commas between them, the first that it has",
+    "style": "a style of the voice: the name of one of its clips, or several with commas: the first that it has",
     "seed": "the same seed gives the same audio (from 0 to 2**64 - 1)",
     "max_frames": "the longest speech, in frames of the model (at least 1)",
     "temperature": "temperature of the sampling (above 0)",
@@ -44,7 +44,7 @@ class Knobs(TypedDict, total=False):
     language: str | None
     """A language of the checkpoint, such as English, en or en-US; Auto: the model finds it out."""
     style: str | None
-    """A style of the voice, by the name of its clip; of several with commas between them, the first that it has."""
+    """A style of the voice: the name of one of its clips, or several with commas: the first that it has."""
     seed: int | None
     """The same seed gives the same audio (from 0 to 2**64 - 1)."""
     max_frames: int | None

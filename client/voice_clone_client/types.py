@@ -95,6 +95,9 @@ class UploadOptions(KeepOptions, total=False):
     """Refuse a clip that has warnings, see `Voice.warnings`."""
     trim_silence: bool
     """Cut the silence off both ends of the clip; `Voice.report` says how much."""
+    style: str | None
+    """Add the clip as this style to a voice that there is; with `replace`, in the place of the older one. `neutral` is
+    the first clip of a voice."""
     design: str | None
     """How a designed voice was made, see `Voice`; `keep` sets this and the next two."""
     design_model: str | None
@@ -167,6 +170,8 @@ class ClipWarning:
     """A sentence: what was measured, and what would be good; names of parameters in backquotes."""
 
 
+NEUTRAL = "neutral"
+"""The style of the first clip of a voice."""
 MAX_NAME = 256
 """Characters of a name, before Unicode composes them."""
 
@@ -218,6 +223,8 @@ class Voice:
     shared: bool = False
     """Whether other owners may use it."""
     artifacts: tuple[Artifacts, ...] = ()
+    styles: Mapping[str, Voice] = field(default_factory=dict)
+    """Further clips of the voice by the names of their styles, each with what is known of it."""
     record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -225,7 +232,22 @@ class Voice:
         """A voice from the server's JSON. Fields that this client does not know are in `record` alone."""
         artifacts = tuple(Artifacts(**_known(Artifacts, entry)) for entry in record.get("artifacts", ()))
         warnings = tuple(ClipWarning(**_known(ClipWarning, entry)) for entry in record.get("warnings", ()))
-        return cls(**{**_known(cls, record), "artifacts": artifacts, "warnings": warnings, "record": record})
+        styles = {
+            style: cls.from_record({"name": record["name"], **clip}) for style, clip in record.get("styles", {}).items()
+        }
+        made = {"artifacts": artifacts, "warnings": warnings, "styles": styles, "record": record}
+        return cls(**{**_known(cls, record), **made})
+
+    def clip(self, style: str | None) -> Voice | None:
+        """The clip of a style, or of several with commas between them the first; None: the voice has none of them."""
+        clips = {NEUTRAL: self, **self.styles}
+        names = [name.strip().lower() for name in (style or NEUTRAL).split(",")]
+        return next((clips[name] for name in names if name in clips), None)
+
+    @property
+    def all_styles(self) -> tuple[str, ...]:
+        """The names of its styles, `neutral` first."""
+        return (NEUTRAL, *self.styles)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ SEED = 1770
 MOST_SECONDS = 12.0
 """Of a text; a model may miss its end."""
 _MOST_GAIN = 20.0  # dB, up or down: what needs more is hardly speech
-_VOICE = ("model", *SOURCES, "reference_text", "x_vector_only", "cache", "deadline")
+_VOICE = ("model", *SOURCES, "style", "reference_text", "x_vector_only", "cache", "deadline")
 
 
 class Measured(NamedTuple):
@@ -74,7 +74,7 @@ def kept_by(measured: Measured, voice: Mapping[str, Any], figure: float | None) 
     if figure is None or "generation" not in info or voice.get("cache") is False:
         return None
     return {"name": info["voice"], "loudness": figure, "model": voice["model"]} | {
-        name: info[name] for name in ("generation", "mode")
+        name: info[name] for name in ("generation", "mode", "style") if name in info
     }
 
 

@@ -19,6 +19,8 @@ class Style(NamedTuple):
     """Factor of the tempo."""
     gain: float = 1.0
     """Factor of the samples."""
+    clip: str | None = None
+    """The style of the voice, as the text names it; None: that of the request, unless the voice is of the text."""
 
 
 class Words(NamedTuple):

@@ -158,7 +158,9 @@ class SsmlReader:
         elif element == "prosody":
             self._change(attributes)
         elif element == "voice":
-            self._style = self._style._replace(voice=attributes.get("name") or self._style.voice)
+            name, clip = attributes.get("name"), attributes.get("style")
+            before = None if name else self._style.clip  # another voice has styles of its own
+            self._style = self._style._replace(voice=name or self._style.voice, clip=clip or before)
         elif element == "mark":
             self._out.append(Mark(attributes.get("name", ""), self._place[0]))
         elif element == "say-as" and attributes.get("interpret-as") in _LETTERS:

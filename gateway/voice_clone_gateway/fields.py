@@ -23,7 +23,7 @@ class Knobs(BaseModel, strict=True, use_attribute_docstrings=True):
     language: Annotated[str, Field(max_length=MAX_NAME)] | None = None
     """A language of the checkpoint, such as English, en or en-US; Auto: the model finds it out."""
     style: Annotated[str, Field(max_length=MAX_NAME)] | None = None
-    """A style of the voice, by the name of its clip; of several with commas between them, the first that it has."""
+    """A style of the voice: the name of one of its clips, or several with commas: the first that it has."""
     seed: Annotated[int, Field(ge=0, lt=2**64)] | None = None
     """The same seed gives the same audio (from 0 to 2**64 - 1)."""
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None

@@ -182,6 +182,8 @@ class Turn(Voiced):
     """What one voice says, in a request of several. What is left out is as in the request."""
 
     text: Annotated[str, Field(min_length=1)]
+    style: Name | None = None
+    """Of its voice."""
     language: Annotated[str, Field(max_length=MAX_NAME)] | None = None
     instructions: Instructions | None = None
     speed: Speed = 1.0

@@ -437,7 +437,7 @@ class SpeakerCache:
         result = self._result(resolved, clip.embedding_source, record.generation, clip.reference_text)
         loudness = self.registry.latest(record).loudness_with(resolved.artifact, resolved.fingerprint)
         known = {} if loudness is None else {"loudness": loudness}
-        return Reply({"name": record.name, "digest": record.digest, **result, **known}, resolved.artifacts)
+        return Reply({"name": record.name, "digest": clip.digest, **result, **known}, resolved.artifacts)
 
     def _preset_meant(self, resolve: Resolve, model_type: str) -> str | None:
         """The voice of the family's checkpoint for which the name stands, if it is an alias of one."""

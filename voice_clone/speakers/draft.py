@@ -74,6 +74,7 @@ def with_style(stored: Draft, style: str, draft: Draft | None) -> Draft:
     Raises:
         InvalidArgument: it would have too many.
     """
+    stored = replace(stored, record=replace(stored.record, since=stored.record.since or stored.record.generation))
     clips = {each: clip for each, clip in stored.clips.items() if each != style}
     artifacts = {each: tensors for each, tensors in stored.artifacts.items() if each.style != style}
     if draft is None:

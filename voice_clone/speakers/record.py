@@ -88,6 +88,7 @@ class SpeakerRecord:
         loudness: LUFS by model type, mode and fingerprint, with a space between them: how loud a family speaks in it.
         artifacts: those that are stored, i.e. `ready`.
         beside: stored ones of another checkpoint: while servers of a fleet change from one to the other, both serve.
+        since: the generation that the first clip came with, if styles have changed since.
         styles: further clips of the speaker, by the names of their styles. Each is a record with the consent,
             transcript, report and artifacts of its clip; owner and generation are those of the speaker.
     """
@@ -117,6 +118,7 @@ class SpeakerRecord:
     loudness: Mapping[str, float] = field(default_factory=dict)
     artifacts: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
     beside: Mapping[ArtifactId, ArtifactInfo] = field(default_factory=dict)
+    since: int | None = None
     styles: Mapping[str, SpeakerRecord] = field(default_factory=dict)
 
     @property
@@ -133,10 +135,11 @@ class SpeakerRecord:
 
     @property
     def digest(self) -> str:
-        """SHA-256, 64 hexadecimal digits, that stands for this generation where no name is to be: in files of its
-        speech. Only who has the record can say whose it is: the clip, or else the microsecond of the upload, is in it.
+        """SHA-256, 64 hexadecimal digits, that stands for the clip in this generation where no name is to be: in files
+        of its speech. Only who has the record can say whose it is: the clip, or else the microsecond of the upload, is
+        in it. A change of other clips does not change it.
         """
-        known = (self.key, self.generation, self.created_at, self.audio_digest, self.embedding_dim)
+        known = (self.key, self.since or self.generation, self.created_at, self.audio_digest, self.embedding_dim)
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
     @property
@@ -170,7 +173,7 @@ class SpeakerRecord:
         if found is None:
             raise InvalidArgument(
                 f"the voice {self.name!r} has no `style` {quoted(asked)}; it has "
-                f"{', '.join([NEUTRAL, *self.styles])}, and {names[0]},{NEUTRAL} takes {NEUTRAL} where there is no {names[0]}"
+                f"{', '.join([NEUTRAL, *self.styles])}, and {names[0]},{NEUTRAL} takes {NEUTRAL} in its place"
             )
         return found
 
@@ -193,8 +196,8 @@ class SpeakerRecord:
         """Whether both were uploaded alike, whenever that was and whatever has been computed since."""
         if self.styles.keys() != other.styles.keys():
             return False
-        since = ("generation", "created_at", "report", "loudness", "artifacts", "beside", "styles")
-        alike = replace(self, **{name: getattr(other, name) for name in since}) == other
+        later = ("generation", "created_at", "report", "loudness", "artifacts", "beside", "since", "styles")
+        alike = replace(self, **{name: getattr(other, name) for name in later}) == other
         return alike and all(clip.says_the_same(other.styles[style]) for style, clip in self.styles.items())
 
     def stored(self, artifact: ArtifactId, fingerprint: str) -> ArtifactInfo | None:
@@ -324,7 +327,7 @@ class SpeakerRecord:
             owner: the caller's. Other owners see neither the owner of the speaker nor its texts; None sees all.
         """
         hidden = _HIDDEN if self.serves(owner, shared=False) else _HIDDEN_FROM_OTHERS
-        values = {**self._shown(states, "", hidden), "digest": self.digest}
+        values = self._shown(states, "", hidden)
         clips = {style: clip._shown(states, style, hidden | _OF_SPEAKER) for style, clip in self.styles.items()}
         return {**values, "styles": clips} if clips else values
 
@@ -336,6 +339,7 @@ class SpeakerRecord:
             rate = speaking_rate(self.report, self.reference_text)
             values["report"] = self.report.to_json() | ({} if rate is None else {"speaking_rate": rate})
             values["warnings"] = [warning._asdict() for warning in self.warnings()]
+        values["digest"] = self.digest
         values["artifacts"] = [
             {"model_type": artifact.model_type, "mode": artifact.mode, "state": state.state}
             | ({} if state.reason is None else {"reason": state.reason})
@@ -404,7 +408,7 @@ def clip_digest(clip: Clip) -> str:
 
 
 _SOURCES = get_args(EmbeddingSource)
-_HIDDEN = frozenset({"audio_digest", "beside", "loudness", "styles"})
+_HIDDEN = frozenset({"audio_digest", "beside", "loudness", "since", "styles"})
 _OF_SPEAKER = frozenset({"name", "generation", "embedding_source"})  # which its clips have in common
 _HIDDEN_FROM_OTHERS = _HIDDEN | {
     *("owner", "consent", "description", "reference_text", "report", "about"),
@@ -428,4 +432,5 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "language": str,
     "voice": str,
     "about": str,
+    "since": int,
 }

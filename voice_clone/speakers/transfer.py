@@ -236,7 +236,7 @@ class Transfer:
             if self._fits(record, artifact, group, reextract and artifact.style in clips)
         }
         checked = {style: self._checked(record, style, clips.get(style), artifacts) for style in record.clips}
-        return Draft(replace(checked.pop(""), styles=checked), clips, artifacts)
+        return Draft(replace(checked.pop(""), since=None, styles=checked), clips, artifacts)
 
     def _checked(
         self, record: SpeakerRecord, style: str, audio: bytes | None, artifacts: Collection[ArtifactId]

@@ -47,7 +47,7 @@ SETTINGS = {
     "normalize": ("off", "on", "numbers"),
 }
 """What `settings` may have, as POST /v1/audio/speech of the gateway has it. `segments` take the place of the text."""
-SEGMENT = {"text": str, "voice": str, "language": str, "speed": float, "pause_ms": int}
+SEGMENT = {"text": str, "voice": str, "style": str, "language": str, "speed": float, "pause_ms": int}
 PRONUNCIATION = {"string_to_replace": str, "alias": str, "case_sensitive": bool, "word_boundaries": bool}
 KINDS: Mapping[str, InputType] = {"auto": "auto", "text": "text", "ssml": "ssml"}
 MOST_PAUSE_MS, MOST_SEGMENTS = 10_000, 1000
@@ -87,7 +87,8 @@ def turns_of(request: Request, most_characters: int) -> list[Turn]:
         dictionaries = [Scoped(Dictionary(words))] if words else []
         found, speed = list[Turn](), asked.pop("speed", 1.0)
         for turn in turns:
-            style = Style(turn.get("voice"), turn.get("language") or request.text("language"))
+            language = turn.get("language") or request.text("language")
+            style = Style(turn.get("voice"), language, clip=turn.get("style"))
             planned = plan(turn.get("text", ""), Settings(kind, style=style, dictionaries=dictionaries, **asked))
             found.append(Turn(Planned(planned, speed * turn.get("speed", 1.0), _pause_of(turn)), style.language))
         return found
@@ -133,7 +134,7 @@ def played(
 
     def ask() -> None:
         part, language, text, seed = asks[len(speeches)]
-        inputs = _inputs(request, part.span.style.voice, language, text, seed)
+        inputs = _inputs(request, part.span.style, language, text, seed)
         speeches.append(Asked(family, inputs, _parameters(request), clients, responder.cancelled))
 
     joined, chunks = JoinedParts(sequence), 0
@@ -226,12 +227,14 @@ def _sentences(
 
 
 def _inputs(
-    request: Request, voice: str | None, language: str | None, text: str, seed: int | None
+    request: Request, style: Style, language: str | None, text: str, seed: int | None
 ) -> dict[str, Value | None]:
     """Of the call of the public model. A voice of the text takes the place of the request's, however that is given."""
     given: dict[str, Value | None] = {name: array for name, array in request.arrays().items() if name not in _OWN}
-    if voice is not None:
-        given |= {**dict.fromkeys((*SOURCES, "reference_text")), "voice": voice}
+    if style.voice is not None:
+        given |= {**dict.fromkeys((*SOURCES, "reference_text", "style")), "voice": style.voice}
+    if style.clip is not None:
+        given["style"] = style.clip
     seeds = None if seed is None else np.array([seed], np.uint64)
     return {**given, "text": text, "language": language, "seed": seeds}
 

@@ -127,7 +127,9 @@ class _Tools:
 
         def say(text: str, style: Style) -> AsyncLongSpeech:
             spoken, _ = spoken_in(style.language, language or None)
-            return self._client.speak_long(text, voice=style.voice, language=spoken, seed=seed, hold=True)
+            return self._client.speak_long(
+                text, voice=style.voice, style=style.clip, language=spoken, seed=seed, hold=True
+            )
 
         style = Style(voice or None, language or None)
         if not is_ssml(text, final=True):

@@ -370,7 +370,8 @@ class Jobs:
         if not kept:  # asked for before the list: a voice that is new is not gone
             return
         try:
-            listed = {each.digest for each in await self._services.client.list()}
+            voices = await self._services.client.list()
+            listed = {clip.digest for each in voices for clip in (each, *each.styles.values())}
         except VoiceCloneError:  # a server that starts again may not have read its voices yet
             self._missing.clear()
             raise

@@ -50,7 +50,14 @@ LEAST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds between two attempts
 LISTENERS = 0.5  # seconds that a sentence waits for the first audio of others
 log = logging.getLogger(__name__)
 
-_OF_CALL = ("deadline", "require_whole", "seed", "model", "voice")  # arguments that are no part of an address as such
+_OF_CALL = (
+    "deadline",
+    "require_whole",
+    "seed",
+    "model",
+    "voice",
+    "style",
+)  # arguments that are no part of an address as such
 
 
 class VoiceGone(Exception):
@@ -92,11 +99,12 @@ async def orders_of(services: Services, client: AsyncClient, request: SpeechRequ
     return orders
 
 
-async def digest_of_voice(client: AsyncClient, name: str) -> str:
-    """What a voice is in addresses; see `Way.voice`.
+async def digest_of_voice(client: AsyncClient, name: str, style: str | None) -> str:
+    """What a voice in a style is in addresses; see `Way.voice`.
 
     Raises:
         VoiceNotFound: there is no such voice.
+        InvalidArgument: it has no such style.
     """
     try:
         found = await client.get(name)
@@ -106,7 +114,9 @@ async def digest_of_voice(client: AsyncClient, name: str) -> str:
         if all(name_key(preset.name) != name_key(meant) for preset in await client.presets()):
             raise
         return f"preset {name_key(meant)}"
-    return str(found.digest)
+    if (clip := found.clip(style)) is None:
+        raise InvalidArgument(f"the voice {name!r} has no `style` {style!r}; it has {', '.join(found.all_styles)}")
+    return str(clip.digest)
 
 
 async def synthesizer_of(services: Services, family: str) -> str:
@@ -129,8 +139,9 @@ async def synthesizer_of(services: Services, family: str) -> str:
 async def ways_of(services: Services, client: AsyncClient, orders: Sequence[Order]) -> list[Way]:
     """The ways of a job, as the server speaks now. Raises: as the functions that it calls."""
     synthesizers = {family: await synthesizer_of(services, family) for family in {each.family for each in orders}}
-    voices = {name: await digest_of_voice(client, name) for name in {str(each.arguments["voice"]) for each in orders}}
-    return [Way(each, voices[str(each.arguments["voice"])], synthesizers[each.family]) for each in orders]
+    asked = [(str(each.arguments["voice"]), each.arguments["style"]) for each in orders]
+    voices = {voice: await digest_of_voice(client, *voice) for voice in set(asked)}
+    return [Way(each, voices[voice], synthesizers[each.family]) for each, voice in zip(orders, asked, strict=True)]
 
 
 Keep = Callable[[str, Mapping[str, Any], Any, int], Awaitable[KeptSentence]]

@@ -102,6 +102,7 @@ def plan_of(request: SpeechRequest, dictionaries: Sequence[Scoped], max_characte
     found, ways, parts = segments_of(request, dictionaries), list[dict[str, Any]](), list[PlannedPart]()
     for part, options in zip(found.sequence.parts, found.options, strict=True):
         way = {"voice": options.voice_name, "language": options.language, "instructions": options.instructions}
+        way |= {"style": options.style} if options.style or request.style else {}  # seeds are made of what there is
         if way not in ways:
             ways.append(way)
         least = min(MIN_CHARACTERS, max_characters)

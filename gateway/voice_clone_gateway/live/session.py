@@ -362,7 +362,7 @@ class Session(ABC):
     async def _send_speech(self, utterance: Utterance) -> None:
         with self._services.metrics.live.track_inprogress(), self._websocket.state.held.part() as hold:
             config, services, sent = utterance.config, self._services, set[str]()
-            orders = dict[tuple[str | None, str | None], Order]()  # those that are spoken alike share a clip
+            orders = dict[tuple[str | None, ...], Order]()  # those that are spoken alike share a clip
 
             async def warn(warnings: Sequence[str]) -> None:
                 for warning in warnings:
@@ -372,7 +372,7 @@ class Session(ABC):
 
             async def speak(style: Style, speech: AsyncLongSpeech | StreamingText) -> Speech:
                 options, ignored = styled(config, style)
-                alike = options.voice_name, options.language
+                alike = options.voice_name, options.style, options.language
                 ordered = orders.get(alike) or await order(services, self._client, options, hold)
                 orders[alike] = ordered
                 await warn([*ignored, *ordered.warnings])

@@ -67,6 +67,8 @@ class ListedVoice(RegisteredVoice):
     """The same for each model and mode: `model_type`, `mode`, `state`, and `reason`, `fingerprint`, `extraction_ms`,
     `generated_at`: when they were computed, in seconds since 1970.
     """
+    styles: dict[str, ListedVoice] | None = None
+    """Further clips of the voice by the names of their styles, each with what is known of it."""
 
 
 class DescribedVoice(ListedVoice):
@@ -171,7 +173,8 @@ def fields_of(voice: Voice) -> dict[str, Any]:
     status, reason = _status(voice)
     return {
         "id": OPENAI_PREFIX + voice_id(voice.owner, voice.name),
-        **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record")},
+        **{name: value for name, value in vars(voice).items() if name not in ("artifacts", "record", "styles")},
+        "styles": {style: fields_of(clip) for style, clip in voice.styles.items()} or None,
         "warnings": [{"code": warning.code, "message": plain(warning.message)} for warning in voice.warnings],
         "created_at": int(voice.created_at or 0),
         "reference_text": voice.reference_text,

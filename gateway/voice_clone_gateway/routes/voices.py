@@ -45,7 +45,7 @@ async def _name_of(name: Annotated[str, Path(description="A voice by its name or
 
 Name = Annotated[str, Depends(_name_of)]
 MOST = 1000  # voices of an answer
-_NOT_DESIGNED = ("audio_sample", "speaker_embedding", "reference_text", "ref_text", "design")
+_NOT_DESIGNED = ("audio_sample", "speaker_embedding", "reference_text", "ref_text", "design", "style")
 ERRORS = (400, 401, 403, 500, 501, 503, 504)
 
 
@@ -73,6 +73,8 @@ class UploadForm(BaseModel):
     """Cut the silence off both ends of the clip."""
     replace: bool = False
     """Replace a voice of that name that differs; otherwise it is an error 409, voice_exists."""
+    style: str | None = None
+    """Add the clip as this style to a voice that there is; with `replace`, in the place of the older one."""
     shared: bool = False
     """Other keys that own voices may use it, too."""
     design: str | None = None
@@ -130,7 +132,7 @@ async def list_voices(
     voices = await request.state.client.list(limit=limit + 1, after=after)
     listed = [ListedVoice.model_validate(fields_of(voice)) for voice in voices[:limit]]
     if "manage" not in request.state.key.scopes:
-        listed = [voice.model_copy(update=dict.fromkeys(_PRIVATE)) for voice in listed]
+        listed = [_publicly(voice) for voice in listed]
     services = services_of(request)
     names = sorted(voice.name for voice in listed)
     whole = after is None and len(voices) <= limit
@@ -168,6 +170,12 @@ _PRIVATE = (
 )
 
 
+def _publicly(voice: ListedVoice) -> ListedVoice:
+    """A voice as keys see it that may only speak."""
+    styles = {style: _publicly(clip) for style, clip in (voice.styles or {}).items()}
+    return voice.model_copy(update={**dict.fromkeys(_PRIVATE), "styles": styles or None})
+
+
 @manage.post("/v1/audio/voices", response_model_exclude_none=True, responses=documented(*ERRORS, 409, 413, 429))
 async def upload_voice(
     request: Request, form: Annotated[UploadForm, Form(media_type="multipart/form-data")]
@@ -198,6 +206,7 @@ async def upload_voice(
                     strict=form.strict,
                     trim_silence=form.trim_silence,
                     replace=form.replace,
+                    style=form.style,
                     shared=form.shared,
                     design=form.design,
                     design_model=form.design_model,
@@ -237,15 +246,27 @@ async def delete_voice(name: Name, request: Request) -> Deleted:
     return Deleted(id=OPENAI_PREFIX + voice_id(owner, name), message=f"Voice {name!r} deleted successfully")
 
 
+@manage.delete("/v1/audio/voices/{name}/styles/{style}", responses=documented(*ERRORS, 404))
+async def delete_style(name: Name, style: str, request: Request) -> Deleted:
+    """Delete the clip of a style; the voice and its other clips stay."""
+    voice = await erased(request, name, style)
+    owner = request.state.client.owner if voice is None else voice.owner
+    message = f"Style {style!r} of voice {name!r} deleted successfully"
+    return Deleted(id=OPENAI_PREFIX + voice_id(owner, name), message=message)
+
+
 @manage.post("/v1/audio/voices/{name}/cache", response_model_exclude_none=True, responses=documented(*ERRORS, 404, 429))
 async def cache_voice(
-    name: Name, request: Request, force: Annotated[bool, Query(description="Compute it again")] = False
+    name: Name,
+    request: Request,
+    force: Annotated[bool, Query(description="Compute it again")] = False,
+    style: Annotated[str | None, Query(description="Of the clip; by default the first one")] = None,
 ) -> Cached:
     """Prepare a voice and wait until it is ready. Does nothing if it is ready."""
 
     async def prepared() -> Voice:
         async with services_of(request).after_speech.turn():
-            voice: Voice = await request.state.client.prepare(name, force)
+            voice: Voice = await request.state.client.prepare(name, force, style=style)
             return voice
 
     voice = await while_connected(request.receive, prepared())

@@ -98,7 +98,7 @@ def plans_of(request: SpeechRequest, dictionaries: SequenceOf[Scoped] = ()) -> I
         HTTPFailure: a text is SSML, and invalid.
     """
     for index, turn in enumerate(request.segments or _turns_of(request)):
-        style = Style(turn.voice_name, turn.language or request.language)
+        style = Style(turn.voice_name, turn.language or request.language, clip=turn.style)
         settings = settings_of(request, style, dictionaries)
         try:
             yield turn, Planned(plan(turn.text, settings), request.speed * turn.speed, turn.pause_ms / 1000)
@@ -180,6 +180,10 @@ def styled(options: Options, style: Style) -> tuple[Options, list[str]]:
     if style.voice is not None:
         if len(style.voice) > MAX_NAME:
             raise InvalidArgument(f"`voice` should have at most {MAX_NAME} characters")
-        own = {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice}
+        own = {**dict.fromkeys((*SOURCES, "reference_text", "style")), "voice": style.voice}
+    if style.clip is not None:
+        if len(style.clip) > MAX_NAME:
+            raise InvalidArgument(f"`style` should have at most {MAX_NAME} characters")
+        own["style"] = style.clip
     own["language"], ignored = spoken_in(style.language, options.language)
     return options.model_copy(update=own), ignored

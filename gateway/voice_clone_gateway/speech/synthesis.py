@@ -300,7 +300,7 @@ async def _orders(
     """The order of each segment; see `order`. Those that are spoken alike share one."""
     made, orders = dict[tuple[Any, ...], Order](), list[Order]()
     for options in segments.options:
-        alike = (options.voice_name, options.language, options.instructions)
+        alike = (options.voice_name, options.style, options.language, options.instructions)
         if alike not in made:
             made[alike] = await order(services, client, options, hold)
         orders.append(made[alike])

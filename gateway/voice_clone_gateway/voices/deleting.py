@@ -14,8 +14,8 @@ from ..services import services_of
 log = logging.getLogger(__name__)
 
 
-async def delete_voice(request: HTTPConnection, name: str) -> Voice | None:
-    """Delete a voice for a request that was admitted, with all speech in it that jobs keep.
+async def delete_voice(request: HTTPConnection, name: str, style: str | None = None) -> Voice | None:
+    """Delete a voice, or a style of it, for a request that was admitted, with all speech in it that jobs keep.
 
     Returns:
         the voice; None if it could not be read.
@@ -23,14 +23,17 @@ async def delete_voice(request: HTTPConnection, name: str) -> Voice | None:
     Raises:
         VoiceCloneError: there is none, or the server refuses.
     """
-    with recorded(request, "delete", name):
+    with recorded(request, "delete", name) as entry:
+        entry |= {} if style is None else {"style": style}
         voice: Voice | None = None
         with suppress(VoiceCloneError):  # a damaged record can be deleted, too
             voice = await request.state.client.get(name)
-        await request.state.client.delete(name)
+        await request.state.client.delete(name, style=style)
     if voice is not None and (jobs := services_of(request).jobs) is not None:
         try:
-            await jobs.forget_voice(voice.digest)
+            gone = [voice, *voice.styles.values()] if style is None else filter(None, [voice.clip(style)])
+            for each in gone:
+                await jobs.forget_voice(each.digest)
         except Exception:  # the voice is deleted; jobs look for the speech of such voices every minute
             log.exception("the speech in a voice that was deleted could not be erased yet")
     return voice

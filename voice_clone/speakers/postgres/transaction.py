@@ -32,7 +32,7 @@ _PUT = """
 """
 # What a newer program wrote into the record stays.
 _AMEND = """
-    UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - 'beside') || %s::jsonb
+    UPDATE voice_clone.voice SET generation = %s, change = %s, record = (record - 'beside' - 'since') || %s::jsonb
     WHERE id = %s RETURNING token, record::text
 """
 _REMOVE = """

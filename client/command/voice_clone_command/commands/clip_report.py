@@ -21,7 +21,7 @@ def faults(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
 
 
 def description(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
-    """Write the voice in tab-separated columns: the name of a field, its value."""
+    """Write the voice in tab-separated columns: the name of a field, its value; and so each of its styles."""
     fields = {
         "name": voice.name,
         "generation": voice.generation,
@@ -41,6 +41,8 @@ def description(voice: Voice, parser: ArgumentParser) -> Iterator[str]:
         if value is not None:
             yield f"{name}\t{value}"
     yield from (line.replace(": ", "\t", 1) for line in faults(voice, parser))
+    for style, clip in voice.styles.items():
+        yield from (f"{style} {line}" for line in description(clip, parser) if not line.startswith("name\t"))
 
 
 def _clip(voice: Voice) -> str | None:

@@ -269,7 +269,8 @@ def _parts(
 
     def ask(part: Part) -> tuple[Speech, Iterator[Chunk]]:
         style = part.span.style
-        own = {**dict.fromkeys((*SOURCES, "reference_text")), "voice": style.voice} if style.voice else {}
+        own = {**dict.fromkeys((*SOURCES, "reference_text", "style")), "voice": style.voice} if style.voice else {}
+        own |= {"style": style.clip} if style.clip else {}
         spoken = {**how, **own, "language": spoken_in(style.language, parsed.language)[0]}
         speech = _whole_text(client, part.span.text, parsed, spoken)
         return speech, _shaped(client, speech, 1.0, parsed.loudness, spoken)

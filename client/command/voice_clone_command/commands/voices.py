@@ -47,6 +47,9 @@ def add(commands: Any) -> None:
     upload.add_argument("--description", help="free text")
     upload.add_argument("--shared", action="store_true", help="gateway keys that own voices may use it, too")
     upload.add_argument("--replace", action="store_true", help="replace the voice of that name (default: refuse)")
+    upload.add_argument(
+        "--style", metavar="NAME", help="add the clip as this style to a voice that there is, such as happy"
+    )
     upload.add_argument("--strict", action="store_true", help="fail if the clip has a warning")
     upload.add_argument("--trim-silence", action="store_true", help="cut the silence off both ends of the clip")
     upload.add_argument(
@@ -60,7 +63,9 @@ def add(commands: Any) -> None:
     presets.add_argument("--json", action="store_true", help="as JSON")
     command(commands, "show", _show, "a voice and the report on its clip").add_argument("name")
     command(commands, "get", _get, "all fields of a voice, as JSON").add_argument("name")
-    command(commands, "delete", _delete, "delete a voice").add_argument("name")
+    deletion = command(commands, "delete", _delete, "delete a voice")
+    deletion.add_argument("name")
+    deletion.add_argument("--style", metavar="NAME", help="delete only the clip of this style")
     group = commands.add_parser("aliases", help="further names of voices: list, set, remove")
     actions = group.add_subparsers(metavar="ACTION", required=True)
     command(actions, "list", _aliases, "all aliases, each with its voice").add_argument(
@@ -73,6 +78,7 @@ def add(commands: Any) -> None:
     prepare = command(commands, "prepare", _prepare, "prepare a voice, so that its next speech starts at once")
     prepare.add_argument("name")
     prepare.add_argument("--mode", help="mode of cloning, icl or x_vector (default: the voice's own)")
+    prepare.add_argument("--style", metavar="NAME", help="of the clip (default: the first one)")
     prepare.add_argument("--wait-seconds", type=float, metavar="SECONDS", help=_WAIT)
     prepare.add_argument("--force", action="store_true", help="prepare it again even if it is ready")
     export = command(commands, "export", _export, "save one voice, or all, as a bundle")
@@ -103,6 +109,7 @@ def _upload(client: Client, parsed: argparse.Namespace) -> None:
         replace=parsed.replace,
         strict=parsed.strict,
         trim_silence=parsed.trim_silence,
+        style=parsed.style,
         shared=parsed.shared,
     )
     registered(voice, parsed)
@@ -168,8 +175,8 @@ def _get(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _delete(client: Client, parsed: argparse.Namespace) -> None:
-    client.delete(parsed.name)
-    report(parsed, f"{parsed.name}\tdeleted")
+    client.delete(parsed.name, style=parsed.style)
+    report(parsed, f"{parsed.name}\t{f'{parsed.style} ' if parsed.style else ''}deleted")
 
 
 def _alias(text: str) -> tuple[str, str]:
@@ -202,7 +209,9 @@ def _remove_aliases(client: Client, parsed: argparse.Namespace) -> None:
 
 
 def _prepare(client: Client, parsed: argparse.Namespace) -> None:
-    voice = client.prepare(parsed.name, force=parsed.force, mode=parsed.mode, timeout=parsed.wait_seconds)
+    voice = client.prepare(
+        parsed.name, force=parsed.force, mode=parsed.mode, timeout=parsed.wait_seconds, style=parsed.style
+    )
     report(parsed, summary(voice))
 
 
