@@ -48,6 +48,7 @@ class NativeDecoder(StreamDecoder[Array]):
             return packed.part(part)(lambda: getattr(load(), f"{part}_chain")().arrays)
 
         self.chains = [Chain.restored(arrays(part)) for part in self.parts]
+        self.chains[-1].usual_frames = self.piece_frames
         packed.keep()
 
     @abstractmethod

@@ -59,14 +59,17 @@ class PackedFile:
         self._folder, self._most, self._any_size = folder, most, any_size
         self._key = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
         self._arrays: dict[str, list[NDArray[Any]]] = {}
+        self._sparse: set[str] = set()
         if folder is not None:
             self._arrays = _read(folder / f"{self._key}{ENDING}", self._key)
         self.found = bool(self._arrays)
 
-    def part(self, name: str) -> Part:
-        """A part of the network, which is made if there is no file."""
+    def part(self, name: str, sparse: bool = False) -> Part:
+        """A part of the network, which is made if there is no file. `sparse`: little of it is read at a time."""
         if self._folder is None:
             return made
+        if sparse:
+            self._sparse.add(name)
 
         def take(make: Make) -> list[NDArray[Any]]:
             if not self.found:
@@ -101,7 +104,7 @@ class PackedFile:
             if not packed_writing.has_room(self._folder, size):
                 log.warning("nothing is kept for the next start: there is no room in the cache")
                 return
-            packed_writing.write(self._folder / f"{self._key}{ENDING}", self._key, arrays)
+            packed_writing.write(self._folder / f"{self._key}{ENDING}", self._key, arrays, self._sparse)
             packed_writing.bound(self._folder, self._most)
         except OSError as error:
             log.warning("nothing is kept for the next start: %s", error.strerror)
@@ -126,7 +129,7 @@ class MappedPages:
     The system maps what lies near a number that is read, too: for some rows in the end all of a table.
 
     Args:
-        arrays: of a part.
+        arrays: of `sparse` parts.
     """
 
     def __init__(self, *arrays: NDArray[Any]) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,7 @@ from voice_clone.native.packed_file import DIGEST, ENDING, LENGTH, STAMP, WRITIN
 ABANDONED = 3600.0  # seconds after which a file that was not finished is removed
 LATELY = 300.0  # seconds in which the models of a server load, by default
 _PIECE = 1 << 20  # bytes that are read at once
+_SPARSE_PIECE = 16 << 10  # bytes that are written at once where little is read at a time
 
 
 def check(file: io.BufferedReader) -> None:
@@ -42,8 +43,14 @@ def has_room(folder: Path, size: int) -> bool:
     return shutil.disk_usage(folder).free >= 2 * size
 
 
-def write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write the file of a key."""
+def write(
+    path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]], sparse: Container[str] = frozenset()
+) -> None:
+    """Write the file of a key.
+
+    Linux caches what is written at once in units of up to 2 MB, and maps such a unit as a whole. So `sparse` parts are
+    written in small pieces.
+    """
     places: dict[str, list[Any]] = {}
     end = 0
     for name, part in arrays.items():
@@ -61,10 +68,13 @@ def write(path: Path, key: str, arrays: Mapping[str, Sequence[NDArray[Any]]]) ->
 
         file.write(bytes(DIGEST))
         put(len(header).to_bytes(LENGTH, "little") + header)
-        for part in arrays.values():
+        for name, part in arrays.items():
             for array in part:
                 put(bytes(page(file.tell()) - file.tell()))
-                put(array.reshape(-1).view(np.uint8).data)
+                data = array.reshape(-1).view(np.uint8).data
+                size = _SPARSE_PIECE if name in sparse else max(1, len(data))
+                for start in range(0, len(data), size):
+                    put(data[start : start + size])
         file.seek(0)
         file.write(digest.digest())
 

@@ -40,6 +40,10 @@ class Chain:
         window, head_dim: of attention layers, if there are any. With a window of 0 a stream must not be cut in chunks.
         frequencies: of the rotary embedding, float32 [head_dim / 2], radians per position.
         rope_in_bf16: whether its cosines and sines are rounded to bf16.
+
+    Attributes:
+        usual_frames: of all streams in a call; memory for them is made at once, for what is freed to grow stays with
+            the process.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Chain:
         self._window, self._dim = window, head_dim
         self._frequencies, self._rope_in_bf16 = frequencies, rope_in_bf16
         self.per_thread: tuple[Array, ...] = ()
+        self.usual_frames = 1
         self._release()
 
     @property
@@ -172,7 +177,8 @@ class Chain:
         """Make the memory fit at least so many streams and frames. It never shrinks."""
         threads = thread_pool().threads
         table = self._layers
-        lengths = table[:, layer_table.MEMORY] + frames * table[:, layer_table.RATE] * table[:, layer_table.SIZE]
+        most = max(frames, self.usual_frames // batch)
+        lengths = table[:, layer_table.MEMORY] + most * table[:, layer_table.RATE] * table[:, layer_table.SIZE]
         size = batch * int(lengths.max())
         if size > self.residual.size:
             self._release()  # first, else both would be there at once

@@ -16,8 +16,8 @@ class NativeCodecDecoder(NativeWindowedDecoder):
     """As `CodecDecoder`."""
 
     def __init__(self, load: Callable[[], CodecDecoderWeights], packed: PackedFile = NOWHERE) -> None:
-        self._first = packed.part("first codebooks")(lambda: load().codebooks(first=True))
-        self._rest = packed.part("other codebooks")(lambda: load().codebooks(first=False))
+        self._first = packed.part("first codebooks", sparse=True)(lambda: load().codebooks(first=True))
+        self._rest = packed.part("other codebooks", sparse=True)(lambda: load().codebooks(first=False))
         self._pages = MappedPages(*self._first, *self._rest)
         super().__init__(load, packed)
 

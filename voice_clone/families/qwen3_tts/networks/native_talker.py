@@ -69,7 +69,9 @@ class NativeTalker(PromptReader):
         )
         shape = talker.vocab_size, hidden
         [self._first] = packed.part("table")(lambda: stacked([read("model.codec_embedding.weight", shape)], True))
-        [self._others] = packed.part("tables")(lambda: [stacked(of_books("model.codec_embedding", hidden), exact)])
+        [self._others] = packed.part("tables", sparse=True)(
+            lambda: [stacked(of_books("model.codec_embedding", hidden), exact)]
+        )
         projection = None
         if sizes.hidden_size != hidden:  # 1.7B
             projection = parts.linear({"code_predictor.small_to_mtp_projection": sizes.hidden_size}, hidden)

@@ -27,13 +27,13 @@ NARROW = 8  # numbers in a vector: whole lines at once come from memory more slo
 
 
 def dot_tile(outputs, rows, prefetch=False):
-    """An intrinsic for weights in fp32, also as halves: the products of `outputs` rows of weights with `rows` rows of x.
+    """An intrinsic for weights in fp32: the products of `outputs` rows of weights with `rows` rows of x.
 
     (weights, x, o, n) -> a tuple of float32: the products of weights[o] with x[n], x[n + 1], ..., then those of
     weights[o + 1], and so on.
 
-    weights: float32 [O, I], or int16, the upper halves of float32. x: float32 [N, I]. prefetch: fetch the weights of the next tile, because they are not in
-    the processor's cache.
+    weights: float32 [O, I], or int16, the upper halves of float32. x: float32 [N, I]. prefetch: fetch the weights of
+    the next tile, because they are not in the processor's cache.
     """
 
     def typed(context, weights, x, o, n):
