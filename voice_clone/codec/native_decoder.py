@@ -48,7 +48,7 @@ class NativeDecoder(StreamDecoder[Array]):
             return packed.part(part)(lambda: getattr(load(), f"{part}_chain")().arrays)
 
         self.chains = [Chain.restored(arrays(part)) for part in self.parts]
-        self.chains[-1].usual_frames = self.piece_frames
+        self.chains[-1].usual_frames = self.piece_frames * self.rates[-1]
         packed.keep()
 
     @abstractmethod

@@ -120,6 +120,18 @@ def test_a_stream_is_the_same_bit_for_bit_in_any_chunks(config: CodecDecoderConf
 
 
 @SHAPES
+def test_memory_is_made_once_for_chunks_of_any_size(config: CodecDecoderConfig) -> None:
+    """What is freed to grow stays with the process."""
+    native = both(config)[1]
+    last, state = native.native.chains[-1], native.new_state(1)
+    native.decode_chunk(random_codes(config, 1, 1), state)
+    first = last.buffers
+    for frames in (2, NativeDecoder.piece_frames, 3 * NativeDecoder.piece_frames):
+        native.decode_chunk(random_codes(config, 1, frames), state)
+        assert last.buffers is first
+
+
+@SHAPES
 def test_streams_do_not_know_of_each_other(config: CodecDecoderConfig) -> None:
     """Streams with different pasts share batches, leave them and go on, each as if it were alone."""
     native = both(config)[1]
