@@ -83,7 +83,6 @@ class _Segment:
         self.growing = growing
 
     def hear(self, samples: NDArray[np.float32], last: bool) -> None:
-        """The next samples."""
         self.loudness.feed(samples)
         self.length += len(samples)
         if len(samples) and not self.given_up and not self.ended:

@@ -43,8 +43,6 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Command(Parser):
-    """The parser of a command."""
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Take what is unknown for an error."""
         found, unknown = super().parse_known_args(args, namespace)

@@ -38,7 +38,6 @@ class ServerLock:
         return self._lock(fcntl.LOCK_EX)
 
     def free(self) -> None:
-        """Give the lock back."""
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def ask(self) -> None:
@@ -60,7 +59,6 @@ class ServerLock:
         return os.fstat(self._file).st_mtime
 
     def close(self) -> None:
-        """Give the lock back for good."""
         os.close(self._file)
 
     def _lock(self, kind: int) -> bool:

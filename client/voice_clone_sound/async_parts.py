@@ -70,7 +70,6 @@ class AsyncParts:
 
     @property
     def info(self) -> Mapping[str, Any] | None:
-        """See `JoinedParts.info`."""
         return self._joined.info or None
 
     @property

@@ -112,7 +112,6 @@ class LoudnessMeter:
 
     @property
     def figure(self) -> float | None:
-        """See `loudness_of`."""
         from pyebur128 import get_loudness_global
 
         figure: float = get_loudness_global(self._state)

@@ -183,7 +183,6 @@ class DictionaryStage(Stage):
 
 
 def _joined(left: str, right: str) -> bool:
-    """Whether two characters are of one word."""
     if not left or not right:
         return False
     if _MARK.match(right):

@@ -44,7 +44,6 @@ class Part:
     """Under which the server knows it."""
 
     def renew(self) -> None:
-        """It begins once more."""
         self.id = secrets.token_hex(16)
 
 
@@ -83,12 +82,10 @@ class WrittenText:
         self._add(self._whole.feed(text, False), False)
 
     def end(self) -> None:
-        """That was all of it."""
         self._ended = True
         self.flush()
 
     def flush(self) -> None:
-        """The part that is written ends here."""
         self._add(self._whole.feed("", True), True)
 
     def learn(self, part_characters: int | None) -> None:

@@ -140,7 +140,6 @@ class Joiner:
                 self.items.append(piece)
 
     def plan(self, warnings: Iterable[str] = ()) -> Plan:
-        """All that was added."""
         self._close()
         return Plan(tuple(self.items), tuple(self.marks), tuple(warnings))
 

@@ -136,7 +136,6 @@ class TextReader:
         return self._pauses.warnings
 
     def feed(self, text: str, final: bool = False) -> list[Piece]:
-        """See `Planner.feed`."""
         text, self._rest, out = self._rest + text, "", list[Piece]()
         begin = 0
         for found in _PAUSE.finditer(text) if self._kinds else ():
@@ -159,12 +158,10 @@ class TextReader:
         return [*out, *self._words(text[begin:end])]
 
     def flush(self) -> list[Words]:
-        """See `Planner.flush`."""
         text, self._rest = self._rest, ""
         return self._words(text)
 
     def _words(self, text: str) -> list[Words]:
-        """The words of the next part of the text."""
         begin, self._at = self._at, self._at + len(text)
         return [Words(text, begin, self._at, self._style)] if text else []
 

@@ -27,15 +27,11 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Lexicon(NamedTuple):
-    """The content of a file."""
-
     rules: list[Rule]
     language: str | None
 
 
 class _Said(NamedTuple):
-    """A pronunciation."""
-
     text: str
     preferred: bool
     alphabet: str | None
@@ -127,7 +123,6 @@ class _Reader:
         self._path.pop()
 
     def _add(self) -> None:
-        """The rules of a lexeme."""
         if not self._terms or not self._said:
             raise self.error("a <lexeme> has a <grapheme>, and an <alias> or a <phoneme>")
         # An alias before a phoneme, which nothing here speaks; a preferred one before the others.

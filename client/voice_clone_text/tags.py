@@ -130,7 +130,6 @@ class TagScanner:
         return None
 
     def _pass(self, count: int) -> None:
-        """Forget the beginning of the text, which was divided."""
         passed, self._text = self._text[:count], self._text[count:]
         self._offset += count
         if lines := passed.count("\n"):

@@ -105,7 +105,6 @@ def line_text(line: Sequence[Word], text: str) -> str:
 
 
 def _pairs(line: Sequence[Word]) -> Iterator[tuple[Word | None, Word]]:
-    """Each word with the one before it."""
     return zip([None, *line[:-1]], line, strict=True)
 
 

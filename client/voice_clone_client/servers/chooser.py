@@ -94,7 +94,6 @@ class Chooser:
             return chosen.address
 
     def ended(self, address: Address) -> None:
-        """Note that a call to this server is over."""
         with self._lock:
             if (server := self._servers.get(address)) is not None:
                 server.live = max(0, server.live - 1)
