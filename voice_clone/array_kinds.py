@@ -52,6 +52,11 @@ def cast(x: Numbers, dtype: DTypeLike) -> Numbers:
     return x.to(getattr(torch, np.dtype(dtype).name))
 
 
+def in_dtype_of(like: Numbers, x: Numbers) -> Numbers:
+    """x, of the same kind as `like`, in its dtype."""
+    return x.astype(like.dtype, copy=False) if isinstance(x, np.ndarray) else x.to(like.dtype)
+
+
 def as_tensor(x: Numbers) -> Any:
     """x as a tensor in the same memory, where it is an array, in which uint16 are the bits of bf16."""
     if not isinstance(x, np.ndarray):
@@ -88,12 +93,16 @@ def put(x: Numbers, value: Numbers) -> None:
         x.copy_(value)
 
 
-def fill(x: Numbers, value: float) -> None:
-    """Write one number everywhere. Assigned to an index, torch would first make a tensor of it."""
+def fill(x: Numbers, value: float, where: Numbers | None = None) -> None:
+    """Write one number everywhere, or where a mask is true. Assigned to an index, torch would first make a tensor of
+    it.
+    """
     if isinstance(x, np.ndarray):
-        x.fill(value)
-    else:
+        x[... if where is None else where] = value
+    elif where is None:
         x.fill_(value)
+    else:
+        x.masked_fill_(where, value)
 
 
 def places_of(mask: Numbers) -> Numbers:

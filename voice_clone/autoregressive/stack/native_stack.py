@@ -86,6 +86,13 @@ class NativeCache(SlotMemory):
         self._pages = pages = [pages_of_zeros(4 * int(np.prod(shape))) for _ in range(2)]
         self._parts = self.keys, self.values = [np.frombuffer(each, np.float32).reshape(shape) for each in pages]
 
+    def part(self, layers: slice) -> NativeCache:
+        """Some of the layers, in the same memory."""
+        part = NativeCache.__new__(NativeCache)
+        part._pages = [None, None]
+        part._parts = part.keys, part.values = [each[layers] for each in self._parts]
+        return part
+
 
 class StackWork(Workspace):
     """Scratch memory of a stack: that of its products, and of what is between them."""

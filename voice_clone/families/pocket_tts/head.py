@@ -20,12 +20,10 @@ from voice_clone.autoregressive.frame_head import Batch, MadeFrames, NoiseHead, 
 from voice_clone.batching.source import PayloadForm
 from voice_clone.families.pocket_tts.config import PocketConfig
 from voice_clone.families.pocket_tts.family import CARD
-from voice_clone.native.kernel import Kernel
+from voice_clone.native.silu import silu
 
 MOST_STEPS = int(CARD.options[0].most or 1)
 EPS, TIME_EPS = 1e-6, 1e-5
-
-silu_in_place = Kernel("silu.silu_in_place")
 
 Linear = Callable[[Numbers], Numbers]
 Floats = npt.NDArray[np.float32]
@@ -113,17 +111,6 @@ class Flow:
             x = x + gate * second(silu(first(normed(x, *block.norm) * (1 + scale) + shift)))
         shift, scale = shifts[-2:]
         return self.last(normed(x) * (1 + scale) + shift)
-
-
-def silu(x: Numbers) -> Numbers:
-    """x / (1 + e ** -x)."""
-    if isinstance(x, np.ndarray):
-        out = np.array(x)
-        silu_in_place(out.reshape(-1))
-        return out
-    from torch.nn import functional as F
-
-    return F.silu(x)
 
 
 def normed(x: Numbers, weight: Numbers | None = None, bias: Numbers | None = None) -> Numbers:
