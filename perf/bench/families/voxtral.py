@@ -16,6 +16,7 @@ from perf.bench.families.family import SEED, Codes, Family, Networks, random_cod
 from perf.bench.reference import TEXT
 from tools.families.voxtral.checkpoint_config import SHAPES
 from tools.families.voxtral.checkpoint_maker import write_configuration
+from voice_clone.array_kinds import as_tensor, in_kind_of
 from voice_clone.autoregressive.generator import Generator
 from voice_clone.codec.decoder import CodecFormat
 from voice_clone.families.voxtral.codec import CodecDecoder, codec_format, load_torch_decoder
@@ -24,6 +25,7 @@ from voice_clone.families.voxtral.family import CARD
 from voice_clone.families.voxtral.flow_head import SamplingParameters
 from voice_clone.families.voxtral.prompt import Prompt, Tokenizer
 from voice_clone.families.voxtral.talker import CLONED, Talker, load_network
+from voice_clone.families.voxtral.talker_network import TalkerNetwork
 from voice_clone.settings import Settings, TalkerSettings
 
 CLIP_FRAMES = 65  # of the shipped clip
@@ -60,7 +62,7 @@ class Voxtral(Family):
     @staticmethod
     def networks(shape: str, folder: Path) -> Networks:
         config = write_configuration(SHAPES[shape], folder)
-        return Networks(partial(Talker, config), partial(CodecDecoder, config.codec), codec_format(config))
+        return Networks(partial(TalkerNetwork, config), partial(CodecDecoder, config.codec), codec_format(config))
 
     @staticmethod
     def torch_decoder(settings: Settings) -> tuple[CodecDecoder, CodecFormat]:
@@ -91,13 +93,13 @@ class Voxtral(Family):
         head, sampling = self.talker.head, self.sampling(drawn=False)
         margins = []
         if codes[0] != other[0]:
-            logits = self.talker.flow.semantic_codebook_output(hidden).float()[0, 1:]  # behind the end of speech
+            logits = as_tensor(head.semantic(hidden)).float()[0, 1:]  # behind the end of speech
             margins.append((logits[int(codes[0])] - logits[int(other[0])]).abs() / logits.std())
         parted = torch.from_numpy(np.flatnonzero(codes[1:] != other[1:]))
         if len(parted):
             draws = head.new_draws(sampling.seed).of(frame)
-            given = (torch.from_numpy(each[None]).to(hidden.device) for each in (draws, head.columns(sampling)))
-            ends = self.talker.flow.flow(next(given), hidden, next(given))[0].cpu()
+            noise, guidance = (in_kind_of(hidden, each[None]) for each in (draws, head.columns(sampling)))
+            ends = as_tensor(head.flow(noise, hidden, guidance))[0].cpu()
             step = 2 / (self.config.audio.acoustic_codebook_size - 1)
             made, instead = (torch.from_numpy(each[1:].astype(np.int64))[parted] for each in (codes, other))
             begins = (instead + 0.5 * (made - instead).sign()) * step - 1

@@ -10,11 +10,14 @@ import torch
 
 from tools.families.voxtral.checkpoint_config import SHAPES, Shape
 from tools.families.voxtral.checkpoint_maker import write_checkpoint
+from voice_clone.autoregressive.native_parts import NativeParts
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
 from voice_clone.families.voxtral.config import MODEL
 from voice_clone.families.voxtral.prompt import NO_PRESET, Prompt, Tokenizer
-from voice_clone.families.voxtral.talker import Talker, use_native_code
+from voice_clone.families.voxtral.talker import Talker, VoxtralTalker, native_talker
+from voice_clone.families.voxtral.talker_network import TalkerNetwork
+from voice_clone.stages.loading import name_in_file
 
 TINY = SHAPES["tiny"]
 ODD = replace(  # other ratios of heads, widths that fill no vector, more layers
@@ -47,15 +50,23 @@ def make_voxtral(folder: Path, shape: str = "presets", seed: int = 0, dtype: str
     return folder
 
 
+def load_voxtral_network(checkpoint: Checkpoint) -> TalkerNetwork:
+    """Our talker's networks in fp32, on the CPU, in torch."""
+    with torch.device("meta"):
+        network = TalkerNetwork(checkpoint.config)
+    for module, prefix in ((network.backbone, BACKBONE), (network.tables, TABLES), (network.flow, FLOW)):
+        checkpoint.load(module, MODEL, prefix, torch.float32, "cpu")
+    return network.eval().requires_grad_(False)
+
+
 def load_voxtral_talker(checkpoint: Checkpoint, native: bool = False) -> Talker:
     """Our talker in fp32, on the CPU."""
-    with torch.device("meta"):
-        talker = Talker(checkpoint.config)
-    for module, prefix in ((talker.backbone, BACKBONE), (talker.tables, TABLES), (talker.flow, FLOW)):
-        checkpoint.load(module, MODEL, prefix, torch.float32, "cpu")
-    talker.eval().requires_grad_(False)
     if native:
-        use_native_code(talker, "fp32")
+        read, tokenizer = checkpoint.reader(MODEL), Tokenizer(checkpoint.folder, checkpoint.config)
+        parts = NativeParts("fp32", lambda name, shape: read(name_in_file(VoxtralTalker.places, name), shape))
+        talker = native_talker(checkpoint.config, tokenizer, parts)
+    else:
+        talker = load_voxtral_network(checkpoint).talker()
     talker.set_voices(checkpoint.voices())
     return talker
 

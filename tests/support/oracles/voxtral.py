@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from tests.support.oracles.fish_speech import BARE
 from tests.support.oracles.packages import bare_packages, check_there, importable, quiet
+from voice_clone.array_kinds import as_tensor
 from voice_clone.autoregressive.philox import NormalDraws
 from voice_clone.families.voxtral.checkpoint import CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.config import MODEL
@@ -183,7 +184,7 @@ class OfficialTalker:
         if preset < 0:
             voice = self.embed_codes(torch.from_numpy(prompt.codec_codes.astype(np.int64)))
         else:
-            voice = checkpoint.voices()[checkpoint.config.presets[preset]].float()
+            voice = as_tensor(checkpoint.voices()[checkpoint.config.presets[preset]]).float()
         before, behind = (self.embed(ids.tolist()) for ids in (prompt.before_voice, prompt.text_ids))
         return torch.cat([before, voice, behind])
 

@@ -9,7 +9,6 @@ preset voices are written as released, as pickles, and converted.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from tools.families.weight_files import DTYPES, maker, noise_of, with_zero_row, 
 from voice_clone.families.voxtral.checkpoint import Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder
 from voice_clone.families.voxtral.config import MODEL, VOICE_FOLDER, VoxtralConfig, load_config
-from voice_clone.families.voxtral.talker import Talker, VoxtralTalker
+from voice_clone.families.voxtral.talker import VoxtralTalker, flow_layout, layout
+from voice_clone.families.voxtral.talker_network import TalkerNetwork
 from voice_clone_server.diagnosis.workload import Released
 from voice_clone_server.families.voxtral.pickle_converter import convert
 
@@ -57,19 +57,9 @@ def released() -> dict[str, Released]:
     with tempfile.TemporaryDirectory() as folder:
         config = write_configuration(SHAPES["4b"], Path(folder))
     with torch.device("meta"):
-        talker, decoder = Talker(config), CodecDecoder(config.codec)
-    flow, parts = config.flow, VoxtralTalker.parts(config)
-    layers = replace(
-        talker.backbone.config,
-        hidden_size=flow.dim,
-        intermediate_size=flow.hidden_dim,
-        num_hidden_layers=flow.n_layers,
-        num_attention_heads=flow.n_heads,
-        num_key_value_heads=flow.n_kv_heads,
-        head_dim=flow.head_dim,
-    )
-    both = talker.backbone.config, layers
-    return {"4b": Released("Voxtral TTS 4B", talker, parts, [], decoder, positions=1000, layers=both)}
+        talker, decoder = TalkerNetwork(config), CodecDecoder(config.codec)
+    both = layout(config), flow_layout(config)
+    return {"4b": Released("Voxtral TTS 4B", talker, VoxtralTalker.places, [], decoder, positions=1000, layers=both)}
 
 
 def voice_rows(sizes: Shape) -> dict[str, int]:

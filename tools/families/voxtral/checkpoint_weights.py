@@ -15,7 +15,7 @@ from tools.families.gains import VECTOR, Gains, Sizes, around, length, spread
 from tools.families.weight_files import Shapes
 from voice_clone.families.voxtral.checkpoint import BACKBONE, CODEC, FLOW, TABLES, Checkpoint
 from voice_clone.families.voxtral.codec import CodecDecoder, CodecEncoder
-from voice_clone.families.voxtral.talker import Talker
+from voice_clone.families.voxtral.talker_network import TalkerNetwork
 
 LOGITS = 2.5  # spread of the semantic logits
 END_ROW = 1  # of the semantic head
@@ -48,7 +48,7 @@ _TABLE = Gains(
 def model_shapes(checkpoint: Checkpoint, encoder: bool) -> Shapes:
     """Names and shapes of all tensors; the folder has its params.json."""
     with torch.device("meta"):
-        talker = Talker(checkpoint.config)
+        talker = TalkerNetwork(checkpoint.config)
         parts: list[tuple[str, nn.Module]] = [
             (BACKBONE, talker.backbone),
             (TABLES, talker.tables),

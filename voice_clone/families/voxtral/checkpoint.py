@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from voice_clone.array_kinds import as_tensor
+from voice_clone.array_kinds import Numbers
 from voice_clone.checkpoint import LLAMA_NAMES, PARAMETRIZED, CheckpointFiles, Source, halves_apart, weight_normed
 from voice_clone.checkpoint_folder import check_converted
 from voice_clone.errors import CheckpointError
@@ -25,6 +24,10 @@ from voice_clone.families.voxtral.config import (
     load_config,
 )
 from voice_clone.mapped_weights import MappedWeights
+from voice_clone.native.arrays import Array
+
+if TYPE_CHECKING:  # the talker's native code does without torch
+    from torch import Tensor
 
 BACKBONE, TABLES, FLOW, CODEC = "", "mm_audio_embeddings.", "acoustic_transformer.", "audio_tokenizer."
 
@@ -61,8 +64,9 @@ class Checkpoint(CheckpointFiles):
             return Source({f"{stem}embedding_sum": shape, f"{stem}cluster_usage": shape[:1]}, _mean)
         return super().source(name, shape)
 
-    def voices(self) -> dict[str, Tensor]:
-        """The embeddings of the checkpoint's own voices by name, [positions, dim] each, memory-mapped.
+    def voices(self) -> dict[str, Array]:
+        """The embeddings of the checkpoint's own voices by name, [positions, dim] each, memory-mapped. uint16
+        are the bits of bf16.
 
         Raises:
             CheckpointError: they are not converted yet, or a voice of params.json is missing or of a wrong shape.
@@ -79,7 +83,7 @@ class Checkpoint(CheckpointFiles):
                     f"{VOICES}.safetensors: the voice {name} is missing or has no rows of {self.config.dim} numbers"
                 )
         weights = MappedWeights(self.folder, VOICES)
-        return {name: as_tensor(weights.read(name, found[name])) for name in names}
+        return {name: weights.read(name, found[name]) for name in names}
 
 
 def padded(rows: int) -> int:
@@ -87,7 +91,7 @@ def padded(rows: int) -> int:
     return -(-rows // 128) * 128
 
 
-def _rows(table: Tensor, first: int, count: int) -> Tensor:
+def _rows(table: Numbers, first: int, count: int) -> Numbers:
     return table[first : first + count]
 
 

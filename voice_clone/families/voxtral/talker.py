@@ -2,93 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from voice_clone.autoregressive.stack.decoder_stack import DecoderStack
-from voice_clone.autoregressive.stack.protocol import StackConfig
-from voice_clone.autoregressive.stack.to_native import Load, layer_loader, native_stack
+from voice_clone.array_kinds import Numbers, in_dtype_of, in_kind_of
+from voice_clone.autoregressive.native_parts import NativeParts
+from voice_clone.autoregressive.stack.native_stack import add_embeddings
+from voice_clone.autoregressive.stack.protocol import Stack, StackConfig
 from voice_clone.autoregressive.talker import Prefix
-from voice_clone.autoregressive.talker_module import TalkerModule
+from voice_clone.autoregressive.whole_prompt import WholePrompts
 from voice_clone.families.voxtral.checkpoint import BACKBONE, FLOW, TABLES, Checkpoint, padded
 from voice_clone.families.voxtral.config import SPECIAL_IDS, VoxtralConfig
 from voice_clone.families.voxtral.family import CARD
-from voice_clone.families.voxtral.flow_head import FlowHead, FlowLayer, FlowTransformer, SamplingParameters
+from voice_clone.families.voxtral.flow_head import Flow, FlowHead, SamplingParameters, embedded_times
 from voice_clone.families.voxtral.prompt import CODES, NO_PRESET, Prompt, Tokenizer, read
-from voice_clone.layers.fused import empty_table
-from voice_clone.layers.graphs import CachedOnGpu, to_device
 from voice_clone.lru_cache import digest
-from voice_clone.native.matrix.linear_module import use_native_linears
-from voice_clone.native.matrix.weights import head_precision
-from voice_clone.native.packed_file import NOWHERE, PackedFile
-from voice_clone.settings import Precision, TalkerSettings
+from voice_clone.native.arrays import Array
+from voice_clone.native.matrix.linear import PackedLinear
+from voice_clone.native.matrix.weights import as_float32, pack
+from voice_clone.settings import TalkerSettings
 from voice_clone.stages.known_voices import Artifacts
 from voice_clone.stages.loading import TalkerPart
 from voice_clone.stages.talker import CardTalker
 
-OTHERS = ("semantic_codebook_output", "llm_projection", "input_projection", "acoustic_codebook_output")
-"""The flow head's projections outside its layers, but for that of the time."""
+if TYPE_CHECKING:  # native code does without torch
+    from voice_clone.families.voxtral.talker_network import TalkerNetwork
 
 
-class Tables(nn.Module):
-    """Embeddings of tokens, and of the ids of all codebooks one behind the other."""
-
-    def __init__(self, config: VoxtralConfig) -> None:
-        super().__init__()
-        self.tok_embeddings = empty_table(config.vocab_size, config.dim)
-        self.audio_codebook_embeddings = nn.ModuleDict(
-            {"embeddings": empty_table(padded(sum(config.id_limits)), config.dim)}
-        )
-
-    @property
-    def ids(self) -> nn.Embedding:
-        """Of the ids of codebooks."""
-        table = self.audio_codebook_embeddings["embeddings"]
-        assert isinstance(table, nn.Embedding)
-        return table
+def layout(config: VoxtralConfig) -> StackConfig:
+    """Of the backbone."""
+    return StackConfig(
+        hidden_size=config.dim,
+        intermediate_size=config.hidden_dim,
+        num_hidden_layers=config.n_layers,
+        num_attention_heads=config.n_heads,
+        num_key_value_heads=config.n_kv_heads,
+        head_dim=config.head_dim,
+        rms_norm_eps=config.norm_eps,
+        rope_theta=config.rope_theta,
+        qk_norm=False,
+    )
 
 
-class Talker(TalkerModule[Prompt]):
-    """Both networks with their tables.
+def flow_layout(config: VoxtralConfig) -> StackConfig:
+    """Of the flow head's transformer."""
+    flow = config.flow
+    return StackConfig(
+        hidden_size=flow.dim,
+        intermediate_size=flow.hidden_dim,
+        num_hidden_layers=flow.n_layers,
+        num_attention_heads=flow.n_heads,
+        num_key_value_heads=flow.n_kv_heads,
+        head_dim=flow.head_dim,
+        rms_norm_eps=flow.norm_eps,
+        rope_theta=0.0,
+        qk_norm=False,
+        rope="none",
+        causal=False,
+    )
+
+
+class Talker(WholePrompts[Prompt]):
+    """Both networks with their tables, of tensors or of arrays.
+
+    Args:
+        config: of the checkpoint.
+        stack: the backbone.
+        table: the embeddings of all tokens [tokens, C]; of any dtype, on any device.
+        embed_ids: ids of all codebooks, int64 [N, K] -> the sums of their embeddings [N, C].
+        head: makes frames.
 
     Attributes:
-        head: a `FlowHead`.
         voices: embeddings of the checkpoint's own voices [positions, C], in the order of `VoxtralConfig.presets`.
     """
 
-    layers = "backbone"
     config: VoxtralConfig
 
-    def __init__(self, config: VoxtralConfig) -> None:
-        super().__init__(config)
-        self.backbone = DecoderStack(
-            StackConfig(
-                hidden_size=config.dim,
-                intermediate_size=config.hidden_dim,
-                num_hidden_layers=config.n_layers,
-                num_attention_heads=config.n_heads,
-                num_key_value_heads=config.n_kv_heads,
-                head_dim=config.head_dim,
-                rms_norm_eps=config.norm_eps,
-                rope_theta=config.rope_theta,
-                qk_norm=False,
-            )
-        )
-        self.tables = Tables(config)
-        self.flow = FlowTransformer(config)
-        self.head = FlowHead(self.flow, config)
-        self.voices: list[Tensor] = []
-        self._starts: CachedOnGpu[Tensor] = CachedOnGpu()  # of the codebooks' tables, each a row
+    def __init__(
+        self,
+        config: VoxtralConfig,
+        stack: Stack,
+        table: Numbers,
+        embed_ids: Callable[[Numbers], Numbers],
+        head: FlowHead,
+    ) -> None:
+        self.config, self.stack, self.head = config, stack, head
+        self._table, self._embed_ids = table, embed_ids
+        self.voices: list[Numbers] = []
 
-    def set_voices(self, voices: Mapping[str, Tensor]) -> None:
-        """Keep the checkpoint's own voices on the device of the stack."""
-        like = self.stack.like
-        self.voices = [voices[name].to(like.device, like.dtype) for name in self.config.presets]
+    def set_voices(self, voices: Mapping[str, Array]) -> None:
+        """Keep the checkpoint's own voices: in their file, or on the device of torch's stack."""
+        like, self.voices = self.stack.like, [voices[name] for name in self.config.presets]
+        if not isinstance(like, np.ndarray):
+            self.voices = [in_dtype_of(like, in_kind_of(like, as_float32(each))) for each in self.voices]
 
     def prompt_length(self, prompt: Prompt) -> int:
         return self._voice_end(prompt) + len(prompt.text_ids)
@@ -96,12 +104,11 @@ class Talker(TalkerModule[Prompt]):
     def prefix(self, prompt: Prompt) -> Prefix:
         return Prefix(digest(prompt.before_voice, prompt.preset, prompt.codec_codes), self._voice_end(prompt))
 
-    def prompt_rows(self, prompt: Prompt) -> list[Tensor]:
-        table = self.tables.tok_embeddings.weight
-        before, behind = (self.rows_of(table, ids) for ids in (prompt.before_voice, prompt.text_ids))
+    def prompt_rows(self, prompt: Prompt) -> list[Numbers]:
+        before, behind = (self.rows_of(self._table, ids) for ids in (prompt.before_voice, prompt.text_ids))
         return [before, self._embed_voice(prompt), behind]
 
-    def embed_frames(self, payload: Tensor) -> Tensor:
+    def embed_frames(self, payload: Numbers) -> Numbers:
         """Codes int64 [N, K] -> [N, C]."""
         return self._embed_ids(payload + SPECIAL_IDS)
 
@@ -111,46 +118,45 @@ class Talker(TalkerModule[Prompt]):
         voice = prompt.codec_codes if preset < 0 else self.voices[preset]
         return len(prompt.before_voice) + len(voice)
 
-    def _embed_voice(self, prompt: Prompt) -> Tensor:
+    def _embed_voice(self, prompt: Prompt) -> Numbers:
         preset = int(prompt.preset[0])
         if preset >= 0:
-            return self.voices[preset]
-        ids = torch.from_numpy(prompt.codec_codes.astype(np.int64))
-        return self._embed_ids(to_device(ids, self.stack.like.device))
-
-    def _embed_ids(self, ids: Tensor) -> Tensor:
-        """Ids int64 [N, K] -> the sums of their embeddings [N, C]."""
-        table, (semantic, *acoustic) = self.tables.ids, self.config.id_limits
-        starts = self._starts.get(
-            table.weight,
-            lambda: F.pad(torch.arange(len(acoustic), device=ids.device) * acoustic[0] + semantic, (1, 0)),
-        )
-        rows: Tensor = table(ids + starts).to(self.stack.like.dtype).sum(1)
-        return rows
+            voice = self.voices[preset]
+            return as_float32(voice) if isinstance(voice, np.ndarray) else voice
+        return self._embed_ids(self.numbers(prompt.codec_codes.astype(np.int64)))
 
 
-def use_native_code(
-    talker: Talker, precision: Precision, load: Load | None = None, packed: PackedFile = NOWHERE
-) -> Talker:
-    """Replace the layers and projections of a talker by native code: a `UseNativeCode`."""
-    flow = talker.flow
-    flow.times()  # while its projection is there
-    del flow.time_projection
-    talker.native_stack = native_stack(
-        talker.backbone, precision, layer_loader(load, "backbone"), packed.part("backbone")
+def native_talker(config: VoxtralConfig, tokenizer: Tokenizer, parts: NativeParts) -> Talker:
+    """The talker as native code."""
+    flow, acoustic, (semantic, level, *_) = config.flow, config.audio.n_acoustic_codebook, config.id_limits
+    rows = padded(sum(config.id_limits)), config.dim
+    ids = parts.read("tables.audio_codebook_embeddings.embeddings.weight", rows)
+    ids = as_float32(ids) if ids.dtype == np.float16 else ids  # which native code does not know
+
+    def embed_ids(found: Array) -> Array:
+        embedded = np.empty((len(found), config.dim), np.float32)
+        add_embeddings(ids[:semantic], ids[semantic:], level, found, embedded)
+        return embedded
+
+    def linear(name: str, inputs: int, outputs: int) -> PackedLinear:
+        return parts.linear({f"flow.{name}": outputs}, inputs, bias=False)
+
+    def make_times() -> list[Array]:
+        weight = parts.read("flow.time_projection.weight", (flow.dim, flow.dim))
+        return [PackedLinear(pack(weight, "fp32"), flow.dim)(embedded_times(flow.n_decoding_steps, flow.dim))]
+
+    [times] = parts.packed.part("times")(make_times)
+    layers = parts.stack("flow", flow_layout(config))
+    made = Flow(
+        linear("llm_projection", flow.input_dim, flow.dim),
+        linear("input_projection", acoustic, flow.dim),
+        lambda rows: layers.together(rows)[:, 0],
+        linear("acoustic_codebook_output", flow.dim, acoustic),
+        lambda: times,
     )
-    for number, layer in enumerate(flow.layers):
-        assert isinstance(layer, FlowLayer)
-        for owner, part, projections in (
-            (layer.self_attn, "self_attn", ("qkv_proj", "o_proj")),
-            (layer.mlp, "mlp", ("gate_up_proj", "down_proj")),
-        ):
-            name = f"flow.layers.{number}.{part}"
-            fill = None if load is None else partial(load, owner, name)
-            use_native_linears(owner, projections, precision, packed.part(name), fill)
-    use_native_linears(flow, OTHERS, head_precision(precision), packed.part("flow"))
-    packed.keep()
-    return talker
+    head = FlowHead(config, linear("semantic_codebook_output", flow.dim, 1 + config.audio.semantic_codebook_size), made)
+    table = parts.read("tables.tok_embeddings.weight", (config.vocab_size, config.dim))
+    return Talker(config, parts.stack("backbone", layout(config)), table, embed_ids, head)
 
 
 CLONED = np.array([NO_PRESET], np.int32)
@@ -159,27 +165,29 @@ CLONED = np.array([NO_PRESET], np.int32)
 class VoxtralTalker(CardTalker[VoxtralConfig, Tokenizer, Prompt]):
     """The talker of a checkpoint, with the checkpoint's voices."""
 
-    card, prompt, sampling, talker, files = CARD, Prompt, SamplingParameters, Talker, Checkpoint
-    read, native_code = staticmethod(read), staticmethod(use_native_code)
+    card, prompt, sampling, files = CARD, Prompt, SamplingParameters, Checkpoint
+    places = (
+        TalkerPart(place="backbone.", prefix=BACKBONE, layers=("layers.",)),
+        TalkerPart(  # a prompt needs a few rows of the tables, a frame a few of the second one
+            place="tables.",
+            prefix=TABLES,
+            layers=(),
+            in_file=("tok_embeddings.weight",),
+            in_file_on_cpu=("audio_codebook_embeddings.embeddings.weight",),
+        ),
+        TalkerPart(place="flow.", prefix=FLOW, layers=("layers.",)),
+    )
+    read, native_talker = staticmethod(read), staticmethod(native_talker)
+
+    @classmethod
+    def network(cls, config: VoxtralConfig, tokenizer: Tokenizer) -> TalkerNetwork:
+        from voice_clone.families.voxtral.talker_network import TalkerNetwork
+
+        return TalkerNetwork(config)
 
     @classmethod
     def frame_rate(cls, config: VoxtralConfig) -> float:
         return config.frame_rate
-
-    @classmethod
-    def parts(cls, config: VoxtralConfig) -> list[TalkerPart]:
-        projections = tuple(f"layers.{n}.{part}." for n in range(config.flow.n_layers) for part in ("self_attn", "mlp"))
-        return [
-            TalkerPart(place="backbone.", prefix=BACKBONE, layers=("layers.",)),
-            TalkerPart(  # a prompt needs a few rows of the tables, a frame a few of the second one
-                place="tables.",
-                prefix=TABLES,
-                layers=(),
-                in_file=("tok_embeddings.weight",),
-                in_file_on_cpu=("audio_codebook_embeddings.embeddings.weight",),
-            ),
-            TalkerPart(place="flow.", prefix=FLOW, layers=projections),  # its norms are no native code
-        ]
 
     @classmethod
     def fill_network(cls, settings: TalkerSettings, config: VoxtralConfig, tokenizer: Tokenizer) -> Talker:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.families.voxtral import load_voxtral_talker, make_voxtral
+from tests.support.families.voxtral import load_voxtral_network, make_voxtral
 from tools.families.voxtral.checkpoint_config import SHAPES, VOICES, model_params
 from tools.families.voxtral.checkpoint_maker import make_checkpoint, make_endless
 from tools.families.weight_files import write_json
@@ -145,7 +145,7 @@ def test_an_endless_checkpoint_differs_in_the_end_of_speech_alone(tmp_path: Path
     make_checkpoint("tiny-presets", 0, tmp_path / "whole", shards=shards)
     endless = make_endless(tmp_path / "whole", tmp_path / "endless")
     before, after = (
-        dict(load_voxtral_talker(Checkpoint(folder)).named_parameters()) for folder in (tmp_path / "whole", endless)
+        dict(load_voxtral_network(Checkpoint(folder)).named_parameters()) for folder in (tmp_path / "whole", endless)
     )
     differ = {name: (value != after[name]).any(dim=-1).nonzero() for name, value in before.items()}
     [(name, rows)] = [(name, rows) for name, rows in differ.items() if len(rows)]
